@@ -1,0 +1,7 @@
+"""`python -m asyncgroup`: the same as the command `asyncgroup`."""
+
+import sys
+
+from asyncgroup.cli import main
+
+sys.exit(main())

@@ -1,0 +1,173 @@
+"""What a value given by a user may be: rules for the keys of a configuration, and checks of names and addresses."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from asyncgroup.errors import ConfigError
+
+__all__ = [
+    "COUNT",
+    "DURATION",
+    "FLAG",
+    "PAUSE",
+    "SIZE",
+    "TEXT",
+    "Rule",
+    "check_count",
+    "check_group_id",
+    "check_metadata",
+    "check_offset",
+    "check_pause",
+    "check_topic",
+    "is_name",
+    "one_of",
+    "parse_servers",
+]
+
+Rule: TypeAlias = tuple[Callable[[Any], bool], str]
+"""Whether a value is allowed, and what is, in words."""
+
+_INT16_MAX: Final = 0x7FFF
+_INT32_MAX: Final = 0x7FFFFFFF
+_INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def _number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) <= _INT64_MAX)
+
+
+def _positive(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _not_negative(value: Any) -> bool:
+    return _number(value) and value >= 0
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _INT32_MAX
+
+
+def _text(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return len(value.encode()) <= _INT16_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def one_of(*names: str) -> Rule:
+    """The rule for one of several words."""
+    return (lambda value: value in names), "one of " + ", ".join(names)
+
+
+DURATION: Final = (_positive, "a number of seconds above 0")
+PAUSE: Final = (_not_negative, "a number of seconds, 0 or more")
+COUNT: Final = (_count, "a whole number, 0 or more")
+SIZE: Final = (_size, "a whole number of bytes, 1 to 2147483647")
+TEXT: Final = (_text, "a string of at most 32767 bytes")
+FLAG: Final = (_flag, "True or False")
+
+
+def is_name(name: str) -> bool:
+    """Whether Kafka allows it as the name of a topic or a group instance (`Topic.java`)."""
+    return _NAME.match(name) is not None and name not in (".", "..")
+
+
+def check_group_id(group_id: object) -> str:
+    """The group id, if it is a string that is not empty; raises ConfigError otherwise."""
+    if not isinstance(group_id, str) or not group_id.strip():
+        raise ConfigError("group_id", group_id, "a string that is not empty")
+    if not _text(group_id):
+        raise ConfigError("group_id", group_id[:20] + "…", TEXT[1])
+    return group_id
+
+
+def check_topic(topic: object) -> str:
+    """A topic's name, if Kafka allows it (`Topic.java`: 1–249 of a-z A-Z 0-9 . _ -); raises ConfigError otherwise."""
+    if not isinstance(topic, str) or not is_name(topic):
+        raise ConfigError(
+            "topic", topic, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
+        )
+    return topic
+
+
+def check_offset(offset: Any) -> int:
+    """An offset, of any type of whole numbers; raises ConfigError otherwise.
+
+    What the wire cannot hold must not get into the state: each fetch, or commit of all partitions, would fail on it.
+    """
+    try:
+        number = operator.index(offset)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= _INT64_MAX:
+        raise ConfigError("offset", offset, "0 or more, a whole number of at most 64 bits")
+    return number
+
+
+def check_metadata(metadata: object) -> str:
+    """What is committed beside an offset; raises ConfigError for what is no text, or too long for the wire."""
+    if not isinstance(metadata, str) or not _text(metadata):
+        shown = metadata[:20] + "…" if isinstance(metadata, str) and len(metadata) > 100 else metadata
+        raise ConfigError("metadata", shown, TEXT[1])
+    return metadata
+
+
+def check_count(key: str, value: Any) -> None:
+    """Raises ConfigError if `value` is no whole number, 1 or more."""
+    if not _count(value) or value < 1:
+        raise ConfigError(key, value, "a whole number, 1 or more")
+
+
+def check_pause(key: str, value: Any) -> None:
+    """Raises ConfigError if `value` is no number of seconds, 0 or more; NaN is none, and would disorder all timers."""
+    if not _not_negative(value):
+        raise ConfigError(key, value, PAUSE[1])
+
+
+def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:
+    """`host:port,host:port` (or an iterable of `host:port`) as pairs; IPv6 hosts stand in brackets.
+
+    Raises ConfigError.
+    """
+    rule = "host:port, several separated by commas"
+    if isinstance(servers, str):
+        items = servers.split(",")
+    elif isinstance(servers, Iterable) and not isinstance(servers, (bytes, Mapping)):
+        items = [str(item) for item in servers]
+    else:
+        items = []
+    found = [_parse_server(item.strip(), servers, rule) for item in items if item.strip()]
+    if not found:
+        raise ConfigError("bootstrap_servers", servers, rule)
+    return tuple(found)
+
+
+def _parse_server(item: str, servers: object, rule: str) -> tuple[str, int]:
+    if "://" in item:
+        raise ConfigError("bootstrap_servers", servers, f"{rule}; no protocol in front")
+    host, _, port = item.rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ConfigError("bootstrap_servers", servers, f"{rule}; an IPv6 host stands in brackets")
+    host = host.strip("[]")
+    if not host or " " in host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
+        raise ConfigError("bootstrap_servers", servers, rule)
+    return host, int(port)

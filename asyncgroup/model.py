@@ -1,0 +1,160 @@
+"""Values that walk through every room: partitions, records, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition"]
+
+Header: TypeAlias = tuple[str, bytes | None]
+"""A record header: key and value."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where a produced record went: `timestamp` in ms, as the broker will return it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Record:
+    """A record as it was read from a partition.
+
+    `timestamp` counts ms since 1970 (-1: none), `timestamp_type` is 0 for the producer's time and 1 for the broker's
+    (log append) time, `key` and `value` are bytes or None, `leader_epoch` is that of its batch (-1: unknown).
+    """
+
+    __slots__ = (
+        "headers",
+        "key",
+        "leader_epoch",
+        "offset",
+        "partition",
+        "timestamp",
+        "timestamp_type",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Sequence[Header] = (),
+        leader_epoch: int = -1,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.leader_epoch = leader_epoch
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as an aware datetime in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.timestamp)
+
+    def _fields(self) -> tuple[object, ...]:
+        return (*(getattr(self, name) for name in self.__slots__ if name != "headers"), tuple(self.headers))
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, Record) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return f"<Record {self.topic}-{self.partition}@{self.offset} key={self.key!r:.40} value={self.value!r:.60}>"
+
+
+class Batch(Sequence[Record]):
+    """Records of one partition in offset order, from `first_offset` to `last_offset`; never empty.
+
+    A loop over a batch that was fetched makes its records one by one; a second loop makes them anew, and an index
+    makes all and keeps them. CorruptRecordsError then means content that is wrong although its checksum is right.
+
+    `to_arrow()` gives them as a `pyarrow.RecordBatch` with the columns of Spark's Kafka source.
+    """
+
+    __slots__ = ("_records", "first_offset", "last_offset", "partition", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        offsets: tuple[int, int] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._records = records
+        self.first_offset, self.last_offset = offsets or (records[0].offset, records[-1].offset)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def __repr__(self) -> str:
+        offsets = f"{self.first_offset}..{self.last_offset}"
+        return f"<Batch {self.topic}-{self.partition} {offsets} {len(self)} records>"
+
+    def to_arrow(self, include_headers: bool = False) -> pyarrow.RecordBatch:
+        """The records with columns key, value, topic, partition, offset, timestamp (µs, UTC) and timestampType.
+
+        With `include_headers` a list column `headers` of (key, value) follows. Needs pyarrow (extra `spark`).
+        """
+        import pyarrow as pa
+
+        rows = list(self._records)
+        columns: dict[str, Any] = {
+            "key": pa.array([r.key for r in rows], pa.binary()),
+            "value": pa.array([r.value for r in rows], pa.binary()),
+            "topic": pa.array([self.topic] * len(rows), pa.string()),
+            "partition": pa.array([self.partition] * len(rows), pa.int32()),
+            "offset": pa.array([r.offset for r in rows], pa.int64()),
+            "timestamp": pa.array([r.timestamp * 1000 for r in rows], pa.timestamp("us", tz="UTC")),
+            "timestampType": pa.array([r.timestamp_type for r in rows], pa.int32()),
+        }
+        if include_headers:
+            kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+            columns["headers"] = pa.array(
+                [[{"key": k, "value": v} for k, v in r.headers] or None for r in rows], kind
+            )
+        return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,141 @@
+"""Wiring of the test suite: which loop a test runs on, what it may leave behind, which tests are chosen.
+
+- A test marked `virtual`, or living under `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test
+  on an ordinary loop. The marker's arguments go to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
+  A test that names its loops itself, `@pytest.mark.asyncio(loop_factories=["real", "virtual"])`, runs on each.
+- Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
+- The fixtures of `tests/apache_kafka.py` give a real Apache Kafka to whoever asks for one.
+- Tests marked `soak` are left out unless `--soak` is given.
+- Every skip is listed at the end with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Generator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup.testing import Network, VirtualTimeLoop, current_network
+from asyncgroup.testing.errors import describe_tasks
+from tests.apache_kafka import apache_kafka, apache_kafka_3, kafka_at_hand, pytest_collection_finish
+
+__all__ = ["apache_kafka", "apache_kafka_3", "kafka_at_hand", "pytest_collection_finish"]
+
+SCENARIOS = Path(__file__).parent / "scenario"
+
+VIRTUAL_TURNS = 20
+"""Turns a finished virtual test gets for what it has cancelled or closed without waiting."""
+
+REAL_GRACE = 0.5
+"""Seconds that tasks of a finished test on a real loop may still take; they are waited for, not slept through."""
+
+_passed = pytest.StashKey[bool]()
+
+
+# -- the loop of a test -------------------------------------------------------------------------------------------------
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """pytest-asyncio's hook: the loops `item` runs on, by name."""
+    virtual = item.get_closest_marker("virtual")
+    virtual_loop = functools.partial(VirtualTimeLoop, **(virtual.kwargs if virtual else {}))
+    chosen = item.get_closest_marker("asyncio")
+    if chosen is not None and "loop_factories" in chosen.kwargs:
+        return {"real": asyncio.new_event_loop, "virtual": virtual_loop}
+    if virtual is not None or item.path.is_relative_to(SCENARIOS):
+        return {"virtual": virtual_loop}
+    return {"real": asyncio.new_event_loop}
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def network() -> Network:
+    """The in-memory network of a virtual test."""
+    return current_network()
+
+
+# -- what a test leaves behind ------------------------------------------------------------------------------------------
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let every async test begin with `nothing_left`, so that it ends after all other fixtures of the test."""
+    if not isinstance(item, pytest.Function) or not pytest_asyncio.is_async_test(item):
+        return
+    marker = item.get_closest_marker("asyncio")
+    own_loop = marker is None or marker.kwargs.get("loop_scope", "function") == "function"
+    # a loop that several tests share holds the tasks of wider fixtures, which are not the test's to end
+    if own_loop and nothing_left.__name__ not in item.fixturenames:
+        item.fixturenames.insert(0, nothing_left.__name__)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_passed] = report.passed
+    return report
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def nothing_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fails a test that passed and left a task, and on a virtual loop a connection or listener, behind."""
+    yield
+    if not request.node.stash.get(_passed, False):
+        return  # a test that failed half-way has its own story to tell; the runner cancels what is left
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualTimeLoop):
+        for _ in range(VIRTUAL_TURNS):
+            await asyncio.sleep(0)
+        _fail_on_open_network(loop.network)
+    elif running := _other_tasks():
+        await asyncio.wait(running, timeout=REAL_GRACE)
+    if left := _other_tasks():
+        pytest.fail(f"the test left {len(left)} task(s) running:\n{describe_tasks(left)}", pytrace=False)
+
+
+def _other_tasks() -> set[asyncio.Task[object]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+def _fail_on_open_network(network: Network) -> None:
+    left = [*map(repr, network.connections()), *(f"listener {ip}:{port}" for ip, port in network.listeners())]
+    if left:
+        pytest.fail("the test left open in the network:\n  - " + "\n  - ".join(left), pytrace=False)
+
+
+# -- the choice of tests ------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the long soak tests as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--soak"):
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    if soak:
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in soak]
+
+
+# -- the last screen ----------------------------------------------------------------------------------------------------
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List every skip with its reason: a skipped test proves nothing, so nobody may overlook it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if not skipped:
+        return
+    terminalreporter.section(f"{len(skipped)} skipped")
+    for report in skipped:
+        terminalreporter.write_line(f"{report.nodeid}: {_skip_reason(report)}")
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    where = report.longrepr
+    reason = where[2] if isinstance(where, tuple) else str(where)
+    return reason.removeprefix("Skipped: ")

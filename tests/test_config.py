@@ -1,0 +1,271 @@
+"""Configuration: every key, what it takes and what it refuses, and how it says so."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup import config
+from asyncgroup.checks import check_group_id, check_topic, parse_servers
+from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
+from asyncgroup.errors import AsyncGroupError, ConfigError
+
+NAN, INF = float("nan"), float("inf")
+DURATION = ([0.001, 1, 60.0], [0, -1, NAN, "1", None, True, 1e9, 10**400])
+PAUSE = ([0, 0.0, 0.5], [-0.1, NAN, "1", None, False, 1e9])
+LONG = ([0.5, 86_400.0], [-1, NAN, "1", None])
+COUNT = ([0, 1, 100], [-1, 1.0, "1", None, True])
+SIZE = ([1, 2**31 - 1], [0, -1, 2**31, 1.0, "1", None, True])
+TEXT = (["", "name", "ä"], [None, 1, b"bytes", "x" * 40_000, "\ud800"])
+FLAG = ([True, False], [0, 1, None, "yes"])
+
+TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
+    ClientConfig: {
+        "client_id": TEXT,
+        "connect_timeout": DURATION,
+        "request_timeout": DURATION,
+        "retry_backoff": ([0, 0.1, 2.0], PAUSE[1]),
+        "retry_backoff_max": ([0.1, 60], PAUSE[1]),
+        "metadata_refresh_interval": ([0, 600, 86_400.0], LONG[1]),
+        "metadata_retry_max": COUNT,
+        "max_response_size": SIZE,
+        "connections_max_idle": (LONG[0], [0, *LONG[1]]),
+        "allow_auto_topic_creation": FLAG,
+    },
+    ConsumerConfig: {
+        "session_timeout": ([6.0, 45, 1800.0], DURATION[1]),
+        "heartbeat_interval": ([0.1, 3, 9.9], DURATION[1]),
+        "rebalance_timeout": DURATION,
+        "assignors": ([("range",), ("roundrobin", "range"), (object(),)], [(), [], "range", None, ["range"]]),
+        "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
+        "rejoin_backoff": PAUSE,
+        "rejoin_retry_max": COUNT,
+        "close_timeout": DURATION,
+        "auto_offset_reset": (["earliest", "latest", "error"], ["newest", "", None, 0]),
+        "auto_commit": FLAG,
+        "auto_commit_interval": DURATION,
+        "commit_retry_max": COUNT,
+        "fetch_min_bytes": SIZE,
+        "fetch_max_wait": ([0.001, 0.5, 29], [0, 0.0004, *PAUSE[1]]),
+        "fetch_max_bytes": SIZE,
+        "max_partition_fetch_bytes": SIZE,
+        "buffer_bytes": SIZE,
+        "max_processing_time": DURATION,
+        "check_crcs": FLAG,
+    },
+    ProducerConfig: {
+        "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
+        "linger": PAUSE,
+        "batch_size": SIZE,
+        "max_request_size": SIZE,
+        "buffer_bytes": SIZE,
+        "compression_type": (["none", "gzip", "snappy", "lz4", "zstd"], ["brotli", None, 0]),
+        "delivery_timeout": ([31.0, 120], DURATION[1]),
+        "close_timeout": DURATION,
+        "partitioner": ([None, lambda key, partitions: 0], ["murmur2", 0]),
+    },
+}
+GOOD = [(cls, key, value) for cls, keys in TABLE.items() for key, (good, _) in keys.items() for value in good]
+BAD = [(cls, key, value) for cls, keys in TABLE.items() for key, (_, bad) in keys.items() for value in bad]
+
+
+def test_every_key_is_in_the_table() -> None:
+    inherited = {field.name for field in fields(ClientConfig)}
+    for cls, keys in TABLE.items():
+        own = {field.name for field in fields(cls)} - (set() if cls is ClientConfig else inherited)
+        assert own == set(keys), cls
+
+
+@pytest.mark.parametrize(("cls", "key", "value"), GOOD)
+def test_what_is_allowed(cls: type[ClientConfig], key: str, value: Any) -> None:
+    assert getattr(cls(**{key: value}), key) == value
+
+
+@pytest.mark.parametrize(("cls", "key", "value"), BAD)
+def test_what_is_refused_and_how(cls: type[ClientConfig], key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cls(**{key: value})
+    assert (caught.value.key, caught.value.allowed is None) == (key, False)
+    assert str(caught.value).startswith(f"{key}={value!r} is not allowed: ")
+
+
+@pytest.mark.parametrize("cls", list(TABLE))
+def test_a_configuration_of_another_type_is_refused(cls: type[ClientConfig]) -> None:
+    assert cls.of(None) == cls()
+    given = cls(client_id="x")
+    assert cls.of(given) is given
+    for wrong in ({}, {"client.id": "x"}, "x", cls, object()):
+        with pytest.raises(ConfigError, match=f"config=.*a {cls.__name__} or None"):
+            cls.of(wrong)
+
+
+@pytest.mark.parametrize("cls", list(TABLE))
+def test_the_documentation_names_every_key(cls: type[ClientConfig]) -> None:
+    for key in TABLE[cls]:
+        assert f"`{key}`" in (cls.__doc__ or ""), key
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda: ConsumerConfig(session_timeout=10000),
+            "session_timeout=10000 .* durations are seconds: 10.0?",
+        ),
+        (
+            lambda: ClientConfig(request_timeout=30000),
+            "request_timeout=30000 .* durations are seconds: 30.0?",
+        ),
+        (lambda: ConsumerConfig(heartbeat_interval=3000), "heartbeat_interval=3000 .* are seconds: 3.0?"),
+        (lambda: ConsumerConfig(fetch_max_wait=500), "fetch_max_wait=500 .* durations are seconds: 0.5?"),
+        (lambda: ClientConfig(retry_backoff=100), "retry_backoff=100 .* durations are seconds: 0.1?"),
+    ],
+)
+def test_durations_in_milliseconds_are_asked_about(made: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+        made()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda: ConsumerConfig(session_timeout=3.0, heartbeat_interval=3.0),
+            "heartbeat_interval=3.0 is not allowed: below session_timeout=3.0",
+        ),
+        (
+            lambda: ConsumerConfig(request_timeout=1.0, fetch_max_wait=1.0),
+            "fetch_max_wait=1.0 is not allowed: below request_timeout=1.0",
+        ),
+        (
+            lambda: ClientConfig(retry_backoff=5.0, retry_backoff_max=1.0),
+            "retry_backoff=5.0 is not allowed: at most retry_backoff_max=1.0",
+        ),
+        (
+            lambda: ProducerConfig(delivery_timeout=20.0, request_timeout=30.0, linger=1.0),
+            "delivery_timeout=20.0 is not allowed: at least linger [+] request_timeout = 31.0",
+        ),
+    ],
+)
+def test_keys_that_have_to_fit_together(made: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        made()
+
+
+def test_the_rules_of_the_base_hold_in_every_subclass() -> None:
+    for cls in TABLE:
+        with pytest.raises(ConfigError, match="retry_backoff"):
+            cls(retry_backoff=3.0, retry_backoff_max=2.0)
+
+
+def test_values_are_frozen_and_by_keyword_only() -> None:
+    made = ConsumerConfig()
+    with pytest.raises(FrozenInstanceError):
+        made.session_timeout = 20.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        ConsumerConfig("name")  # type: ignore[misc]
+    with pytest.raises(TypeError, match="sesion_timeout"):
+        ConsumerConfig(sesion_timeout=10.0)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError):
+        replace(made, session_timeout=1.0)
+    assert ConsumerConfig() == made
+    assert hash(ConsumerConfig()) == hash(made)
+
+
+def test_a_client_configuration_can_be_passed_on() -> None:
+    made = ConsumerConfig(client_id="me", request_timeout=7.0)
+    assert ClientConfig(**made.client()) == ClientConfig(client_id="me", request_timeout=7.0)
+
+
+def test_a_config_error_is_a_value_error_and_ours() -> None:
+    with pytest.raises(ValueError, match="request_timeout"):
+        ClientConfig(request_timeout=0)
+    assert issubclass(ConfigError, AsyncGroupError)
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("servers", "found"),
+    [
+        ("kafka:9092", (("kafka", 9092),)),
+        (" a:1 , b.c:65535,", (("a", 1), ("b.c", 65535))),
+        ("[::1]:9092,[fe80::1%eth0]:9093", (("::1", 9092), ("fe80::1%eth0", 9093))),
+        (["a:1", "b:2"], (("a", 1), ("b", 2))),
+        (("a:1",), (("a", 1),)),
+        ((f"kafka{n}:9092" for n in (1, 2)), (("kafka1", 9092), ("kafka2", 9092))),
+    ],
+)
+def test_servers(servers: Any, found: Any) -> None:
+    assert parse_servers(servers) == found
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        *[
+            "",
+            " ",
+            ",",
+            "kafka",
+            "kafka:",
+            ":9092",
+            "kafka:0",
+            "kafka:65536",
+            "kafka:-1",
+            "kafka:x",
+            "kafka:9 2",
+        ],
+        *["::1:9092", "[]:9092", "a b:9092", "PLAINTEXT://kafka:9092", "kafka:９０９２", "a:1;b:2"],
+        *[[], [""], [None], None, 9092, b"kafka:9092", {"kafka:9092": 1}],
+    ],
+)
+def test_servers_that_cannot_be(servers: Any) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap_servers=.*host:port"):
+        parse_servers(servers)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True), st.integers(1, 65535)
+        ),
+        min_size=1,
+    )
+)
+def test_servers_are_read_as_they_are_written(pairs: list[tuple[str, int]]) -> None:
+    assert parse_servers(",".join(f"{host}:{port}" for host, port in pairs)) == tuple(pairs)
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group_id", ["g", "a group", "ü", "x" * 32767])
+def test_group_ids(group_id: str) -> None:
+    assert check_group_id(group_id) == group_id
+
+
+@pytest.mark.parametrize("group_id", ["", "  ", None, 7, b"g", "x" * 32768, "\ud800"])
+def test_group_ids_that_cannot_be(group_id: Any) -> None:
+    with pytest.raises(ConfigError, match="group_id="):
+        check_group_id(group_id)
+
+
+@pytest.mark.parametrize("topic", ["t", "a.b-c_D9", "x" * 249, "__consumer_offsets"])
+def test_topics(topic: str) -> None:
+    assert check_topic(topic) == topic
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a b", "ü", "a/b", "x" * 250, "t\n", None, b"t"])
+def test_topics_that_cannot_be(topic: Any) -> None:
+    with pytest.raises(ConfigError, match="topic="):
+        check_topic(topic)
+
+
+def test_exports() -> None:
+    assert config.__all__ == sorted(config.__all__)
+    assert all(hasattr(config, name) for name in config.__all__)

@@ -1,0 +1,302 @@
+"""Owner and finish: no task outlives its owner, whoever is cancelled when."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import anyio
+import pytest
+
+from asyncgroup.errors import ClosedError
+from asyncgroup.lifecycle import Owner, cancel_and_wait, finish, retrieve, run_until, wait_within
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+class Work:
+    """A function to spawn: writes down how it ended."""
+
+    def __init__(self, seconds: float = 3600.0, error: Exception | None = None) -> None:
+        self.seconds, self.error = seconds, error
+        self.started = self.ended = 0
+
+    async def __call__(self) -> None:
+        self.started += 1
+        try:
+            await asyncio.sleep(self.seconds)
+            if self.error:
+                raise self.error
+        finally:
+            self.ended += 1
+
+
+async def test_stopping_ends_what_runs() -> None:
+    owner, work = Owner("Test"), Work()
+    await owner.start()
+    assert owner.is_open
+    for _ in range(3):
+        owner.spawn(work, name="work")
+    await asyncio.sleep(1)
+    await owner.stop()
+    assert (work.started, work.ended) == (3, 3)
+    assert not owner.is_open
+    await owner.stop()
+
+
+async def test_what_was_spawned_a_moment_ago_still_gets_its_start_and_its_end() -> None:
+    """A future that the function was to resolve must not stay pending because it never began."""
+    owner, work = Owner("Test"), Work()
+    await owner.start()
+    owner.spawn(work, name="work")
+    await owner.stop()
+    assert (work.started, work.ended) == (1, 1)
+
+
+async def test_nothing_is_spawned_before_the_start_and_after_the_stop() -> None:
+    owner = Owner("Test")
+    with pytest.raises(ClosedError, match="Test is closed"):
+        owner.spawn(Work(), name="work")
+    await owner.start()
+    await owner.stop()
+    with pytest.raises(ClosedError):
+        owner.spawn(Work(), name="work")
+    with pytest.raises(ClosedError, match="make a new one"):
+        await owner.start()
+
+
+async def test_stopping_an_owner_that_never_started() -> None:
+    await Owner("Test").stop()
+
+
+async def test_tasks_are_named_after_their_owner() -> None:
+    owner = Owner("Test")
+    await owner.start()
+    owner.spawn(Work(), name="work")
+    await asyncio.sleep(0)
+    names = {task.get_name() for task in asyncio.all_tasks()}
+    assert {"Test: owner", "Test: work"} <= names
+    await owner.stop()
+
+
+async def test_a_failure_ends_the_siblings_and_leaves_stop_as_itself() -> None:
+    owner, sibling = Owner("Test"), Work()
+    await owner.start()
+    owner.spawn(sibling, name="sibling")
+    owner.spawn(Work(1.0, ValueError("first")), name="one")
+    owner.spawn(Work(1.0, KeyError("second")), name="two")
+    await asyncio.sleep(2)
+    assert not owner.is_open
+    assert sibling.ended == 1
+    with pytest.raises(ValueError, match="first") as caught:
+        await owner.stop()
+    assert any("second" in note for note in caught.value.__notes__)
+
+
+async def test_the_owners_object_hears_of_a_failure_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[tuple[float, Exception]] = []
+    owner = Owner("Test", lambda error: heard.append((asyncio.get_running_loop().time(), error)))
+    await owner.start()
+    owner.spawn(Work(1.0, ValueError("a bug")), name="work")
+    await asyncio.sleep(5)
+    assert [(at, str(error)) for at, error in heard] == [(1.0, "a bug")]
+    assert "Test: work failed" in caplog.text
+    with pytest.raises(ValueError, match="a bug"):
+        await owner.stop()
+
+
+@pytest.mark.parametrize("moment", [0, 1])
+async def test_a_start_that_is_cancelled_leaves_nothing(moment: int) -> None:
+    owner = Owner("Test")
+    task = asyncio.create_task(owner.start())
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not owner.is_open
+
+
+async def test_stop_is_carried_to_its_end_when_the_caller_is_cancelled() -> None:
+    owner, slow = Owner("Test"), Stubborn()
+    await owner.start()
+    owner.spawn(slow, name="slow")
+    await asyncio.sleep(1)
+    stopping = asyncio.create_task(owner.stop())
+    await asyncio.sleep(1)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert slow.ended
+    assert asyncio.get_running_loop().time() == pytest.approx(6.0)
+
+
+class Stubborn:
+    """Takes five seconds to end, whatever is said to it."""
+
+    ended = False
+
+    async def __call__(self) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(5)
+            self.ended = True
+
+
+async def test_stop_under_a_cancelled_anyio_scope_waits_without_spinning() -> None:
+    """anyio cancels again at every turn: waiting must shut that out, or the loop would run hot until the end."""
+    owner, slow = Owner("Test"), Stubborn()
+    await owner.start()
+    owner.spawn(slow, name="slow")
+    with anyio.move_on_after(1):
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await owner.stop()
+    assert slow.ended
+
+
+async def test_a_spawned_function_may_stop_its_own_owner() -> None:
+    owner, sibling = Owner("Test"), Work()
+    await owner.start()
+    reached = []
+
+    async def closer() -> None:
+        await owner.stop()
+        reached.append("after stop")
+        await asyncio.sleep(3600)
+
+    owner.spawn(sibling, name="sibling")
+    owner.spawn(closer)
+    async with asyncio.timeout(10):
+        while owner.is_open:
+            await asyncio.sleep(0.1)
+        await owner.stop()
+    assert reached == ["after stop"]
+    assert sibling.ended == 1
+
+
+async def test_enter_and_exit_may_run_in_different_tasks() -> None:
+    """As fixtures and exit stacks do; a task group held open across the two would refuse."""
+    owner, work = Owner("Test"), Work()
+    await asyncio.create_task(owner.start())
+    owner.spawn(work, name="work")
+    await asyncio.create_task(owner.stop())
+    assert work.started == work.ended
+
+
+# --- finish ---------------------------------------------------------------------------------------------------------
+
+
+async def test_finish_gives_result_and_error() -> None:
+    assert await finish(asyncio.create_task(asyncio.sleep(1, "done"))) == "done"
+    with pytest.raises(ValueError, match="it failed"):
+        await finish(asyncio.create_task(Work(1.0, ValueError("it failed"))()))
+
+
+async def test_finish_waits_through_many_cancellations_and_raises_at_the_end() -> None:
+    work = Work(10.0)
+    waiting = asyncio.create_task(finish(asyncio.create_task(work())))
+    for _ in range(3):
+        await asyncio.sleep(1)
+        waiting.cancel()
+    assert not waiting.done()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert work.ended
+    assert asyncio.get_running_loop().time() == pytest.approx(10.0)
+
+
+async def test_finish_does_not_break_a_timeout_around_it() -> None:
+    work = Work(10.0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            await finish(asyncio.create_task(work()))
+    assert work.ended
+
+
+async def test_finish_of_a_cancelled_task_is_a_cancellation() -> None:
+    task = asyncio.create_task(Work()())
+    asyncio.get_running_loop().call_later(1, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await finish(task)
+
+
+async def test_a_failure_during_a_cancelled_finish_is_no_warning() -> None:
+    waiting = asyncio.create_task(finish(asyncio.create_task(Work(5.0, ValueError("lost"))())))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def answer(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+async def test_work_that_ends_before_its_stop() -> None:
+    stop = asyncio.Event()
+    task = await run_until(stop.wait(), answer(5.0), "work")
+    assert (task.result(), asyncio.get_running_loop().time()) == ("done", 5.0)
+
+
+async def test_work_is_cancelled_when_its_stop_comes_first() -> None:
+    work = Work()
+    task = await run_until(asyncio.sleep(2.0), work(), "work")
+    assert (task.cancelled(), work.ended, asyncio.get_running_loop().time()) == (True, 1, 2.0)
+
+
+async def test_work_that_fails_keeps_its_error() -> None:
+    task = await run_until(asyncio.sleep(2.0), Work(1.0, ValueError("no"))(), "work")
+    assert isinstance(task.exception(), ValueError)
+
+
+async def test_a_cancelled_caller_takes_its_work_along() -> None:
+    work = Work()
+    caller = asyncio.create_task(run_until(asyncio.Event().wait(), work(), "work"))
+    await asyncio.sleep(1)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert work.ended == 1
+
+
+async def test_cancelling_waits_for_the_ends_and_drops_the_errors() -> None:
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(3)
+
+    failed = asyncio.create_task(Work(0.0, ValueError("no"))())
+    slow = asyncio.create_task(stubborn())
+    await asyncio.sleep(1)
+    await cancel_and_wait(failed, slow)
+    assert (slow.cancelled(), asyncio.get_running_loop().time()) == (True, 4.0)
+    await cancel_and_wait()
+
+
+async def test_waiting_for_an_event_within_a_time() -> None:
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    assert not await wait_within(event, 2.0)
+    loop.call_later(1.0, event.set)
+    assert await wait_within(event, 5.0)
+    assert await wait_within(event, None)
+    assert loop.time() == 3.0
+
+
+async def test_a_failure_that_was_seen_is_no_complaint() -> None:
+    complaints: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    for how in (lambda f: f.set_exception(ValueError("no")), lambda f: f.cancel()):
+        future: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(retrieve)
+        how(future)
+        await asyncio.sleep(0)
+        del future
+    gc.collect()
+    assert complaints == []

@@ -1,0 +1,156 @@
+"""Public names: in order, importable, explained; and what an import of the package does not drag along."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import itertools
+import pkgutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import asyncgroup
+
+ROOT = Path(asyncgroup.__file__).parent
+NEEDS = {"asyncgroup.spark": "pyspark"}
+"""What a room needs that the package itself does not."""
+
+
+def modules() -> list[str]:
+    """Every module of the package but the one that runs when it is imported."""
+    found = pkgutil.walk_packages([str(ROOT)], "asyncgroup.")
+    return ["asyncgroup", *(info.name for info in found if not info.name.endswith("__main__"))]
+
+
+def load(name: str) -> types.ModuleType:
+    for room, needed in NEEDS.items():
+        if name.startswith(room):
+            pytest.importorskip(needed)
+    return importlib.import_module(name)
+
+
+def order(name: str) -> tuple[int, str]:
+    """CONSTANTS, then Classes, then functions, as ruff sorts `__all__`."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+
+@pytest.mark.parametrize("name", modules())
+def test_exported_names_are_there_and_in_order(name: str) -> None:
+    module = load(name)
+    exported = getattr(module, "__all__", [])
+    if name != "asyncgroup.wire.messages":  # a generated one, in the order of its classes
+        assert list(exported) == sorted(set(exported), key=order)
+    for each in exported:
+        assert hasattr(module, each), each
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_module_says_what_it_is(name: str) -> None:
+    module = load(name)
+    if not (getattr(module, "__all__", None) or name == "asyncgroup.wire"):
+        return  # an empty __init__
+    assert module.__doc__, "a module needs a docstring"
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_exported_class_and_function_is_explained(name: str) -> None:
+    module = load(name)
+    missing = []
+    for each in getattr(module, "__all__", ()):
+        thing = getattr(module, each)
+        if inspect.isclass(thing):
+            explained = bool(thing.__dict__.get("__doc__"))
+        elif inspect.isfunction(thing):
+            explained = bool(thing.__doc__)
+        else:
+            continue
+        if (thing.__module__, thing.__name__) == (name, each) and not explained:
+            missing.append(each)
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", asyncgroup.__all__)
+def test_every_public_method_of_the_public_face_is_explained(name: str) -> None:
+    thing = getattr(asyncgroup, name)
+    if not inspect.isclass(thing):
+        return
+    missing = []
+    for cls in thing.__mro__:
+        if not cls.__module__.startswith("asyncgroup."):
+            continue
+        for attribute, value in vars(cls).items():
+            if attribute.startswith("_"):
+                continue
+            if isinstance(value, property | types.FunctionType | classmethod | staticmethod):
+                described = value.fget if isinstance(value, property) else value
+                if not inspect.getdoc(described):
+                    missing.append(f"{cls.__name__}.{attribute}")
+    assert missing == []
+
+
+ROOMS = ("consumer", "offsets", "group")
+
+
+def exported_values() -> list[tuple[str, str]]:
+    """(module, name) of what these rooms export besides classes and functions: constants, tables, type aliases."""
+    found = []
+    for name in modules():
+        if name.split(".")[1:2] == [] or name.split(".")[1] not in ROOMS:
+            continue
+        module = importlib.import_module(name)
+        if hasattr(module, "__path__"):
+            continue
+        tree = ast.parse(inspect.getsource(module))
+        assigned = {
+            target.id
+            for node in tree.body
+            for target in (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
+            if isinstance(target, ast.Name)
+        }
+        found += [(name, each) for each in getattr(module, "__all__", ()) if each in assigned]
+    return found
+
+
+@pytest.mark.parametrize(("module", "name"), exported_values())
+def test_every_exported_value_is_explained_below_it(module: str, name: str) -> None:
+    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    for node, below in itertools.pairwise(body):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            assert isinstance(below, ast.Expr), f"{module}.{name} has no docstring below it"
+            assert isinstance(below.value, ast.Constant)
+            assert isinstance(below.value.value, str)
+            return
+    pytest.fail(f"{name} is not assigned in {module}")
+
+
+def test_the_public_face_is_small() -> None:
+    assert 25 <= len(asyncgroup.__all__) <= 40
+
+
+def test_importing_the_package_is_light() -> None:
+    """Neither Spark nor Arrow, neither the embedded broker nor testing tools come along, nor a screen painter."""
+    heavy = ("pyspark", "pyarrow", "pandas", "rich", "hypothesis", "asyncgroup.broker", "asyncgroup.testing")
+    code = f"import asyncgroup, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT.parent
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_package_gives_no_warnings() -> None:
+    code = "import asyncgroup"
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT.parent)
+    assert (done.returncode, done.stderr) == (0, "")
