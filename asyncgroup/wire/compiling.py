@@ -1,0 +1,98 @@
+"""What the two compilers share: fixed-size formats, the fields of a version, and indented source text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
+
+__all__ = ["FORMATS", "NUMBERS", "Source", "fields_in", "is_struct", "smallest_size", "tagged_in"]
+
+NUMBERS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+}
+"""Format letters of the `struct` module by Kafka's type words."""
+
+FORMATS = {**NUMBERS, "uuid": "16s"}
+"""The same for every type that always takes the same number of bytes."""
+
+_SIZES = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
+
+
+class Source:
+    """Python source text under construction, with an indentation that blocks move."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._constants: dict[str, str] = {}
+        self._indent = 0
+        self._names = 0
+
+    def add(self, line: str) -> None:
+        """Append one line at the present indentation."""
+        self._lines.append("    " * self._indent + line)
+
+    def name(self, stem: str) -> str:
+        """A new variable name."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def fixed(self, letters: str, method: str) -> str:
+        """The name of a bound method of the big-endian `struct.Struct` with these format letters."""
+        name = f"{method}_{letters.replace('?', 'o')}"
+        self._constants[name] = f"Struct('>{letters}').{method}"
+        return name
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Open a block with its head line; it must get at least one line."""
+        self.add(head)
+        self._indent += 1
+        yield
+        self._indent -= 1
+
+    def __str__(self) -> str:
+        constants = [f"{name} = {value}" for name, value in self._constants.items()]
+        return "\n".join(constants + self._lines) + "\n"
+
+
+def is_struct(field: FieldSpec) -> bool:
+    """Whether a field is a struct or an array of structs."""
+    return field.element[0].isupper()
+
+
+def fields_in(struct: StructSpec, version: int) -> list[FieldSpec]:
+    """The fields that `version` writes in place (tagged ones left out), in order."""
+    return [f for f in struct.fields if version in f.versions and version not in f.tagged]
+
+
+def tagged_in(struct: StructSpec, version: int) -> list[FieldSpec]:
+    """The tagged fields of `version`, by tag number."""
+    return sorted(
+        (f for f in struct.fields if version in f.versions and version in f.tagged), key=lambda f: f.tag
+    )
+
+
+def smallest_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:
+    """The fewest bytes that a struct can take in `version`."""
+    total = 1 if version in spec.flexible else 0
+    for field in fields_in(struct, version):
+        flexible = version in spec.flexible_versions(field)
+        if field.is_array:
+            total += 1 if flexible else 4
+        elif is_struct(field):
+            inner = smallest_size(spec, spec.structs[field.element], version)
+            total += 1 if version in field.nullable else inner
+        elif field.type in FORMATS:
+            total += _SIZES[FORMATS[field.type]]
+        else:
+            total += 1 if flexible else 2 if field.type == "string" else 4
+    return total

@@ -1,0 +1,201 @@
+"""Compiler of decoding functions: a schema and a version in, Python source out.
+
+The source is one function for the whole message. Structs are built in place, without calls: an empty object is made
+and its attributes are set, neighbouring fixed-size fields (and the length byte or word behind them) by one `struct`
+call.
+
+Bytes are not checked one by one. A slice of a short buffer comes out short without an error, and the position then
+lies behind the end, where every further read fails; `codec.decode_from` checks the last position. Every element of
+an array takes at least one byte and positions only grow, so a hostile count ends at the end of the buffer.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import AbstractContextManager, nullcontext
+
+from asyncgroup.wire.classes import default_expression
+from asyncgroup.wire.compiling import (
+    FORMATS,
+    NUMBERS,
+    Source,
+    fields_in,
+    is_struct,
+    smallest_size,
+    tagged_in,
+)
+from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
+
+__all__ = ["decoder_source"]
+
+
+def decoder_source(spec: MessageSpec, version: int) -> str:
+    """A function `read(b, p) -> (message, position)` over `bytes`; the names it needs are listed in `codec.py`."""
+    return str(_Decoder(spec, version).message())
+
+
+class _Decoder:
+    def __init__(self, spec: MessageSpec, version: int) -> None:
+        self.spec, self.version, self.out = spec, version, Source()
+        self.flexible = version in spec.flexible
+        # fixed-size reads not yet written out, as (format letters, target), and what has to follow them
+        self.pending: list[tuple[str, str]] = []
+        self.then: list[str] = []
+
+    def message(self) -> Source:
+        with self.out.block("def read(b, p):"):
+            self.struct(self.spec.top, "o")
+            self.flush()
+            self.out.add("return o, p")
+        return self.out
+
+    def struct(self, struct_: StructSpec, target: str) -> None:
+        self.out.add(f"{target} = new(C_{struct_.name})")
+        in_place = fields_in(struct_, self.version)
+        for field in struct_.fields:
+            if field not in in_place:
+                self.default(field, f"{target}.{field.attribute}")
+        for field in in_place:
+            self.value(field, f"{target}.{field.attribute}")
+        if self.flexible:
+            self.tags(tagged_in(struct_, self.version), target)
+
+    def default(self, field: FieldSpec, target: str) -> None:
+        expression = default_expression(field, self.spec.name)
+        if not expression.endswith("()"):
+            self.out.add(f"{target} = {'[]' if expression == '_EMPTY' else expression}")
+            return
+        inner = self.out.name("o")
+        self.out.add(f"{target} = {inner} = new(C_{field.element})")
+        for part in self.spec.structs[field.element].fields:
+            self.default(part, f"{inner}.{part.attribute}")
+
+    def take(self, letters: str, target: str) -> None:
+        """Read a fixed-size value together with its neighbours; `flush` before its target is used."""
+        self.pending.append((letters, target))
+
+    def flush(self) -> None:
+        letters = "".join(part for part, _ in self.pending)
+        targets = ", ".join(target for _, target in self.pending)
+        if letters == "B":
+            self.out.add(f"{targets} = b[p]; p += 1")
+        elif letters:
+            self.out.add(f"({targets},) = {self.out.fixed(letters, 'unpack_from')}(b, p)")
+            self.out.add(f"p += {struct.calcsize('>' + letters)}")
+        for line in self.then:
+            self.out.add(line)
+        self.pending, self.then = [], []
+
+    def uvarint(self, stem: str) -> str:
+        name = self.out.name(stem)
+        self.take("B", name)
+        self.flush()
+        with self.out.block(f"if {name} > 127:"):
+            self.out.add(f"{name}, p = read_uvarint(b, p - 1)")
+        return name
+
+    def tags(self, tagged: list[FieldSpec], target: str) -> None:
+        """Read the section of tagged fields; it is empty nearly always, so only that case is written for speed."""
+        count = self.out.name("n")
+        self.take("B", count)
+        self.flush()
+        with self.out.block(f"if {count}:"):
+            if not tagged:
+                self.out.add("p = skip_tags(b, p - 1)")
+                return
+            self.out.add(f"{count}, p = read_uvarint(b, p - 1)")
+            with self.out.block(f"for _ in range({count}):"):
+                tag, end = self.out.name("t"), self.out.name("end")
+                self.out.add(f"{tag}, p = read_uvarint(b, p)")
+                self.out.add(f"{end}, p = read_uvarint(b, p); {end} += p")
+                for field in tagged:
+                    with self.out.block(f"if {tag} == {field.tag}:"):
+                        self.value(field, f"{target}.{field.attribute}")
+                        self.flush()
+                        # else a hostile message could have the same bytes read again and again
+                        with self.out.block(f"if p != {end}:"):
+                            self.out.add(f"wrong_size({field.name!r})")
+                self.out.add(f"p = {end}")
+
+    def value(self, field: FieldSpec, target: str) -> None:
+        if field.is_array:
+            self.array(field, target)
+        elif is_struct(field):
+            self.inner_struct(field, target)
+        elif field.type in FORMATS:
+            self.take(FORMATS[field.type], target)
+            if field.type == "uuid":
+                self.then.append(f"{target} = uuid({target})")
+        else:
+            self.sized(field, target)
+
+    def length(self, field: FieldSpec, target: str) -> tuple[str, str]:
+        """Read a length; returns the condition that it is none of null, and the expression of the length.
+
+        Where null is not allowed it raises, and the condition is empty.
+        """
+        nullable = self.version in field.nullable or field.type == "records"
+        if self.version in self.spec.flexible_versions(field):
+            name = self.uvarint("n")
+            condition, expression = name, f"{name} - 1"
+        else:
+            name = self.out.name("n")
+            self.take("h" if field.type == "string" else "i", name)
+            self.flush()
+            condition, expression = f"{name} >= 0", name
+        if nullable:
+            self.out.add(f"{target} = None")
+            return condition, expression
+        with self.out.block(f"if not {name}:" if condition == name else f"if {name} < 0:"):
+            self.out.add(f"unexpected_null({field.name!r})")
+        return "", expression
+
+    def block_if(self, condition: str) -> AbstractContextManager[None]:
+        return self.out.block(f"if {condition}:") if condition else nullcontext()
+
+    def sized(self, field: FieldSpec, target: str) -> None:
+        condition, length = self.length(field, target)
+        reading = {"string": "b[p:q].decode()", "bytes": "b[p:q]", "records": "memoryview(b)[p:q]"}[
+            field.type
+        ]
+        with self.block_if(condition):
+            self.out.add(f"q = p + {length}; {target} = {reading}; p = q")
+
+    def inner_struct(self, field: FieldSpec, target: str) -> None:
+        inner = self.out.name("o")
+        if self.version not in field.nullable:
+            self.struct(self.spec.structs[field.element], inner)
+            self.out.add(f"{target} = {inner}")
+            return
+        marker = self.out.name("n")
+        self.take("b", marker)
+        self.flush()
+        self.out.add(f"{target} = None")
+        with self.out.block(f"if {marker} >= 0:"):
+            self.struct(self.spec.structs[field.element], inner)
+            self.flush()
+            self.out.add(f"{target} = {inner}")
+
+    def array(self, field: FieldSpec, target: str) -> None:
+        condition, length = self.length(field, target)
+        with self.block_if(condition):
+            if field.element in NUMBERS:
+                letters = NUMBERS[field.element]
+                self.out.add(f"q = {length}; {target} = list(unpacker('{letters}', q)(b, p))")
+                self.out.add(f"p += {struct.calcsize('>' + letters)} * q")
+                return
+            items, item = self.out.name("list"), self.out.name("e")
+            self.out.add(f"{target} = {items} = []")
+            with self.out.block(f"for _ in range({length}):"):
+                self.element(field, item)
+                self.flush()
+                self.out.add(f"{items}.append({item})")
+
+    def element(self, field: FieldSpec, item: str) -> None:
+        if not is_struct(field):
+            self.value(FieldSpec(field.name, field.element, field.versions, flexible=field.flexible), item)
+            return
+        struct_ = self.spec.structs[field.element]
+        if not smallest_size(self.spec, struct_, self.version):
+            raise ValueError(f"{self.spec.name}.{field.name}: elements without a byte have no end")
+        self.struct(struct_, item)

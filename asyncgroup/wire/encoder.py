@@ -1,0 +1,176 @@
+"""Compiler of encoding functions: a schema and a version in, Python source out.
+
+The source is one function for the whole message, structs written in place. Neighbouring fixed-size fields, lengths
+and empty tag sections become one `struct` call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from asyncgroup.wire.classes import default_expression
+from asyncgroup.wire.compiling import FORMATS, NUMBERS, Source, fields_in, is_struct, tagged_in
+from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
+
+__all__ = ["encoder_source"]
+
+
+def encoder_source(spec: MessageSpec, version: int) -> str:
+    """A function `write(o, a)`; `a` takes one piece of bytes. The names it needs are listed in `codec.py`."""
+    return str(_Encoder(spec, version).message())
+
+
+class _Encoder:
+    def __init__(self, spec: MessageSpec, version: int) -> None:
+        self.spec, self.version, self.out = spec, version, Source()
+        self.flexible = version in spec.flexible
+        self.append = "a"
+        # fixed-size values not yet written out, as (format letters, expression)
+        self.pending: list[tuple[str, str]] = []
+
+    def message(self) -> Source:
+        with self.out.block("def write(o, a):"):
+            self.struct(self.spec.top, "o")
+            self.flush()
+            self.out.add("return")
+        return self.out
+
+    def struct(self, struct: StructSpec, source: str) -> None:
+        self.refuse_absent(struct, source)
+        for field in fields_in(struct, self.version):
+            self.value(field, f"{source}.{field.attribute}")
+        if self.flexible:
+            self.tags(tagged_in(struct, self.version), source)
+
+    def refuse_absent(self, struct: StructSpec, source: str) -> None:
+        for field in struct.fields:
+            if self.version in field.versions or field.ignorable:
+                continue
+            with self.out.block(f"if {self.differs(field, source)}:"):
+                self.out.add(f"missing({self.spec.name!r}, {field.attribute!r}, {self.version})")
+
+    def differs(self, field: FieldSpec, source: str) -> str:
+        """The condition that a field does not hold its default."""
+        name = f"{source}.{field.attribute}"
+        default = default_expression(field, self.spec.name)
+        if default == "None":
+            return f"{name} is not None"
+        if default == "_EMPTY":
+            return f"{name} is None or {name}" if field.is_nullable else name
+        if default.endswith("()"):
+            return " or ".join(self.differs(part, name) for part in self.spec.structs[field.element].fields)
+        return f"{name} != {default}"
+
+    def put(self, letters: str, expression: str = "") -> None:
+        """Write a fixed-size value together with its neighbours; `flush` before anything else is written."""
+        self.pending.append((letters, expression))
+
+    def flush(self) -> None:
+        if not self.pending:
+            return
+        letters = "".join(part for part, _ in self.pending)
+        values = ", ".join(value for _, value in self.pending if value)
+        written = f"{self.out.fixed(letters, 'pack')}({values})" if values else repr(bytes(len(letters)))
+        self.out.add(f"{self.append}({written})")
+        self.pending = []
+
+    def tags(self, tagged: list[FieldSpec], source: str) -> None:
+        if not tagged:
+            self.put("x")
+            return
+        self.flush()
+        count, written = self.out.name("n"), self.out.name("t")
+        self.out.add(f"{count} = 0; {written} = []")
+        for field in tagged:
+            with self.out.block(f"if {self.differs(field, source)}:"):
+                pieces = self.out.name("q")
+                self.out.add(f"{count} += 1; {pieces} = []")
+                with self.appending_to(f"{pieces}.append"):
+                    self.value(field, f"{source}.{field.attribute}")
+                    self.flush()
+                self.out.add(f"{pieces} = b''.join({pieces})")
+                self.out.add(
+                    f"{written} += uvarint({field.tag}), uvarint(len({pieces})), {pieces}",
+                )
+        self.out.add(f"{self.append}(uvarint({count})); {self.append}(b''.join({written}))")
+
+    @contextmanager
+    def appending_to(self, name: str) -> Iterator[None]:
+        outer, self.append = self.append, name
+        yield
+        self.append = outer
+
+    def value(self, field: FieldSpec, source: str) -> None:
+        if field.is_array or field.type in ("string", "bytes", "records"):
+            self.sized(field, source)
+        elif is_struct(field):
+            self.inner_struct(field, source)
+        else:
+            self.put(FORMATS[field.type], f"{source}.bytes" if field.type == "uuid" else source)
+
+    def null_or(self, field: FieldSpec, value: str, marker: tuple[str, str]) -> AbstractContextManager[None]:
+        """Write what `None` is in this version; returns the block for everything else."""
+        with self.out.block(f"if {value} is None:"):
+            if self.version not in field.nullable and field.type != "records":
+                self.out.add(f"null({field.name!r}, {self.version})")
+                return nullcontext()
+            pending = [*self.pending]
+            self.put(*marker)
+            self.flush()
+        self.pending = pending
+        return self.out.block("else:")
+
+    def sized(self, field: FieldSpec, source: str) -> None:
+        compact = self.version in self.spec.flexible_versions(field)
+        letter = "h" if field.type == "string" else "i"
+        value = self.out.name("v")
+        self.out.add(f"{value} = {source}")
+        with self.null_or(field, value, ("x", "") if compact else (letter, "-1")):
+            if field.type == "string":
+                self.out.add(f"{value} = {value}.encode()")
+            if compact:
+                self.compact_length(value)
+            else:
+                self.put(letter, f"len({value})")
+                self.flush()
+            if field.is_array:
+                self.elements(field, value)
+            else:
+                self.out.add(f"{self.append}({value})")
+
+    def compact_length(self, value: str) -> None:
+        """The length plus one as a varint; the usual single byte goes with the fields before it."""
+        name, pending = self.out.name("n"), [*self.pending]
+        self.out.add(f"{name} = len({value}) + 1")
+        with self.out.block(f"if {name} < 128:"):
+            self.put("B", name)
+            self.flush()
+        self.pending = pending
+        with self.out.block("else:"):
+            self.flush()
+            self.out.add(f"{self.append}(uvarint({name}))")
+
+    def elements(self, field: FieldSpec, value: str) -> None:
+        if field.element in NUMBERS:
+            letters = NUMBERS[field.element]
+            self.out.add(f"{self.append}(packer('{letters}', len({value}))(*{value}))")
+            return
+        item = self.out.name("e")
+        with self.out.block(f"for {item} in {value}:"):
+            if is_struct(field):
+                self.struct(self.spec.structs[field.element], item)
+            else:
+                self.value(
+                    FieldSpec(field.name, field.element, field.versions, flexible=field.flexible), item
+                )
+            self.flush()
+
+    def inner_struct(self, field: FieldSpec, source: str) -> None:
+        value = self.out.name("v")
+        self.out.add(f"{value} = {source}")
+        with self.null_or(field, value, ("b", "-1")):
+            if self.version in field.nullable:
+                self.put("b", "1")
+            self.struct(self.spec.structs[field.element], value)
+            self.flush()

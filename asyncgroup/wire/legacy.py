@@ -1,0 +1,112 @@
+"""Message sets of the magics 0 and 1, as logs from before Kafka 0.11 hold them.
+
+A message is an offset, a size and, under a CRC-32, magic, attributes, timestamp (magic 1), key and value
+(`LegacyRecord.java`). The value of a compressed message is a message set again; its offset is that of the **last**
+message inside. Inside, magic 0 has the final offsets and magic 1 offsets that count from the first one (KIP-31).
+
+Written here, since such sets are rare and aiokafka's compiled reader trusts their sizes (it can be led out of its
+buffer).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+from zlib import crc32
+
+from asyncgroup.errors import CorruptRecordsError
+
+__all__ = ["SMALLEST", "Decompress", "LegacyMessage", "read_message_set"]
+
+Decompress: TypeAlias = Callable[[int, bytes], bytes]
+"""From a codec's number and its bytes to what they stand for."""
+
+SMALLEST: Final = {0: 14, 1: 22}
+"""The least size (the number that stands behind the offset) by magic."""
+
+_HEAD = struct.Struct(">qiIBB")
+_INT64 = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_CODEC, _LOG_APPEND_TIME = 0x07, 0x08
+
+
+class LegacyMessage(NamedTuple):
+    """One message; timestamp -1 stands for none."""
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 for the producer's time, 1 for the broker's."""
+        return 1 if self.magic == 1 and self.attributes & _LOG_APPEND_TIME else 0
+
+
+def read_message_set(
+    data: bytes, decompress: Decompress, *, check_crc: bool = True
+) -> Iterator[LegacyMessage]:
+    """The messages of a set, compressed ones unfolded, with their final offsets and timestamps.
+
+    Raises CorruptRecordsError, and whatever `decompress` raises.
+    """
+    for message in _messages(data, check_crc):
+        if not message.attributes & _CODEC:
+            yield message
+            continue
+        if message.value is None:
+            raise CorruptRecordsError("a compressed message has no value")
+        inner = list(_messages(decompress(message.attributes & _CODEC, message.value), check_crc))
+        if any(part.attributes & _CODEC for part in inner):
+            raise CorruptRecordsError("a compressed message inside a compressed one")
+        yield from _unfolded(message, inner)
+
+
+def _unfolded(wrapper: LegacyMessage, inner: list[LegacyMessage]) -> Iterator[LegacyMessage]:
+    # A producer leaves the wrapper's offset 0; the broker's is never less than the last offset inside.
+    shift = wrapper.offset - inner[-1].offset if wrapper.magic == 1 and inner else 0
+    for part in inner:
+        offset = part.offset + max(shift, 0)
+        if wrapper.timestamp_type:
+            yield part._replace(
+                offset=offset, timestamp=wrapper.timestamp, magic=1, attributes=_LOG_APPEND_TIME
+            )
+        else:
+            yield part._replace(offset=offset)
+
+
+def _messages(data: bytes, check_crc: bool) -> Iterator[LegacyMessage]:
+    position = 0
+    while position < len(data):
+        if len(data) - position < _HEAD.size:
+            raise CorruptRecordsError("a message is cut short")
+        offset, size, crc, magic, attributes = _HEAD.unpack_from(data, position)
+        end = position + _INT64.size + _INT32.size + size
+        if magic not in SMALLEST or size < SMALLEST[magic] or end > len(data):
+            raise CorruptRecordsError(f"a message of magic {magic} and size {size} is impossible here")
+        if check_crc and crc32(data[position + 16 : end]) != crc:
+            raise CorruptRecordsError(f"the CRC of the message at offset {offset} does not fit its bytes")
+        position += _HEAD.size
+        timestamp = -1
+        if magic == 1:
+            (timestamp,) = _INT64.unpack_from(data, position)
+            position += _INT64.size
+        key, position = _nullable(data, position, end)
+        value, position = _nullable(data, position, end)
+        if position != end:
+            raise CorruptRecordsError(f"the message at offset {offset} is longer than its key and value")
+        yield LegacyMessage(offset, magic, attributes, timestamp, key, value)
+
+
+def _nullable(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    (length,) = _INT32.unpack_from(data, position)
+    position += _INT32.size
+    if length == -1:
+        return None, position
+    if not 0 <= length <= end - position:
+        raise CorruptRecordsError(f"a key or value of {length} bytes is impossible here")
+    return data[position : position + length], position + length

@@ -1,0 +1,163 @@
+"""Frames: headers around messages, and the table of APIs.
+
+A frame is a size of four bytes, a header and a message (Kafka's protocol guide). Two quirks are Kafka's own: the
+response to ApiVersions always carries header version 0, so that a client of any age can read it (KIP-511), and the
+client id in a request header is never a compact string.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple, TypeVar
+
+from asyncgroup.errors import DecodeError, UnsupportedVersionError
+from asyncgroup.wire import messages
+from asyncgroup.wire.codec import decode, write_pieces
+from asyncgroup.wire.message import Message
+from asyncgroup.wire.primitives import Buffer, skip_tags
+from asyncgroup.wire.schema import VersionRange, message_spec
+from asyncgroup.wire.tables import TABLES
+
+__all__ = [
+    "APIS",
+    "API_BY_NAME",
+    "API_VERSIONS_KEY",
+    "Api",
+    "RequestHeader",
+    "decode_request_body",
+    "decode_request_header",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "read_correlation_id",
+]
+
+API_VERSIONS_KEY: Final = 18
+_HEADER = struct.Struct(">hhi")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_INT16_MAX = 0x7FFF
+_UNSUPPORTED_VERSION = _INT16.pack(35)
+R = TypeVar("R", bound=Message)
+
+
+class Api(NamedTuple):
+    """One API: its key, Kafka's name for it, its messages and the stable versions that both can say."""
+
+    key: int
+    name: str
+    request: type[Message]
+    response: type[Message]
+    versions: VersionRange
+    flexible: VersionRange
+
+
+def _apis() -> dict[int, Api]:
+    found = {}
+    for name in TABLES:
+        if name.endswith("Request"):
+            spec, api = message_spec(name), name.removesuffix("Request")
+            request, response = getattr(messages, name), getattr(messages, f"{api}Response")
+            found[spec.api_key] = Api(
+                spec.api_key, api, request, response, spec.stable_versions, spec.flexible
+            )
+    return found
+
+
+APIS: Final[dict[int, Api]] = _apis()
+"""All known APIs by key."""
+
+API_BY_NAME: Final[dict[str, Api]] = {api.name: api for api in APIS.values()}
+"""All known APIs by Kafka's name, e.g. `Fetch`."""
+
+
+class RequestHeader(NamedTuple):
+    """The header of a request; `body` is the position of the message behind it."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
+    """A whole request frame as pieces to write in order (large payloads are not copied).
+
+    Raises UnsupportedVersionError, see `codec.encode`.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    if len(name) > _INT16_MAX:
+        raise UnsupportedVersionError(f"a client id of {len(name)} bytes is longer than {_INT16_MAX}")
+    name = _INT16.pack(-1 if client_id is None else len(name)) + name
+    tags = b"\x00" if version in APIS[message.API_KEY].flexible else b""
+    pieces: list[bytes] = [b"", _HEADER.pack(message.API_KEY, version, correlation_id) + name + tags]
+    return _with_size(message, version, pieces)
+
+
+def encode_response(message: Message, version: int, correlation_id: int) -> list[bytes]:
+    """A whole response frame as pieces to write in order."""
+    flexible = version in APIS[message.API_KEY].flexible and message.API_KEY != API_VERSIONS_KEY
+    pieces: list[bytes] = [b"", _INT32.pack(correlation_id) + (b"\x00" if flexible else b"")]
+    return _with_size(message, version, pieces)
+
+
+def _with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes]:
+    write_pieces(message, version, pieces)
+    pieces[0] = _INT32.pack(sum(map(len, pieces)))
+    return pieces
+
+
+def decode_request_header(frame: Buffer) -> RequestHeader:
+    """Read the header of a request frame (without its size).
+
+    The header of an unknown API, or of a version beyond the known ones, is read as far as its first three fields:
+    `client_id` is then None and `body` the end of the frame. Raises DecodeError for malformed bytes.
+    """
+    try:
+        key, version, correlation_id = _HEADER.unpack_from(frame, 0)
+        api = APIS.get(key)
+        if api is None or not 0 <= version <= message_spec(api.request.NAME).versions.high:
+            return RequestHeader(key, version, correlation_id, None, len(frame))
+        (length,) = _INT16.unpack_from(frame, 8)
+        position = 10 + max(length, 0)
+        client_id = None if length < 0 else str(frame[10:position], "utf-8")
+        if version in api.flexible:
+            position = skip_tags(frame, position)
+    except (IndexError, struct.error, ValueError) as error:
+        raise DecodeError(f"request header: {error}") from error
+    if position > len(frame):
+        raise DecodeError("request header: cut short")
+    return RequestHeader(key, version, correlation_id, client_id, position)
+
+
+def decode_request_body(header: RequestHeader, frame: Buffer) -> Any:
+    """Read the message behind a header; raises DecodeError, or UnsupportedVersionError for an unknown API or version."""
+    if header.api_key not in APIS:
+        raise UnsupportedVersionError(f"API {header.api_key} is unknown")
+    return decode(APIS[header.api_key].request, header.api_version, frame, header.body)
+
+
+def read_correlation_id(frame: Buffer) -> int:
+    """The correlation id of a response frame (without its size); raises DecodeError if it is too short."""
+    if len(frame) < 4:
+        raise DecodeError(f"a response of {len(frame)} bytes is too short for its header")
+    correlation_id: int = _INT32.unpack_from(frame, 0)[0]
+    return correlation_id
+
+
+def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
+    """Read the message of a response frame (without its size), header skipped.
+
+    A broker that does not know the version of an ApiVersions request answers in version 0 with error 35 (KIP-511);
+    the error code stands first in every version, so such an answer is read as what it is.
+    """
+    position = 4
+    if cls.API_KEY == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
+        version = 0
+    if cls.API_KEY != API_VERSIONS_KEY and version in APIS[cls.API_KEY].flexible:
+        try:
+            position = skip_tags(frame, position)
+        except IndexError as error:
+            raise DecodeError(f"response header of {cls.NAME} v{version}: {error}") from error
+    return decode(cls, version, frame, position)

@@ -1,0 +1,144 @@
+"""The generated files are what the generator makes of Kafka's specifications."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.wire import generate as generator, messages, tables
+from asyncgroup.wire.classes import classes_source
+from asyncgroup.wire.decoder import decoder_source
+from asyncgroup.wire.generate import APIS, DATA, generate, table_text
+from asyncgroup.wire.schema import parse_table
+from tests.wire.kafka_files import kafka_jar
+
+
+@pytest.mark.parametrize("module", [messages, tables])
+def test_the_checked_in_files_are_the_generators(module):
+    made = generate([kafka_jar("kafka-clients"), kafka_jar("kafka-group-coordinator")])
+    path = Path(module.__file__)
+    assert made[path.name] == path.read_text(encoding="utf-8")
+
+
+def test_the_classes_are_made_of_the_tables():
+    """Needs no jars: nobody has edited one of the two files alone."""
+    specs = [parse_table(name, text) for name, text in tables.TABLES.items()]
+    assert classes_source(specs) == Path(messages.__file__).read_text(encoding="utf-8")
+
+
+def test_every_wanted_message_is_there():
+    wanted = {f"{api}{kind}" for api in APIS for kind in ("Request", "Response")} | set(DATA)
+    assert set(tables.TABLES) == wanted
+    assert set(messages.__all__) == wanted | {"NO_UUID"}
+
+
+SPECIFICATION = {
+    "apiKey": 7,
+    "type": "request",
+    "listeners": ["broker"],
+    "name": "FooRequest",
+    "validVersions": "0-3",
+    "latestVersionUnstable": True,
+    "flexibleVersions": "2+",
+    "fields": [
+        {"name": "TimeoutMs", "type": "int32", "versions": "0+", "default": "-1", "ignorable": True, "about": "…"},
+        {"name": "Names", "type": "[]string", "versions": "1+", "nullableVersions": "2+", "default": "null"},
+        {"name": "Rack", "type": "string", "versions": "2+", "taggedVersions": "2+", "tag": 0, "default": ""},
+        {"name": "Parts", "type": "[]Part", "versions": "0+", "fields": [
+            {"name": "Id", "type": "int16", "versions": "0+"},
+        ]},
+        {"name": "Old", "type": "string", "versions": "0+", "flexibleVersions": "none"},
+    ],
+}  # fmt: skip
+TABLE = """\
+request 7 0-3 flexible 2+ unstable
+TimeoutMs int32 0+ default -1 ignorable
+Names []string 1+ null 2+ default null
+Rack string 2+ tag 0 2+
+Parts []Part 0+
+  Id int16 0+
+Old string 0+ flexible none
+"""
+
+
+def test_a_table_holds_the_facts_of_a_specification_and_no_prose():
+    assert table_text(SPECIFICATION) == TABLE
+
+
+def test_specifications_are_read_from_folders_with_their_comments(tmp_path, monkeypatch):
+    folder = tmp_path / "common" / "message"
+    folder.mkdir(parents=True)
+    response = {
+        "apiKey": 7,
+        "type": "response",
+        "name": "FooResponse",
+        "validVersions": "0",
+        "flexibleVersions": "none",
+    }
+    for spec in (SPECIFICATION, response | {"fields": []}):
+        text = "// a licence\n" + json.dumps(spec, indent=2).replace("\n", "\n  // a remark\n", 1)
+        (folder / f"{spec['name']}.json").write_text(text)
+    monkeypatch.setattr(generator, "APIS", ["Foo"])
+    monkeypatch.setattr(generator, "DATA", [])
+    made = generate([tmp_path])
+    assert f'"FooRequest": """\n{TABLE}""",' in made["tables.py"]
+    assert 'class FooRequest(Request["FooResponse"]):' in made["messages.py"]
+
+
+def test_a_missing_specification_is_an_error(tmp_path):
+    with pytest.raises(KeyError, match="ProduceRequest"):
+        generate([tmp_path])
+
+
+def test_the_generator_writes_beside_itself(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(generator, "generate", lambda sources: {"tables.py": f"{len(list(sources))}\n"})
+    monkeypatch.setattr(generator, "__file__", str(tmp_path / "generate.py"))
+    assert generator.main(["one.jar", "two.jar"]) == 0
+    assert (tmp_path / "tables.py").read_text() == "2\n"
+    assert "tables.py: 1 lines" in capsys.readouterr().out
+
+
+def test_the_generator_explains_itself_without_arguments(capsys):
+    assert generator.main([]) == 2
+    assert "python -m asyncgroup.wire.generate" in capsys.readouterr().err
+
+
+class TestClasses:
+    """What Kafka's present specifications don't have, but may have one day."""
+
+    def source(self, *fields: str) -> str:
+        return classes_source([parse_table("Foo", "\n".join(["data -1 0-1 flexible none", *fields]))])
+
+    def test_defaults(self):
+        source = self.source(
+            "Ratio float64 0+ default 1.5",
+            "Plain float64 0+",
+            "Name string 0+ default anonymous",
+            "On bool 0+ default true",
+            "Mask int32 0+ default 0x10",
+        )
+        for line in (
+            "ratio: float = 1.5,",
+            "plain: float = 0.0,",
+            "name: str = 'anonymous',",
+            "on: bool = True,",
+            "mask: int = 16,",
+        ):
+            assert line in source
+
+    def test_a_keyword_of_python_needs_a_decision(self):
+        with pytest.raises(ValueError, match=r"Foo\.Class: class is a Python keyword"):
+            self.source("Class string 0+")
+
+    def test_so_does_a_nullable_struct_with_a_default_that_is_not_null(self):
+        with pytest.raises(ValueError, match=r"Foo\.Part: a nullable struct"):
+            self.source("Part Inner 0+ null 0+", "  Id int32 0+")
+
+    def test_so_do_elements_without_a_byte(self):
+        """A hostile count of them would never end."""
+        spec = parse_table("Foo", "data -1 0-1 flexible none\nParts []Part 0+\n  Id int32 1+\n")
+        assert "def read(" in decoder_source(spec, 1)
+        with pytest.raises(ValueError, match=r"Foo\.Parts: elements without a byte"):
+            decoder_source(spec, 0)

@@ -1,0 +1,176 @@
+"""Records of the coordinator's log against bytes that Kafka's own classes wrote.
+
+The bytes come from `MessageUtil.toVersionPrefixedBytes` and `toCoordinatorTypePrefixedBytes` of kafka-clients 4.3.1
+with the generated classes of kafka-group-coordinator 4.3.1, one object with all fields of its version set and one
+with none. kio does not know these messages.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+
+from asyncgroup.errors import DecodeError, UnsupportedVersionError
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode, encode
+from asyncgroup.wire.message import Message
+from asyncgroup.wire.versioned import decode_versioned, encode_versioned, read_prefix
+from tests.wire.strategies import ALL_VERSIONS, few, random_messages
+from tests.wire.test_kio_oracle import UNKNOWN_TO_KIO
+
+TIME = 1_700_000_000_123
+TOPIC_ID = UUID("01234567-89ab-cdef-0011-223344556677")
+
+
+def offset(**fields: object) -> Message:
+    return m.OffsetCommitValue(offset=42, metadata="note", commit_timestamp=TIME, **fields)
+
+
+def group(state_time: int = -1, **fields: object) -> Message:
+    member = m.GroupMetadataValue.MemberMetadata(
+        member_id="m-1",
+        client_id="c",
+        client_host="/127.0.0.1",
+        session_timeout=10000,
+        subscription=b"\1\2\3",
+        **fields,
+    )
+    return m.GroupMetadataValue(
+        protocol_type="consumer",
+        generation=3,
+        protocol="range",
+        leader=None,
+        current_state_timestamp=state_time,
+        members=[member],
+    )
+
+
+STATIC = {"rebalance_timeout": 60000, "group_instance_id": "static"}
+GOLDEN = [
+    (
+        m.OffsetCommitKey(group="gé", topic="flights", partition=5),
+        0,
+        "0001000367c3a90007666c696768747300000005",
+    ),
+    (
+        m.LegacyOffsetCommitKey(group="gé", topic="flights", partition=5),
+        0,
+        "0000000367c3a90007666c696768747300000005",
+    ),
+    (m.GroupMetadataKey(group="gé"), 0, "0002000367c3a9"),
+    (
+        m.LegacyOffsetCommitValue(offset=42, metadata="note", commit_timestamp=TIME),
+        0,
+        "0000000000000000002a00046e6f74650000018bcfe5687b",
+    ),
+    (offset(), 0, "0000000000000000002a00046e6f74650000018bcfe5687b"),
+    (
+        offset(expire_timestamp=1_700_000_009_999),
+        1,
+        "0001000000000000002a00046e6f74650000018bcfe5687b0000018bcfe58f0f",
+    ),
+    (offset(), 2, "0002000000000000002a00046e6f74650000018bcfe5687b"),
+    (offset(leader_epoch=7), 3, "0003000000000000002a0000000700046e6f74650000018bcfe5687b"),
+    (
+        offset(leader_epoch=7, topic_id=TOPIC_ID),
+        4,
+        "0004000000000000002a00000007056e6f74650000018bcfe5687b0100100123456789abcdef0011223344556677",
+    ),
+    (
+        group(),
+        0,
+        (
+            "00000008636f6e73756d657200000003000572616e6765ffff0000000100036d2d31000163000a2f3132372e302e302e31"
+            "000027100000000301020300000000"
+        ),
+    ),
+    (
+        group(rebalance_timeout=60000),
+        1,
+        (
+            "00010008636f6e73756d657200000003000572616e6765ffff0000000100036d2d31000163000a2f3132372e302e302e31"
+            "0000ea60000027100000000301020300000000"
+        ),
+    ),
+    (
+        group(TIME, rebalance_timeout=60000),
+        2,
+        (
+            "00020008636f6e73756d657200000003000572616e6765ffff0000018bcfe5687b0000000100036d2d31000163"
+            "000a2f3132372e302e302e310000ea60000027100000000301020300000000"
+        ),
+    ),
+    (
+        group(TIME, **STATIC),
+        3,
+        (
+            "00030008636f6e73756d657200000003000572616e6765ffff0000018bcfe5687b0000000100036d2d310006737461746963"
+            "000163000a2f3132372e302e302e310000ea60000027100000000301020300000000"
+        ),
+    ),
+    (
+        group(TIME, **STATIC),
+        4,
+        (
+            "000409636f6e73756d6572000000030672616e6765000000018bcfe5687b02046d2d3107737461746963"
+            "02630b2f3132372e302e302e310000ea600000271004010203010000"
+        ),
+    ),
+    (m.OffsetCommitValue(), 4, "00040000000000000000ffffffff01000000000000000000"),
+    (m.GroupMetadataValue(protocol=None, leader=None), 4, "000401000000000000ffffffffffffffff0100"),
+]
+
+
+def test_every_version_has_golden_bytes():
+    assert {(message.NAME, version) for message, version, _ in GOLDEN} == {
+        (name, version) for name, version in ALL_VERSIONS if name in UNKNOWN_TO_KIO
+    }
+
+
+@pytest.mark.parametrize(("message", "version", "data"), GOLDEN)
+def test_kafkas_own_bytes(message, version, data):
+    assert encode_versioned(message, version).hex() == data
+    assert decode_versioned(type(message), bytes.fromhex(data)) == message
+
+
+@pytest.mark.parametrize(("name", "version"), [pair for pair in ALL_VERSIONS if pair[0] in UNKNOWN_TO_KIO])
+def test_there_and_back(name, version):
+    @few(30)
+    @given(random_messages(name, version))
+    def check(message: Message) -> None:
+        data = encode_versioned(message, version)
+        assert decode_versioned(type(message), data) == message
+        assert decode(type(message), version, data[2:]) == message
+
+    check()
+
+
+def test_the_prefix_tells_keys_apart():
+    key = encode_versioned(m.GroupMetadataKey(group="g"), 0)
+    assert read_prefix(key) == m.GroupMetadataKey.API_KEY == 2
+    with pytest.raises(DecodeError, match="type is 2, not 1"):
+        decode_versioned(m.OffsetCommitKey, key)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00"])
+def test_too_short_for_a_prefix(data):
+    with pytest.raises(DecodeError, match="too few"):
+        decode_versioned(m.ConsumerProtocolSubscription, data)
+
+
+def test_a_newer_version_is_read_as_the_newest_known_one():
+    subscription = m.ConsumerProtocolSubscription(topics=["t"], generation_id=4, rack_id="r")
+    data = b"\x00\x63" + encode(subscription, 3) + b"what version 99 adds"
+    assert decode_versioned(m.ConsumerProtocolSubscription, data) == subscription
+
+
+def test_a_negative_version_is_refused():
+    with pytest.raises(DecodeError, match="-1 is not in 0-3"):
+        decode_versioned(m.ConsumerProtocolSubscription, b"\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff")
+
+
+def test_an_unknown_version_is_not_written():
+    with pytest.raises(UnsupportedVersionError):
+        encode_versioned(m.ConsumerProtocolSubscription(), 4)

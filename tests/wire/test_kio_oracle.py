@@ -1,0 +1,60 @@
+"""Identical bytes both ways, for every message and version that kio knows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode, encode
+from asyncgroup.wire.message import Message
+from asyncgroup.wire.schema import message_spec
+from asyncgroup.wire.tables import TABLES
+from tests.wire.kio_oracle import KNOWN_TO_BOTH, Oracle, kio_versions
+from tests.wire.strategies import ALL_VERSIONS, few
+
+UNKNOWN_TO_KIO = {
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "LegacyOffsetCommitKey",
+    "LegacyOffsetCommitValue",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+}
+"""Records of the coordinator's log: `test_golden_bytes.py` compares them with bytes from Kafka itself."""
+
+
+def test_only_the_coordinators_records_are_unknown_to_kio():
+    assert {name for name, _ in set(ALL_VERSIONS) - set(KNOWN_TO_BOTH)} == UNKNOWN_TO_KIO
+
+
+def test_kio_knows_no_version_that_we_do_not():
+    theirs = {(name, version) for name in TABLES for version in kio_versions(name)}
+    assert theirs - set(ALL_VERSIONS) == set()
+
+
+@pytest.mark.parametrize(("name", "version"), KNOWN_TO_BOTH)
+def test_same_bytes_both_ways(name, version):
+    oracle = Oracle(name, version)
+    assert oracle.cls.__flexible__ == (version in message_spec(name).flexible)
+
+    @few(12)
+    @given(oracle.messages())
+    def check(message: Message) -> None:
+        theirs = oracle.convert(message)
+        data = encode(message, version)
+        assert data == oracle.encode(theirs)
+        assert oracle.decode(data) == theirs
+        assert decode(oracle.ours, version, data) == message
+
+    check()
+
+
+@pytest.mark.parametrize(("name", "version"), KNOWN_TO_BOTH)
+def test_defaults_have_the_same_bytes(name, version):
+    """What a field means when nobody sets it: here the two need no conversion of values."""
+    oracle = Oracle(name, version)
+    message = getattr(m, name)()
+    data = encode(message, version)
+    assert oracle.encode(oracle.decode(data)) == data
+    assert decode(oracle.ours, version, data) == message

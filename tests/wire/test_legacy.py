@@ -1,0 +1,110 @@
+"""Message sets of the magics 0 and 1 that no builder of today would write."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from aiokafka.codec import gzip_encode
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from hypothesis import given, strategies as st
+
+from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
+from asyncgroup.model import Record
+from asyncgroup.wire.records import decode_batch, iter_batch_headers
+from tests.wire.batches import LEGACY_ATTRIBUTES, LEGACY_TIMESTAMP, records_of, with_number
+
+TIME = 1_700_000_000_000
+CODECS = {0: [0, 1, 2], 1: [0, 1, 2, 3]}
+DATA = st.none() | st.binary(max_size=20)
+
+
+def message(
+    offset: int, value: bytes | None = b"v", *, magic: int = 1, attributes: int = 0, key: bytes | None = None
+) -> bytes:
+    body = bytes([magic, attributes]) + (struct.pack(">q", TIME) if magic == 1 else b"")
+    for part in (key, value):
+        body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@given(records=st.lists(st.tuples(DATA, DATA), min_size=1, max_size=8), data=st.data())
+def test_what_aiokafka_writes(magic, records, data):
+    codec = data.draw(st.sampled_from(CODECS[magic]))
+    builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
+    for offset, (key, value) in enumerate(records):
+        assert builder.append(offset, TIME + offset, key, value)
+    assert records_of(bytes(builder.build())) == [
+        Record("t", 3, offset, -1 if magic == 0 else TIME + offset, 0, key, value)
+        for offset, (key, value) in enumerate(records)
+    ]
+
+
+def test_a_producer_leaves_the_wrappers_offset_at_zero():
+    inner = message(0) + message(1) + message(2)
+    assert [r.offset for r in records_of(message(0, gzip_encode(inner), attributes=1))] == [0, 1, 2]
+
+
+def test_a_brokers_wrapper_has_the_offset_of_its_last_message():
+    """KIP-31: inside, offsets count from the first one."""
+    inner = message(0) + message(1) + message(5)
+    wrapper = message(1005, gzip_encode(inner), attributes=1)
+    assert [r.offset for r in records_of(wrapper)] == [1000, 1001, 1005]
+    (header,) = iter_batch_headers(wrapper)
+    assert (header.base_offset, header.next_offset) == (1005, 1006)
+
+
+def test_magic_0_has_the_final_offsets_inside():
+    inner = message(70, magic=0) + message(72, magic=0)
+    assert [r.offset for r in records_of(message(72, gzip_encode(inner), magic=0, attributes=1))] == [70, 72]
+
+
+def test_the_time_of_log_append_is_the_wrappers():
+    wrapper = message(1, gzip_encode(message(0) + message(1)), attributes=1)
+    wrapper = with_number(with_number(wrapper, ">B", LEGACY_ATTRIBUTES, 9), ">q", LEGACY_TIMESTAMP, TIME + 77)
+    assert [(r.timestamp, r.timestamp_type) for r in records_of(wrapper)] == [(TIME + 77, 1)] * 2
+
+
+def test_nothing_inside():
+    assert records_of(message(5, gzip_encode(b""), attributes=1)) == []
+
+
+def test_several_wrappers():
+    data = b"".join(message(last, gzip_encode(message(0) + message(1)), attributes=1) for last in (11, 13))
+    assert [r.offset for r in records_of(data + message(14)[:-1])] == [10, 11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (message(0, None, attributes=1), "a compressed message has no value"),
+        (message(0, gzip_encode(message(0, gzip_encode(message(0)), attributes=1)), attributes=1), "inside a compressed one"),
+        (message(0, gzip_encode(message(0)[:-1]), attributes=1), "impossible here"),
+        (message(0, gzip_encode(message(0) + b"rest"), attributes=1), "cut short"),
+        (message(0, gzip_encode(struct.pack(">qiIBB", 0, -12, 0, 1, 0) + b"x" * 30), attributes=1), "size -12"),
+        (message(0, b"no gzip", attributes=1), "gzip"),
+        (with_number(message(0), ">i", 26, 100), "100 bytes is impossible"),
+        (with_number(message(0), ">i", 26, -2), "-2 bytes is impossible"),
+        (with_number(message(0, b"value"), ">i", 30, 4), "longer than its key and value"),
+    ],
+)  # fmt: skip
+def test_malformed(batch, reason):
+    with pytest.raises(CorruptRecordsError, match="t-3 at offset 0: .*" + reason):
+        records_of(batch)
+
+
+def test_a_damaged_crc_outside_and_inside():
+    damaged = bytearray(message(7))
+    damaged[-1] ^= 1
+    for batch in (bytes(damaged), message(7, gzip_encode(bytes(damaged)), attributes=1)):
+        with pytest.raises(CorruptRecordsError, match="CRC of the message at offset 7"):
+            records_of(batch)
+        (header,) = iter_batch_headers(batch)
+        assert len(decode_batch("t", 3, batch, header, check_crc=False)) == 1
+
+
+def test_an_unknown_codec():
+    with pytest.raises(UnsupportedVersionError, match="t-3 at offset 0: codec 4 is none of a message set's"):
+        records_of(message(0, b"zstd", attributes=4))

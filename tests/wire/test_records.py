@@ -1,0 +1,325 @@
+"""Record batches: built and read again, read as Kafka wrote them, cut, damaged and hostile."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
+from asyncgroup.model import Record
+from asyncgroup.wire.records import (
+    CODECS,
+    BatchBuilder,
+    BatchHeader,
+    crc_is_valid,
+    decode_batch,
+    estimate_size,
+    iter_batch_headers,
+    read_batch_header,
+    stamp_batch,
+)
+from tests.wire.batches import (
+    ATTRIBUTES,
+    COUNT,
+    LEGACY_MAGIC,
+    log_append,
+    records_of,
+    sealed,
+    with_attributes,
+    with_number,
+)
+from tests.wire.golden_records import GOLDEN
+
+TIME = 1_700_000_000_000
+TIMES = st.just(-1) | st.integers(0, 1 << 45)
+DATA = st.none() | st.binary(max_size=20) | st.just(b"x" * 1000)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
+
+
+def records_with(times: st.SearchStrategy[int]) -> st.SearchStrategy[list]:
+    return st.lists(st.tuples(times, DATA, DATA, HEADERS), min_size=1, max_size=12)
+
+
+RECORDS = records_with(st.just(-1)) | records_with(TIMES).filter(lambda records: records[0][0] != -1)
+
+
+def built(codec="none", records=((TIME, b"k", b"v" * 100, ()),), **state) -> bytes:
+    builder = BatchBuilder(codec, **state)
+    for record in records:
+        assert builder.append(*record)
+    return builder.build()
+
+
+def decoded(batch, **how) -> list[Record]:
+    header = read_batch_header(batch)
+    return decode_batch("t", 3, batch, header, **how)
+
+
+@given(st.sampled_from(list(CODECS)), RECORDS)
+def test_there_and_back(codec, records):
+    batch = built(codec, records)
+    assert decoded(batch) == [
+        Record("t", 3, offset, timestamp, 0, key, value, headers, -1)
+        for offset, (timestamp, key, value, headers) in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: f"magic{g.magic}-{g.codec}-{g.timestamp_type}")
+def test_what_kafka_wrote(golden):
+    times = [TIME, TIME + 1, TIME + 2]
+    if golden.magic == 0:
+        times = [-1] * 3
+    elif golden.timestamp_type == 1:
+        times = [TIME + 999] * 3
+    headers = [("h", b"x"), ("n", None)] if golden.magic == 2 else ()
+    content = [(100, b"k0", b"value-0"), (102, None, b"value-1"), (104, b"k2", None)]
+    assert records_of(golden.data) == [
+        Record("t", 3, offset, timestamp, golden.timestamp_type, key, value, headers, -1)
+        for (offset, key, value), timestamp in zip(content, times, strict=True)
+    ]
+    found = list(iter_batch_headers(golden.data))
+    assert {(h.magic, h.codec, h.timestamp_type) for h in found} == {
+        (golden.magic, CODECS[golden.codec], golden.timestamp_type)
+    }
+    assert found[-1].next_offset == 105
+
+
+class TestTimestamps:
+    @given(TIMES, TIMES)
+    def test_of_log_append_are_the_batchs_own(self, created, appended):
+        batch = log_append(built(records=[(created, None, b"v", ())] * 3), appended)
+        assert [(r.timestamp, r.timestamp_type) for r in decoded(batch)] == [(appended, 1)] * 3
+        assert read_batch_header(batch).timestamp_type == 1
+
+    def test_none_first_wants_a_batch_of_its_own(self):
+        builder = BatchBuilder()
+        assert builder.append(-1, None, b"v")
+        assert not builder.append(TIME, None, b"v")
+        assert builder.append(-1, None, b"w")
+        assert [r.timestamp for r in decoded(builder.build())] == [-1, -1]
+
+    def test_none_beside_some(self):
+        batch = built(records=[(TIME, None, b"v", ()), (-1, None, b"v", ()), (TIME - 5, None, b"v", ())])
+        assert [r.timestamp for r in decoded(batch)] == [TIME, -1, TIME - 5]
+        assert read_batch_header(batch).max_timestamp == TIME
+
+
+class TestHeaders:
+    def test_all_fields(self):
+        batch = built(
+            "gzip", [(TIME, None, b"v" * 90, ()), (TIME + 5, None, b"w", ())], transactional=True,
+            producer_id=77, producer_epoch=6, base_sequence=50,
+        )  # fmt: skip
+        header = read_batch_header(batch)
+        assert header == BatchHeader(
+            0, len(batch), 0, -1, 2, header.crc, 0x11, 1, TIME, TIME + 5, 77, 6, 50, 2
+        )
+        assert (header.last_offset, header.next_offset, header.codec) == (1, 2, 1)
+        assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, False, 0)
+
+    def test_stamping_leaves_the_crc_right(self):
+        batch = bytearray(built(records=[(TIME, None, b"v", ())] * 3))
+        stamp_batch(batch, 1000, 7)
+        header = read_batch_header(batch)
+        assert (header.base_offset, header.leader_epoch, header.last_offset) == (1000, 7, 1002)
+        assert crc_is_valid(batch)
+        assert [(r.offset, r.leader_epoch) for r in decoded(batch)] == [(1000, 7), (1001, 7), (1002, 7)]
+
+    def test_stamping_inside_a_buffer(self):
+        one = built()
+        buffer = bytearray(one + one)
+        stamp_batch(buffer, 5, 1, len(one))
+        assert [h.base_offset for h in iter_batch_headers(buffer)] == [0, 5]
+
+    def test_a_batch_cut_short_at_the_end_is_left_out(self):
+        """A broker cuts its answer at the size asked for (KIP-74)."""
+        one = built()
+        for size in range(len(one)):
+            assert [h.start for h in iter_batch_headers(one + one[:size])] == [0]
+        assert [h.start for h in iter_batch_headers(one + one)] == [0, len(one)]
+
+    @pytest.mark.parametrize(
+        ("magic", "length"), [(2, 48), (2, 0), (2, -1), (1, 21), (0, 13), (3, 100), (255, 100)]
+    )
+    def test_impossible(self, magic, length):
+        data = struct.pack(">qiiB", 7, length, 0, magic) + b"\x00" * 100
+        with pytest.raises(CorruptRecordsError, match=f"offset 7: length {length} with magic {magic}"):
+            read_batch_header(data)
+
+    @given(st.binary(max_size=100))
+    def test_random_bytes(self, data):
+        try:
+            headers = list(iter_batch_headers(data))
+        except CorruptRecordsError:
+            return
+        assert all(header.start + header.size <= len(data) for header in headers)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(b".." + data)[2:]])
+@pytest.mark.parametrize("golden", GOLDEN[2::3], ids=lambda g: f"magic{g.magic}-{g.codec}")
+def test_every_buffer(kind, golden):
+    data = kind(golden.data)
+    header = next(iter_batch_headers(data))
+    batch = data[: header.size]
+    records = decode_batch("t", 3, batch, header)
+    assert records == decode_batch("t", 3, bytes(batch), header)
+    assert all(isinstance(r.value, bytes | None) and isinstance(r.key, bytes | None) for r in records)
+    if golden.magic == 2:
+        assert crc_is_valid(batch)
+
+
+def test_a_bytearray_can_grow_again_afterwards():
+    batch = bytearray(built())
+    assert crc_is_valid(batch)
+    assert decoded(batch)
+    batch += b"more"
+
+
+def test_control_batches_are_read_like_others():
+    """The marker's key is its version and type; to skip the batch is the consumer's business (KIP-98)."""
+    batch = with_attributes(built(records=[(TIME, b"\x00\x00\x00\x01", b"\x00" * 6, ())]), 0x30)
+    header = read_batch_header(batch)
+    assert header.is_control
+    assert header.is_transactional
+    assert decode_batch("t", 3, batch, header)[0].key == b"\x00\x00\x00\x01"
+
+
+class TestDamage:
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_every_flipped_byte_under_the_crc_is_found(self, codec):
+        batch = built(codec)
+        header = read_batch_header(batch)
+        for position in range(ATTRIBUTES, len(batch)):
+            damaged = bytearray(batch)
+            damaged[position] ^= 0x55
+            assert not crc_is_valid(damaged)
+            with pytest.raises(
+                CorruptRecordsError, match="t-3 at offset 0: the batch's CRC does not fit its bytes"
+            ):
+                decode_batch("t", 3, bytes(damaged), header)
+
+    def test_the_crc_can_be_left_unchecked(self):
+        batch = bytearray(built(records=[(TIME, None, b"value", ())]))
+        batch[-2] ^= 1
+        assert decoded(bytes(batch), check_crc=False)[0].value == b"valud"
+
+    @pytest.mark.parametrize("size", [0, 1, 20, 21, 60])
+    def test_too_short_for_a_crc(self, size):
+        assert not crc_is_valid(built()[:size])
+
+    @pytest.mark.parametrize("size", [0, 20, 60, 100])
+    def test_another_size_than_the_headers(self, size):
+        batch = built()
+        header = read_batch_header(batch)
+        with pytest.raises(CorruptRecordsError, match=f"{size} bytes are not the batch's {len(batch)}"):
+            decode_batch("t", 3, batch[:size], header)
+
+    @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 30])
+    def test_a_wrong_count(self, count):
+        with pytest.raises(CorruptRecordsError, match="t-3 at offset 0"):
+            decoded(with_number(built(), ">i", COUNT, count))
+
+    @pytest.mark.parametrize("codec", [5, 6, 7])
+    def test_an_unknown_codec(self, codec):
+        with pytest.raises(UnsupportedVersionError, match=r"t-3 at offset 0: .*Unknown compression codec"):
+            decoded(with_number(built(), ">h", ATTRIBUTES, codec))
+
+    @pytest.mark.parametrize("codec", [1, 2, 3, 4])
+    def test_what_is_not_compressed(self, codec):
+        """Each library has an error of its own."""
+        with pytest.raises(CorruptRecordsError, match="t-3 at offset 0: "):
+            decoded(with_number(built(), ">h", ATTRIBUTES, codec))
+
+    @settings(max_examples=400)
+    @given(
+        st.sampled_from(GOLDEN),
+        st.lists(
+            st.tuples(
+                st.integers(0, 1 << 16),
+                st.binary(max_size=5)
+                | st.sampled_from([b"\xff" * 9 + b"\x01", b"\xff" * 4, b"\x7f\xff\xff\xff"]),
+                st.integers(0, 6),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+    )
+    def test_a_hostile_content_under_a_right_crc(self, golden, changes):
+        batch = golden.data
+        batch = batch[: next(iter_batch_headers(batch)).size]
+        for place, inserted, removed in changes:
+            at = LEGACY_MAGIC + place % (len(batch) - LEGACY_MAGIC)
+            batch = batch[:at] + inserted + batch[at + removed :]
+        batch = batch.ljust(61, b"\x00")
+        try:
+            header = read_batch_header(sealed(batch))
+            if header is not None:
+                decode_batch("t", 3, sealed(batch), header)
+        except AsyncGroupError:
+            return
+
+    @pytest.mark.parametrize("length", [1 << 62, (1 << 63) - 1, (1 << 63) - 50, (1 << 63) - 200])
+    @pytest.mark.parametrize("part", ["key", "value", "header key", "header value"])
+    def test_lengths_near_the_end_of_the_numbers(self, length, part):
+        parts = {
+            "key": b"\x01",
+            "value": b"\x01",
+            "count": b"\x02",
+            "header key": b"\x00",
+            "header value": b"\x01",
+        }
+        parts[part] = zigzag(length)
+        record = b"\x00\x00\x00" + b"".join(parts.values())
+        batch = sealed(built(records=[(TIME, None, None, ())])[:61] + zigzag(len(record)) + record)
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptRecordsError):
+                decoded(batch)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1_000_000
+
+
+def zigzag(number: int) -> bytes:
+    number, out = number << 1, bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+class TestBuilder:
+    def test_the_limit(self):
+        builder = BatchBuilder(size_limit=200)
+        added = 0
+        while builder.append(TIME, b"key", b"v" * 20):
+            added += 1
+        assert added == builder.count > 1
+        assert builder.size <= 200
+        assert len(decoded(builder.build())) == added
+
+    def test_the_first_record_always_fits(self):
+        builder = BatchBuilder(size_limit=100)
+        assert builder.append(TIME, None, b"v" * 1000)
+        assert not builder.append(TIME, None, b"")
+        assert len(decoded(builder.build())) == 1
+
+    @given(RECORDS)
+    def test_the_estimate_is_an_upper_bound(self, records):
+        _, key, value, headers = records[0]
+        assert len(built(records=[records[0]])) <= estimate_size(key, value, headers)
+
+    def test_a_codec_without_its_library(self, monkeypatch):
+        monkeypatch.setattr("aiokafka.codec.cramjam", None)
+        builder = BatchBuilder("zstd")
+        assert builder.append(TIME, None, b"v" * 100)
+        with pytest.raises(UnsupportedVersionError, match="zstd"):
+            builder.build()
+
+    def test_an_unknown_codec(self):
+        with pytest.raises(ConfigError, match="codec='brotli' is not allowed: one of none, gzip"):
+            BatchBuilder("brotli")
