@@ -1,0 +1,61 @@
+"""Two small parts that make asyncio's loop run on a clock of its own: ordered deadlines, and a selector that asks the loop."""
+
+from __future__ import annotations
+
+import selectors
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
+__all__ = ["JumpingSelector", "Moment"]
+
+
+class Moment(float):
+    """A deadline that remembers when it was made: equal deadlines come in the order of their making.
+
+    Heaps are not stable, and in virtual time equal deadlines are the rule. Timers compare by their deadline alone,
+    so the order has to live there.
+    """
+
+    __slots__ = ("_order",)
+    _order: int
+
+    def __new__(cls, when: float, order: int) -> Self:
+        self = super().__new__(cls, when)
+        self._order = order
+        return self
+
+    def __lt__(self, other: float) -> bool:
+        if isinstance(other, Moment) and float.__eq__(self, other):
+            return self._order < other._order
+        return float.__lt__(self, other)
+
+
+class _Waiting(Protocol):
+    def __call__(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]: ...
+
+
+class JumpingSelector(selectors.BaseSelector):
+    """A selector whose `select` is the loop's own `_wait`; all else goes to a real one."""
+
+    def __init__(self, poller: selectors.BaseSelector, wait: _Waiting) -> None:
+        self._poller, self._loop_wait = poller, wait
+
+    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._poller.register(fileobj, events, data)
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        return self._poller.unregister(fileobj)
+
+    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._poller.modify(fileobj, events, data)
+
+    def get_map(self) -> Any:
+        return self._poller.get_map()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return self._loop_wait(timeout)
+
+    def close(self) -> None:
+        self._poller.close()

@@ -1,0 +1,139 @@
+"""One run of a Kafka cluster: its directory, ports, processes, and the waiting until they are ready."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError
+from asyncgroup.testing.kafka_properties import Value, property_text, server_properties
+from asyncgroup.testing.reserved_ports import ReservedPorts
+from asyncgroup.testing.time_limit import time_limit
+from asyncgroup.testing.watchdog import Watchdog
+
+__all__ = ["KafkaCluster"]
+
+_PAUSE: Final = 0.05  # seconds between two looks at a process that is starting
+_LOGGING: Final = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    # Several hundred lines of configuration at each start would hide what matters in the log's tail.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
+)
+
+
+class KafkaCluster:
+    """The nodes 1 … `count`, formatted and started by `start`, gone after `close`.
+
+    `java` is the command line up to the class path, `options` go to each node's Java, `overrides` into its
+    properties; `limit` in seconds holds for each wait.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        java: Sequence[str],
+        options: Sequence[str],
+        overrides: Mapping[str, Value],
+        limit: float,
+    ) -> None:
+        self.cluster_id = _random_cluster_id()
+        self.nodes: dict[int, KafkaNode] = {}
+        self._java = [*java, *options]
+        self._limit = limit
+        self._directory = Path(tempfile.mkdtemp(prefix="asyncgroup-kafka-"))
+        self._watchdog = Watchdog(self._directory)
+        self._ports = ReservedPorts(2 * count)
+        pairs = zip(self._ports.numbers[::2], self._ports.numbers[1::2], strict=True)
+        ports = dict(enumerate(pairs, start=1))
+        for node_id, (port, _) in ports.items():
+            node = KafkaNode(node_id, port, self._directory / f"node-{node_id}", self._watchdog)
+            properties = server_properties(node_id, ports, node.data, overrides)
+            node.properties.write_text(property_text(properties), encoding="ascii")
+            self.nodes[node_id] = node
+
+    def start(self, abandoned: threading.Event) -> None:
+        """Formats and starts all nodes, and waits until each knows all; gives up once `abandoned` is set.
+
+        Raises KafkaStartError; `close` has to be called either way.
+        """
+        self._format(abandoned)
+        for node in self.nodes.values():
+            self._spawn(node)
+        self._wait_ready(list(self.nodes.values()), abandoned)
+
+    def start_node(self, node_id: int) -> None:
+        """Starts one node that is down, and waits until the cluster has it back."""
+        node = self.nodes[node_id]
+        self._spawn(node)
+        self._wait_ready([node], threading.Event())
+
+    def close(self) -> None:
+        """Kills what runs, removes the directory, gives the ports back."""
+        for node in self.nodes.values():
+            node.kill()
+        shutil.rmtree(self._directory)
+        self._watchdog.close()
+        self._ports.close()
+
+    def _format(self, abandoned: threading.Event) -> None:
+        """Has Kafka write each node's `meta.properties`: a short run of Java for each, side by side."""
+        for node in self.nodes.values():
+            tool = ("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(node.properties))
+            node.start([*self._java_for(node), *tool])
+        with time_limit(self._limit) as expired:
+            for node in self.nodes.values():
+                while node.pid is not None:
+                    self._pause(node, "formatted", expired, abandoned)
+                if not (node.data / "meta.properties").exists():
+                    node.check()
+
+    def _spawn(self, node: KafkaNode) -> None:
+        node.start([*self._java_for(node), "kafka.Kafka", str(node.properties)])
+
+    def _java_for(self, node: KafkaNode) -> list[str]:
+        # Without -UsePerfData a killed Java leaves a file behind in the system's temporary directory.
+        own = (f"-Djava.io.tmpdir={node.scratch}", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
+        return [*self._java, *own, *_LOGGING]
+
+    def _wait_ready(self, nodes: list[KafkaNode], abandoned: threading.Event) -> None:
+        """Until each of `nodes` knows all that run; a broker knows itself once the controller let it in."""
+        running = {
+            node.node_id for node in self.nodes.values() if node.pid is not None and not node.suspended
+        }
+        with time_limit(self._limit) as expired:
+            for node in nodes:
+                while not self._is_ready(node, running):
+                    for other in nodes:
+                        other.check()
+                    self._pause(node, "ready", expired, abandoned)
+
+    def _is_ready(self, node: KafkaNode, running: set[int]) -> bool:
+        """The cluster id is random, so an answer that has it comes from a process that was started here."""
+        answer = node.answer()
+        return answer is not None and answer.cluster_id == self.cluster_id and answer.node_ids >= running
+
+    def _pause(
+        self, node: KafkaNode, goal: str, expired: threading.Event, abandoned: threading.Event
+    ) -> None:
+        if abandoned.is_set():
+            raise KafkaStartError("the start of Apache Kafka was abandoned")
+        if expired.wait(_PAUSE):
+            raise KafkaStartError(
+                f"Apache Kafka, node {node.node_id}, was not {goal} after {self._limit:g} s; "
+                f"its log says:\n{node.complaint()}"
+            )
+
+
+def _random_cluster_id() -> str:
+    """16 random bytes in URL-safe base64, as Kafka makes them; with a dash first it would seem an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,108 @@
+"""The configuration of a broker for tests: KRaft mode, broker and controller in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from asyncgroup.errors import ConfigError
+
+__all__ = ["HOST", "Value", "check_overrides", "property_text", "server_properties"]
+
+Value: TypeAlias = str | int | float | bool
+
+HOST: Final = "127.0.0.1"
+
+# Small and quick, for groups that form and fall apart many times a minute. Anything here can be overridden.
+_QUICK: Final[Mapping[str, Value]] = {
+    "auto.create.topics.enable": False,
+    "num.partitions": 4,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.min.session.timeout.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 50,
+    "group.share.min.session.timeout.ms": 100,
+    "group.share.min.heartbeat.interval.ms": 50,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 4,
+    # A killed broker's leaders move after this time, and it is let in again only then; 9 s by default.
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+    # The default, 128 MB, is taken at once and is the better half of an idle broker's memory.
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+}
+
+
+# What the cluster has to decide for each node.
+_OWN: Final = frozenset(
+    {
+        "process.roles",
+        "node.id",
+        "controller.quorum.voters",
+        "listeners",
+        "advertised.listeners",
+        "controller.listener.names",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "log.dirs",
+    }
+)
+
+
+def check_overrides(overrides: Mapping[str, Value]) -> None:
+    """Raises ConfigError if `overrides` touches what the cluster itself has to decide for each node."""
+    for key in sorted(_OWN & overrides.keys()):
+        raise ConfigError(key, overrides[key], "the cluster sets this property by itself")
+
+
+def server_properties(
+    node_id: int,
+    ports: Mapping[int, tuple[int, int]],
+    data: Path,
+    overrides: Mapping[str, Value],
+) -> dict[str, Value]:
+    """The properties of one node; `ports` has (broker port, controller port) of every node of the cluster."""
+    replicas = min(3, len(ports))
+    broker_port, controller_port = ports[node_id]
+    voters = ",".join(f"{node}@{HOST}:{port}" for node, (_, port) in sorted(ports.items()))
+    return {
+        **_QUICK,
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": max(1, replicas - 1),
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": max(1, replicas - 1),
+        **overrides,
+        "process.roles": "broker,controller",
+        "node.id": node_id,
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{broker_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(data),
+    }
+
+
+def property_text(properties: Mapping[str, Value]) -> str:
+    """The file's text, with the escapes of Java's properties format (pure ASCII)."""
+    return "".join(f"{_escaped(key)}={_escaped(_said(value))}\n" for key, value in properties.items())
+
+
+def _said(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escaped(text: str) -> str:
+    """Escapes backslashes, line ends, a leading blank and all beyond ASCII, by UTF-16 units as Java does."""
+    units = text.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
+    backslash = ord("\\")
+    plain = "".join(
+        chr(code) if 32 <= code < 127 and code != backslash else f"\\u{code:04x}" for code in codes
+    )
+    return f"\\{plain}" if plain.startswith(" ") else plain

@@ -1,0 +1,82 @@
+"""One in-memory TCP connection: two pipes, and the transports at their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import TYPE_CHECKING
+
+from asyncgroup.testing.addresses import Address
+from asyncgroup.testing.pipe import Pipe, Signal
+from asyncgroup.testing.transport import VirtualTransport
+
+if TYPE_CHECKING:
+    from asyncgroup.testing.network import Network
+
+__all__ = ["Link"]
+
+
+class Link:
+    """A connection between `client` and `server`, both (ip, port). Made by `Network.open`."""
+
+    def __init__(self, network: Network, client: Address, server: Address) -> None:
+        self.network = network
+        self.client = client
+        self.server = server
+        self.loop = network.loop
+        self._up = Pipe(self)
+        self._down = Pipe(self)
+        self._up.back, self._down.back = self._down, self._up
+
+    def __repr__(self) -> str:
+        client, server = (f"{ip}:{port}" for ip, port in (self.client, self.server))
+        state = ", ".join(name for name, end in self._ends().items() if end is not None) or "nobody"
+        return f"<Link {client} -> {server}, open at: {state}>"
+
+    def _ends(self) -> dict[str, VirtualTransport | None]:
+        return {"client": self._down.receiver, "server": self._up.receiver}
+
+    def open_ends(self) -> tuple[VirtualTransport, ...]:
+        """The transports that have not seen `connection_lost` yet."""
+        return tuple(end for end in self._ends().values() if end is not None)
+
+    def connect(self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None]) -> VirtualTransport:
+        """The client's end. The opening goes ahead of all it will send."""
+        self._up.send(Signal.OPEN)
+        return VirtualTransport(
+            self.loop, protocol, self._down, self._up, self.client, self.server, waiter=waiter
+        )
+
+    def accept(self) -> None:
+        """The opening arrived at the server's address: whoever listens there takes it, or it is answered by a reset."""
+        server = self.network.listener(self.server)
+        protocol = None if server is None else server.make_protocol()
+        if server is None or protocol is None:
+            self._up.close()
+            self._down.send(Signal.RESET)
+            self.ended()
+            return
+        VirtualTransport(self.loop, protocol, self._up, self._down, self.server, self.client, server=server)
+
+    def ended(self) -> None:
+        """One end's socket is closed; after the second nobody is left to deliver to."""
+        if self._up.closed and self._down.closed:
+            self.drop()
+
+    def cut(self) -> None:
+        """Reset both ends at once; what was on its way is lost."""
+        ends = self.open_ends()
+        self.drop()
+        for end in ends:
+            end.fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def drop(self) -> None:
+        """Deliver nothing any more."""
+        self._up.drop()
+        self._down.drop()
+        self.network.forget(self)
+
+    def kick(self) -> None:
+        """Go on delivering, where a fault was healed."""
+        self._up.kick()
+        self._down.kick()

@@ -1,0 +1,49 @@
+"""Free ports that stay free until a server takes them, also while that server is down."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from asyncgroup.testing.kafka_properties import HOST
+
+__all__ = ["ReservedPorts"]
+
+
+class ReservedPorts:
+    """`count` different free TCP ports of the loopback interface.
+
+    On Linux a socket that is bound but does not listen keeps the port: nobody is given it by chance, neither
+    as a free port nor as the near end of a connection, yet a server that sets SO_REUSEADDR (as Java does) can
+    take it by name, and while no server listens, connections are refused. Other systems refuse the server, so
+    there the sockets are closed at once and the ports may be lost to others: try again with new ones.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._sockets: list[socket.socket] = []
+        try:
+            for _ in range(count):
+                self._sockets.append(_bound())
+            self.numbers: tuple[int, ...] = tuple(each.getsockname()[1] for each in self._sockets)
+        except BaseException:
+            self.close()
+            raise
+        if sys.platform != "linux":
+            self.close()
+
+    def close(self) -> None:
+        """Gives the ports back."""
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+
+
+def _bound() -> socket.socket:
+    one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind((HOST, 0))
+    except BaseException:
+        one.close()
+        raise
+    return one

@@ -1,0 +1,211 @@
+"""The helper that starts a real Apache Kafka, seen through another client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from asyncgroup.errors import UsageError
+from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError, KafkaToolError
+from asyncgroup.testing.kafka_node import PortTaken
+from asyncgroup.testing.kafka_probe import Answer, ask
+from asyncgroup.testing.time_limit import time_limit
+from tests.real.support import RunningKafka
+
+pytestmark = pytest.mark.usefixtures("kafka_at_hand")
+
+
+@pytest.fixture(scope="module")
+def own_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+    """One node that the tests of this module may take down; they bring it back."""
+    with ApacheKafka() as kafka:
+        yield kafka
+
+
+def asked(kafka: RunningKafka, node: int = 0, limit: float = 5.0) -> Answer:
+    host, _, port = kafka.bootstrap_servers.split(",")[node].rpartition(":")
+    return ask(host, int(port), limit)
+
+
+def create_topic(kafka: RunningKafka, name: str, replicas: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, replicas)])[name].result(30)
+
+
+def produce(kafka: RunningKafka, topic: str, count: int) -> list[bytes]:
+    """Values that the broker has acknowledged."""
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+    values = [b"%d" % number for number in range(count)]
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failures == []
+    return values
+
+
+def consume(kafka: RunningKafka, topic: str, count: int) -> list[bytes]:
+    """The first `count` values of partition 0."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        values: list[bytes] = []
+        while len(values) < count:
+            messages = consumer.consume(count - len(values), timeout=30)
+            assert messages, f"no more than {len(values)} of {count} records within 30 s"
+            for message in messages:
+                assert message.error() is None, message.error()
+                values.append(message.value() or b"")
+        return values
+    finally:
+        consumer.close()
+
+
+def exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A process whose owner is gone may stay a zombie where nobody collects it.
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_one_node_answers(apache_kafka: RunningKafka) -> None:
+    assert asked(apache_kafka).node_ids
+
+
+def test_three_nodes_know_each_other(apache_kafka_3: ApacheKafka) -> None:
+    answers = [asked(apache_kafka_3, node) for node in range(3)]
+    assert answers == [Answer(apache_kafka_3.cluster_id, frozenset({1, 2, 3}))] * 3
+
+
+def test_a_killed_node_comes_back_with_its_data(own_kafka: ApacheKafka) -> None:
+    create_topic(own_kafka, "kept")
+    values = produce(own_kafka, "kept", 1000)
+    address = own_kafka.address(1)
+    own_kafka.kill(1)
+    assert own_kafka.pid(1) is None
+    with pytest.raises(ConnectionRefusedError):
+        asked(own_kafka)
+    own_kafka.start_node(1)
+    assert own_kafka.address(1) == address
+    assert consume(own_kafka, "kept", 1000) == values
+
+
+def test_a_cluster_outlives_one_of_its_nodes(apache_kafka_3: ApacheKafka) -> None:
+    create_topic(apache_kafka_3, "replicated", replicas=3)
+    values = produce(apache_kafka_3, "replicated", 100)
+    apache_kafka_3.kill(1)
+    try:
+        assert consume(apache_kafka_3, "replicated", 100) == values
+    finally:
+        apache_kafka_3.start_node(1)
+    assert asked(apache_kafka_3, node=0).node_ids == {1, 2, 3}
+
+
+def test_two_clusters_run_side_by_side(own_kafka: ApacheKafka, apache_kafka: RunningKafka) -> None:
+    create_topic(own_kafka, "mine")
+    assert asked(own_kafka).cluster_id != asked(apache_kafka).cluster_id
+    topics = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers}).list_topics(timeout=10).topics
+    assert "mine" not in topics
+
+
+def test_a_suspended_node_accepts_and_says_nothing(own_kafka: ApacheKafka) -> None:
+    own_kafka.suspend(1)
+    try:
+        with pytest.raises(TimeoutError):
+            asked(own_kafka, limit=0.3)
+    finally:
+        own_kafka.resume(1)
+    assert asked(own_kafka).cluster_id == own_kafka.cluster_id
+
+
+def test_kafkas_own_tools_run(own_kafka: ApacheKafka) -> None:
+    create_topic(own_kafka, "measured")
+    produce(own_kafka, "measured", 7)
+    tool, servers = "org.apache.kafka.tools.GetOffsetShell", own_kafka.bootstrap_servers
+    assert own_kafka.run_tool(tool, "--bootstrap-server", servers, "--topic", "measured") == "measured:0:7\n"
+    with pytest.raises(KafkaToolError, match="ended with exit code 1"):
+        own_kafka.run_tool(tool, "--bootstrap-server", servers, "--topic", "absent")
+
+
+def test_a_node_that_fails_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kafka = ApacheKafka(properties={"num.network.threads": 0})
+    with pytest.raises(KafkaStartError, match=r"num\.network\.threads"):
+        kafka.start()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="not running"):
+        kafka.pid(1)
+
+
+def test_a_start_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(KafkaStartError, match=r"was not formatted after 0\.05 s"):
+        ApacheKafka(start_timeout=0.05).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_process_on_the_port_is_told_apart(own_kafka: ApacheKafka) -> None:
+    """The process that was started ends, and what answers on the port is not taken for it."""
+    cluster = own_kafka._started()
+    node = cluster.nodes[1]
+    twin = type(node)(2, node.port, node.directory / "twin", cluster._watchdog)
+    text = node.properties.read_text().replace(f"log.dirs={node.data}", f"log.dirs={twin.data}")
+    twin.properties.write_text(text)
+    (twin.data / "meta.properties").write_text((node.data / "meta.properties").read_text())
+    twin.start([*cluster._java_for(twin), "kafka.Kafka", str(twin.properties)])
+    try:
+        with time_limit(30) as expired, pytest.raises(PortTaken, match="Address already in use"):
+            while not expired.wait(0.1):
+                twin.check()
+    finally:
+        twin.kill()
+
+
+@pytest.mark.asyncio
+async def test_async_with(kafka_at_hand: None) -> None:
+    async with ApacheKafka() as kafka:
+        pid = kafka.pid(1)
+        assert asked(kafka).node_ids == {1}
+    assert pid is not None
+    assert not exists(pid)
+
+
+OWNER = """
+import os, signal
+from asyncgroup.testing.apache_kafka import ApacheKafka
+kafka = ApacheKafka()
+kafka.start()
+print(kafka.pid(1), kafka._started().nodes[1].directory.parent, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_node_outlives_a_killed_owner() -> None:
+    owner = subprocess.run(
+        [sys.executable, "-c", OWNER], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert owner.returncode == -signal.SIGKILL, owner.stderr
+    pid, directory = owner.stdout.split()
+    try:
+        with time_limit(15) as expired:
+            while exists(int(pid)) or Path(directory).exists():
+                assert not expired.wait(0.05), f"node {pid} or its directory {directory} is still there"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)

@@ -1,0 +1,109 @@
+"""What ApacheKafka does around its processes, without starting any."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.errors import UsageError
+from asyncgroup.java import Java
+from asyncgroup.testing import apache_kafka as module
+from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError
+from asyncgroup.testing.kafka_node import PortTaken
+
+
+class StandIn:
+    """In the place of KafkaCluster; `outcomes` are what the next starts raise, `events` what happened."""
+
+    outcomes: list[BaseException | None]
+    events: list[str]
+    starting: threading.Event
+    patient = False
+
+    def __init__(self, *_: object) -> None:
+        self.nodes: dict[int, object] = {}
+
+    def start(self, abandoned: threading.Event) -> None:
+        self.events.append("start")
+        self.starting.set()
+        if self.patient:
+            assert abandoned.wait(20)
+            raise KafkaStartError("abandoned")
+        if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
+            raise outcome
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
+    class Fresh(StandIn):
+        outcomes: list[BaseException | None] = []
+        events: list[str] = []
+        starting = threading.Event()
+
+    java = Java(home=Path("/jdk"), executable=Path("/jdk/bin/java"), version=17, origin="PATH")
+    monkeypatch.setattr(module, "require_java", lambda _: java)
+    monkeypatch.setattr(module, "kafka_jars", lambda _: Path("/jars"))
+    monkeypatch.setattr(module, "KafkaCluster", Fresh)
+    return Fresh
+
+
+def test_a_taken_port_is_tried_again_with_others(cluster: type[StandIn]) -> None:
+    cluster.outcomes = [PortTaken("a"), PortTaken("b")]
+    with ApacheKafka():
+        assert cluster.events == ["start", "close", "start", "close", "start"]
+    assert cluster.events[-1] == "close"
+
+
+def test_not_for_ever(cluster: type[StandIn]) -> None:
+    cluster.outcomes = [PortTaken(str(number)) for number in range(1, 9)]
+    with pytest.raises(PortTaken, match="5"):
+        ApacheKafka().start()
+    assert cluster.events == ["start", "close"] * 5
+
+
+@pytest.mark.parametrize("error", [KafkaStartError("no"), KeyboardInterrupt(), OSError("no java")])
+def test_a_start_that_fails_is_cleaned_up(cluster: type[StandIn], error: BaseException) -> None:
+    cluster.outcomes = [error]
+    kafka = ApacheKafka()
+    with pytest.raises(type(error)):
+        kafka.start()
+    assert cluster.events == ["start", "close"]
+    kafka.start()
+    kafka.stop()
+    kafka.stop()
+    assert cluster.events == ["start", "close"] * 2
+
+
+def test_wrong_use_is_named(cluster: type[StandIn]) -> None:
+    kafka = ApacheKafka(2)
+    assert repr(kafka) == "<ApacheKafka 4.3.1 not started>"
+    with pytest.raises(UsageError, match="start\\(\\) it"):
+        _ = kafka.bootstrap_servers
+    with kafka, pytest.raises(UsageError, match="running already"):
+        kafka.start()
+    with kafka, pytest.raises(UsageError, match="there is no node 7"):
+        kafka.kill(7)
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_start_gives_up_and_cleans_up(cluster: type[StandIn]) -> None:
+    cluster.patient = True
+    task = asyncio.create_task(ApacheKafka().__aenter__())
+    await asyncio.to_thread(cluster.starting.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cluster.events == ["start", "close"]
+
+
+@pytest.mark.asyncio
+async def test_async_with(cluster: type[StandIn]) -> None:
+    async with ApacheKafka():
+        assert cluster.events == ["start"]
+    assert cluster.events == ["start", "close"]

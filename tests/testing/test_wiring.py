@@ -1,0 +1,272 @@
+"""The wiring of the suite itself, tried on a small suite of its own that uses the same conftest and settings."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HEAD = """
+import asyncio
+import pytest
+import pytest_asyncio
+from hypothesis import given, strategies as st
+from asyncgroup.testing import VirtualTimeLoop, current_network
+
+def on_virtual_loop():
+    return isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+"""
+
+LOOPS = """
+@pytest.mark.asyncio
+async def test_ordinary_loop():
+    assert not on_virtual_loop()
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_marked_virtual():
+    assert on_virtual_loop()
+
+@pytest.mark.asyncio
+@pytest.mark.virtual(start=5.0)
+async def test_marker_arguments_reach_the_loop():
+    assert asyncio.get_running_loop().time() == 5.0
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_on_both(request):
+    assert on_virtual_loop() == ("virtual" in request.node.name)
+
+@pytest_asyncio.fixture
+async def server():
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    beat = asyncio.create_task(asyncio.sleep(3600))
+    yield server
+    server.close()
+    beat.cancel()
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_fixtures_share_the_loop_and_end_first(server):
+    assert server.get_loop() is asyncio.get_running_loop()
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared():
+    task = asyncio.create_task(asyncio.Event().wait())
+    yield task
+    task.cancel()
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_shared_loop_keeps_the_tasks_of_its_fixtures(shared):
+    assert not shared.done()
+
+@pytest.mark.asyncio
+async def test_another_loop_than_the_shared_fixture(shared):
+    assert not shared.done()
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+@given(st.integers())
+async def test_hypothesis(request, number):
+    assert on_virtual_loop() == ("virtual" in request.node.name)
+    await asyncio.sleep(0)
+
+def test_without_a_loop():
+    assert True
+"""
+
+LEFTOVERS = """
+async def forgotten():
+    await asyncio.Event().wait()
+
+both = pytest.mark.asyncio(loop_factories=["real", "virtual"])
+
+@both
+async def test_leaves_a_task():
+    test_leaves_a_task.task = asyncio.create_task(forgotten(), name="left behind")
+    await asyncio.sleep(0)
+
+@both
+async def test_cancels_without_waiting():
+    asyncio.create_task(forgotten()).cancel()
+    assert True
+
+@both
+async def test_fails_and_leaves_a_task():
+    test_fails_and_leaves_a_task.task = asyncio.create_task(forgotten())
+    assert False
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_leaves_a_listener():
+    await asyncio.start_server(lambda *_: None, "10.0.0.1", 9092)
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_leaves_a_connection():
+    current_network().blackhole("10.0.0.2", connect="accept")
+    await asyncio.get_running_loop().create_connection(asyncio.Protocol, "10.0.0.2", 9092)
+
+@pytest.mark.asyncio
+async def test_the_network_fixture_needs_a_virtual_loop(network):
+    assert True
+"""
+
+MISSPELT = """
+@pytest.mark.virtaul
+def test_it():
+    assert True
+"""
+
+CHOICE = """
+@pytest.mark.soak
+def test_soak():
+    assert True
+
+@pytest.mark.skip(reason="no moon today")
+def test_skipped():
+    assert False
+
+def test_skips_itself():
+    pytest.skip("no stars either")
+"""
+
+STORIES = """
+@pytest.mark.asyncio
+async def test_story():
+    assert on_virtual_loop()
+    await asyncio.sleep(3600)
+
+@pytest.mark.asyncio
+async def test_stuck():
+    await asyncio.Event().wait()
+"""
+
+MISSING = """
+pytest.importorskip("a_module_that_nobody_has", reason="nobody has this module")
+"""
+
+SUITE = {
+    "tests/test_loops.py": LOOPS,
+    "tests/test_leftovers.py": LEFTOVERS,
+    "tests/test_choice.py": CHOICE,
+    "tests/test_missing.py": MISSING,
+    "tests/scenario/test_stories.py": STORIES,
+    "misspelt/test_it.py": MISSPELT,
+}
+
+
+class Outcome:
+    """What a run of the small suite printed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._lines = re.findall(r"^(PASSED|FAILED|ERROR) \S+?::(\S+)", text, re.MULTILINE)
+
+    def of(self, test: str) -> list[str]:
+        """The outcomes of one test: a test that passes and fails at its end has two."""
+        return sorted(outcome for outcome, name in self._lines if name == test)
+
+    def named(self, outcome: str) -> set[str]:
+        return {name for result, name in self._lines if result == outcome}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory):
+    home = tmp_path_factory.mktemp("suite")
+    for name in SUITE:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "pyproject.toml", home)
+    for name in ("conftest.py", "apache_kafka.py", "real/support.py"):
+        (home / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tests" / name, home / "tests" / name)
+    for name, text in SUITE.items():
+        (home / name).write_text(HEAD + text)
+
+    def run(*arguments: str) -> Outcome:
+        command = [sys.executable, "-m", "pytest", "-rpfE", "-p", "no:cacheprovider", *arguments]
+        result = subprocess.run(
+            command, cwd=home, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        )
+        return Outcome(result.stdout + result.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def outcome(run) -> Outcome:
+    return run()
+
+
+def test_each_test_runs_on_its_loop(outcome):
+    assert {
+        "test_ordinary_loop",
+        "test_marked_virtual",
+        "test_marker_arguments_reach_the_loop",
+        "test_on_both[real]",
+        "test_on_both[virtual]",
+        "test_fixtures_share_the_loop_and_end_first[real]",
+        "test_fixtures_share_the_loop_and_end_first[virtual]",
+        "test_a_shared_loop_keeps_the_tasks_of_its_fixtures",
+        "test_another_loop_than_the_shared_fixture",
+        "test_hypothesis[real]",
+        "test_hypothesis[virtual]",
+        "test_without_a_loop",
+        "test_story",
+    } <= outcome.named("PASSED"), outcome.text
+    assert "test_loops" not in " ".join(outcome.named("FAILED") | outcome.named("ERROR"))
+
+
+@pytest.mark.parametrize("loop", ["real", "virtual"])
+def test_a_task_left_behind_is_an_error(outcome, loop):
+    assert outcome.of(f"test_leaves_a_task[{loop}]") == ["ERROR", "PASSED"]
+    assert "the test left 1 task(s) running" in outcome.text
+    assert "left behind (forgotten) waits at tests/test_leftovers.py" in outcome.text
+
+
+@pytest.mark.parametrize("loop", ["real", "virtual"])
+def test_what_was_cancelled_may_finish(outcome, loop):
+    assert outcome.of(f"test_cancels_without_waiting[{loop}]") == ["PASSED"]
+
+
+@pytest.mark.parametrize("loop", ["real", "virtual"])
+def test_a_failed_test_only_fails(outcome, loop):
+    assert outcome.of(f"test_fails_and_leaves_a_task[{loop}]") == ["FAILED"]
+
+
+def test_what_is_left_in_the_network_is_an_error(outcome):
+    assert outcome.of("test_leaves_a_listener") == ["ERROR", "PASSED"]
+    assert "- listener 10.0.0.1:9092" in outcome.text
+    assert outcome.of("test_leaves_a_connection") == ["ERROR", "PASSED"]
+    assert "-> 10.0.0.2:9092, open at: client>" in outcome.text
+
+
+def test_the_network_fixture_explains_itself(outcome):
+    assert outcome.of("test_the_network_fixture_needs_a_virtual_loop") == ["ERROR"]
+    assert "this needs a VirtualTimeLoop" in outcome.text
+
+
+def test_a_stuck_story_fails_instead_of_hanging(outcome):
+    assert outcome.of("test_stuck") == ["FAILED"]
+    assert "waits at scenario/test_stories.py" in outcome.text
+
+
+def test_every_skip_is_listed_with_its_reason(outcome):
+    assert "= 3 skipped =" in outcome.text
+    assert "tests/test_choice.py::test_skipped: no moon today" in outcome.text
+    assert "tests/test_choice.py::test_skips_itself: no stars either" in outcome.text
+    assert "tests/test_missing.py: nobody has this module" in outcome.text
+
+
+def test_soak_tests_are_asked_for(run, outcome):
+    assert outcome.of("test_soak") == []
+    assert "1 deselected" in outcome.text
+    asked = run("--soak", "-m", "soak", "tests/test_choice.py")
+    assert asked.named("PASSED") == {"test_soak"}
+
+
+def test_a_misspelt_marker_is_refused(run):
+    assert "'virtaul' not found in `markers`" in run("misspelt").text
