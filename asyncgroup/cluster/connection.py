@@ -1,0 +1,255 @@
+"""One connection to one broker: requests out, responses in, in the same order.
+
+Rules of its own, where aiokafka's connection has none: a limit for the size of a response, a time limit for each
+request, throttle times obeyed (KIP-219).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple, TypeVar
+
+from asyncgroup.cluster.framing import FrameProtocol
+from asyncgroup.cluster.throttling import throttle_seconds
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import (
+    ConnectionLost,
+    DecodeError,
+    ProtocolError,
+    RequestTimedOut,
+    TransportError,
+    UnsupportedVersionError,
+)
+from asyncgroup.hooks import Hooks
+from asyncgroup.wire.message import Message, Request
+from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
+from asyncgroup.wire.schema import VersionRange
+
+__all__ = ["Address", "Connection", "Pulse"]
+
+R = TypeVar("R", bound=Message)
+
+
+class Address(NamedTuple):
+    """Where a node listens; node ids below zero stand for bootstrap addresses."""
+
+    node_id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"node {self.node_id} ({host}:{self.port})" if self.node_id >= 0 else f"{host}:{self.port}"
+
+
+class Pulse:
+    """The loop's time at which any broker of a cluster last answered anything; shared by its connections."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = float("-inf")
+
+
+class _Pending:
+    """A request whose response has not come yet."""
+
+    __slots__ = ("api", "correlation_id", "future", "response", "sent_at", "timer", "version")
+
+    def __init__(self, correlation_id: int, api: str, response: type[Message], version: int) -> None:
+        self.correlation_id, self.api, self.response, self.version = correlation_id, api, response, version
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.timer: asyncio.TimerHandle | None = None
+        self.sent_at = 0.0
+
+    def end(self, error: Exception) -> None:
+        """No response will come any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Connection:
+    """A live connection. Made by `connecting.connect`; ends by `close`, by the broker, or by a request that timed out."""
+
+    def __init__(
+        self, address: Address, purpose: str, config: ClientConfig, hooks: Hooks, pulse: Pulse | None = None
+    ) -> None:
+        self.address, self.purpose = address, purpose
+        self._config, self._hooks = config, hooks
+        self._pulse = pulse or Pulse()
+        self._loop = asyncio.get_running_loop()
+        self._pending: deque[_Pending] = deque()
+        self._correlation_id = 0
+        self._throttled_until = float("-inf")
+        self._closed = False
+        self._announced = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size)
+        self.versions: dict[int, VersionRange] = {}
+        self.last_used = self._loop.time()
+
+    @property
+    def protocol(self) -> FrameProtocol:
+        """The protocol that the transport talks to."""
+        return self._protocol
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return not self._closed
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose response has not come yet."""
+        return len(self._pending)
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        return f"<Connection {self.address} {self.purpose}: {state}, {self.in_flight} in flight>"
+
+    def announce(self, host: str, port: int) -> None:
+        """Tell the hooks that the connection stands, at the address that answered; its end will be told as well."""
+        self._announced = True
+        self._hooks.emit("on_connect", self.address.node_id, host, port, self.purpose)
+
+    def version_for(self, cls: type[Request[Any]], highest: int | None = None) -> int:
+        """The newest version of a request that broker and client share; raises UnsupportedVersionError if none."""
+        api = APIS[cls.API_KEY]
+        theirs = self.versions.get(cls.API_KEY)
+        high = api.versions.high if highest is None else min(highest, api.versions.high)
+        if theirs is None or theirs.high < api.versions.low or theirs.low > high:
+            offer = f"offers {theirs}" if theirs else "does not offer it"
+            raise UnsupportedVersionError(
+                f"{api.name}: {self.address} {offer}, this client speaks {VersionRange(api.versions.low, high)}"
+            )
+        return min(theirs.high, high)
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    async def request(self, message: Request[R], version: int, timeout: float) -> R:
+        """Send a request and wait for its response, `timeout` seconds from the sending.
+
+        A throttled connection is left alone as long as the broker asked for (KIP-219). Raises RequestTimedOut (the
+        connection is then given up: answers come in order), ConnectionLost, UnsupportedVersionError, DecodeError. A
+        caller that is cancelled leaves the connection in order.
+        """
+        await self._unthrottled()
+        await self._protocol.drained()
+        return await self.send(message, version, timeout)
+
+    async def post(self, message: Request[Any], version: int, timeout: float) -> None:
+        """Send a request that has no response (Produce with acks=0); returns when the transport has taken it.
+
+        Raises RequestTimedOut if it has not within `timeout` seconds, ConnectionLost, UnsupportedVersionError.
+        """
+        await self._unthrottled()
+        self.send(message, version, timeout, expect_response=False)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._protocol.drained()
+        except TimeoutError:
+            error = RequestTimedOut(
+                f"{self.address}: {message.NAME} could not be written within {timeout:g} s"
+            )
+            self._end(error)
+            raise error from None
+
+    def send(
+        self, message: Request[R], version: int, timeout: float, *, expect_response: bool = True
+    ) -> asyncio.Future[R]:
+        """Write a request at once; the future holds its response. Raises ConnectionLost on a closed connection."""
+        if self._closed:
+            raise ConnectionLost(f"{self.address}: the connection is closed")
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        api = APIS[message.API_KEY]
+        pieces = encode_request(message, version, self._correlation_id, self._config.client_id)
+        pending = _Pending(self._correlation_id, api.name, api.response, version)
+        self._protocol.transport.writelines(pieces)
+        self.last_used = pending.sent_at = self._loop.time()
+        self._hooks.emit("on_request", self.address.node_id, api.name, version, sum(map(len, pieces)))
+        if expect_response:
+            pending.timer = self._loop.call_later(timeout, self._on_timeout, pending, timeout)
+            self._pending.append(pending)
+        else:
+            pending.future.set_result(None)
+        return pending.future
+
+    async def _unthrottled(self) -> None:
+        while not self._closed and (wait := self._throttled_until - self._loop.time()) > 0:
+            await asyncio.wait([self._ended], timeout=wait)
+
+    # --- responses ----------------------------------------------------------------------------------------------
+
+    def _on_frame(self, frame: bytes | bytearray) -> None:
+        if self._closed:
+            return
+        try:
+            pending = self._match(read_correlation_id(frame))
+        except ProtocolError as error:
+            self._end(error)
+            return
+        if pending.timer is not None:
+            pending.timer.cancel()
+        self._pulse.last = self._loop.time()
+        seconds = self._pulse.last - pending.sent_at
+        self._hooks.emit("on_response", self.address.node_id, pending.api, seconds, len(frame))
+        try:
+            response = decode_response(pending.response, pending.version, frame)
+        except Exception as error:  # noqa: BLE001  whatever the bytes did to the decoder, the caller must hear of it
+            pending.end(DecodeError(f"{self.address}: {error}"))
+            return
+        if (pause := throttle_seconds(response, pending.version)) > 0:
+            self._throttled_until = self._loop.time() + pause
+            self._hooks.emit("on_throttle", self.address.node_id, pending.api, pause)
+        if not pending.future.done():
+            pending.future.set_result(response)
+
+    def _match(self, correlation_id: int) -> _Pending:
+        if not self._pending:
+            raise ProtocolError(f"{self.address}: a response {correlation_id} that nobody asked for")
+        due = self._pending[0]
+        if due.correlation_id != correlation_id:
+            raise ProtocolError(
+                f"{self.address}: response {correlation_id}, but {due.correlation_id} ({due.api}) is due"
+            )
+        return self._pending.popleft()
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _on_timeout(self, pending: _Pending, timeout: float) -> None:
+        text = f"{self.address}: no response to {pending.api} within {timeout:g} s"
+        pending.end(RequestTimedOut(text))
+        self._end(ConnectionLost(f"{text}; the connection was given up"))
+
+    def _on_lost(self, error: TransportError | ProtocolError | None) -> None:
+        self._end(error or ConnectionLost("the broker closed the connection"))
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _end(self, error: TransportError | ProtocolError) -> None:
+        """Fail everything under way and drop the transport; safe to call again."""
+        if self._closed:
+            return
+        self._closed = True
+        pendings, self._pending = self._pending, deque()
+        text = str(error) if str(self.address) in str(error) else f"{self.address}: {error}"
+        for pending in pendings:
+            pending.end(type(error)(text))  # one error a caller: each gets a traceback of its own
+        if self._protocol.has_transport:
+            self._protocol.transport.abort()
+        if self._announced:
+            node = self.address
+            self._hooks.emit("on_disconnect", node.node_id, node.host, node.port, self.purpose, error)
+
+    def close(self) -> None:
+        """End the connection now; what is under way fails with ConnectionLost."""
+        self._end(ConnectionLost(f"{self.address}: closed by this client"))
+
+    async def aclose(self) -> None:
+        """Close the connection and wait until the transport is gone."""
+        self.close()
+        if self._protocol.has_transport:
+            await asyncio.shield(self._ended)

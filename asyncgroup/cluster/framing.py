@@ -1,0 +1,138 @@
+"""Frames off a byte stream, read straight into their own buffers.
+
+A response of a megabyte is received into one buffer of its exact size: no joining, no copies. The protocol knows
+sizes only; what a frame means is the connection's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.errors import ConnectionLost, ProtocolError, TransportError
+
+__all__ = ["FrameProtocol"]
+
+SIZE_BYTES: Final = 4
+READ_BYTES: Final = 64 * 1024
+
+
+class FrameProtocol(asyncio.BufferedProtocol):
+    """Splits what arrives into frames of a four-byte size and a body.
+
+    `on_frame(body)` is called for each, `on_lost(error)` once when the connection ends (None: we closed it).
+    A size beyond `max_size` or below zero ends the connection with ProtocolError.
+    """
+
+    def __init__(
+        self,
+        on_frame: Callable[[bytes | bytearray], None],
+        on_lost: Callable[[TransportError | ProtocolError | None], None],
+        max_size: int,
+    ) -> None:
+        self._on_frame, self._on_lost, self._max_size = on_frame, on_lost, max_size
+        self._transport: asyncio.Transport | None = None
+        self._small = bytearray(READ_BYTES)
+        self._small_view = memoryview(self._small)
+        self._filled = 0
+        self._body: bytearray | None = None
+        self._body_filled = 0
+        self._error: TransportError | ProtocolError | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport, once there is one."""
+        assert self._transport is not None
+        return self._transport
+
+    @property
+    def has_transport(self) -> bool:
+        """Whether a connection was made at all."""
+        return self._transport is not None
+
+    async def drained(self) -> None:
+        """Wait until the transport wants more bytes."""
+        await self._writable.wait()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the connection stands."""
+        self._transport = transport  # type: ignore[assignment]  # a TCP or TLS transport is a Transport
+
+    def pause_writing(self) -> None:
+        """asyncio: the transport's buffer is full."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """asyncio: the transport's buffer has room again."""
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's signature
+        """asyncio: where to write what was received; never empty."""
+        if self._body is not None:
+            return memoryview(self._body)[self._body_filled :]
+        return self._small_view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """asyncio: so many bytes were written there."""
+        if self._body is None:
+            self._filled += nbytes
+            self._split()
+            return
+        self._body_filled += nbytes
+        if self._body_filled == len(self._body):
+            body, self._body = self._body, None
+            self._on_frame(body)
+
+    def _split(self) -> None:
+        """Take whole frames out of the small buffer; a longer one gets a buffer of its own."""
+        start = 0
+        while self._filled - start >= SIZE_BYTES and self._error is None:
+            size = int.from_bytes(self._small[start : start + SIZE_BYTES], "big", signed=True)
+            if not 0 <= size <= self._max_size:
+                guess = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]))
+                self._fail(
+                    ProtocolError(f"a frame of {size} bytes; 0 to {self._max_size} are allowed{guess}")
+                )
+                return
+            begin, end = start + SIZE_BYTES, start + SIZE_BYTES + size
+            if end <= self._filled:
+                self._on_frame(bytes(self._small_view[begin:end]))
+                start = end
+                continue
+            if size > READ_BYTES - SIZE_BYTES:
+                self._body = bytearray(size)
+                self._body_filled = self._filled - begin
+                self._body[: self._body_filled] = self._small_view[begin : self._filled]
+                self._filled = start = 0
+            break
+        if start:
+            self._small_view[: self._filled - start] = bytes(self._small_view[start : self._filled])
+            self._filled -= start
+
+    def _fail(self, error: ProtocolError) -> None:
+        self._error = error
+        self.transport.abort()
+
+    def eof_received(self) -> bool:
+        """asyncio: the broker closed its end; so is ours, then."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the connection is over."""
+        self._writable.set()
+        error = self._error
+        if error is None and exc is not None:
+            error = ConnectionLost(f"connection lost: {exc}")
+        self._on_lost(error)
+
+
+def _other_protocol(head: bytes) -> str:
+    """What a peer seems to speak whose first bytes make no size, as a clause for the error; "" for no idea."""
+    if head[0] == 0x15 and head[1] == 0x03:
+        return " (this looks like a TLS alert: the port expects TLS)"
+    if head == b"HTTP":
+        return " (this is an HTTP server)"
+    return ""

@@ -1,0 +1,154 @@
+"""Connection lanes: for each node one connection a purpose, made on demand.
+
+A broker serves the requests of a connection one after another. So what may wait long (a parked JoinGroup, a long
+poll) has a lane of its own, and never delays heartbeats, commits or lookups. A lane that cannot connect delays nobody
+else: there is no lock around connecting but the lane's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connection import Address, Connection, Pulse
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
+from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import Owner, retrieve
+
+__all__ = ["CONTROL", "Lane", "Lanes"]
+
+CONTROL = "control"
+
+
+class Lane:
+    """The connection to one node for one purpose."""
+
+    __slots__ = ("address", "backoff", "connecting", "connection", "dropped", "next_try", "purpose")
+
+    def __init__(self, address: Address, purpose: str, backoff: Backoff) -> None:
+        self.address, self.purpose, self.backoff = address, purpose, backoff
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Future[Connection] | None = None
+        self.next_try = float("-inf")
+        self.dropped = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a connection stands."""
+        return self.connection is not None and self.connection.is_open
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose response has not come yet."""
+        return self.connection.in_flight if self.connection is not None else 0
+
+
+class Lanes:
+    """All lanes of a cluster; `owner` runs the connecting."""
+
+    def __init__(self, owner: Owner, config: ClientConfig, hooks: Hooks, rng: random.Random) -> None:
+        self._owner, self._config, self._hooks, self._random = owner, config, hooks, rng
+        self._lanes: dict[tuple[int, str], Lane] = {}
+        self._closed = False
+        self.pulse = Pulse()
+
+    def rank(self, node_id: int) -> tuple[bool, int, bool]:
+        """Sorts nodes for a question that any can answer; the smallest first.
+
+        Nodes that could not be connected to come last; then the load counts, a connection being made as one request,
+        and among equals a connection that stands wins over one to be made (`NetworkClient.leastLoadedNode`).
+        """
+        lanes = [lane for lane in self._lanes.values() if lane.address.node_id == node_id]
+        failing = any(lane.backoff.failures > 0 for lane in lanes)
+        load = sum(lane.in_flight + (lane.connecting is not None) for lane in lanes)
+        return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
+
+    async def connection(self, address: Address, purpose: str) -> Connection:
+        """The open connection of a lane, made if there is none. Raises ConnectError, UnsupportedVersionError."""
+        if self._closed:
+            raise ClosedError(f"{self._owner.name} is closed")
+        lane = self._lane(address, purpose)
+        if lane.connection is not None and lane.connection.is_open:
+            return lane.connection
+        if lane.connecting is None:
+            made: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+            made.add_done_callback(retrieve)
+            self._owner.spawn(self._connect, lane, made, name=f"connect {address} {purpose}")
+            lane.connecting = made
+        return await asyncio.shield(lane.connecting)
+
+    def _lane(self, address: Address, purpose: str) -> Lane:
+        lane = self._lanes.get((address.node_id, purpose))
+        if lane is None or lane.address != address:
+            if lane is not None:
+                self._drop(lane)
+            backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._random)
+            lane = self._lanes[address.node_id, purpose] = Lane(address, purpose, backoff)
+        return lane
+
+    async def _connect(self, lane: Lane, made: asyncio.Future[Connection]) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            if (pause := lane.next_try - loop.time()) > 0:
+                await asyncio.sleep(pause)
+            connection = await connect(lane.address, lane.purpose, self._config, self._hooks, self.pulse)
+        except AsyncGroupError as error:
+            lane.next_try = loop.time() + lane.backoff.next()
+            made.set_exception(error)
+        except Exception as error:  # noqa: BLE001  whatever it was, those who wait must hear of it
+            made.set_exception(error)
+        except BaseException:
+            made.set_exception(ClosedError(f"{lane.address}: the cluster was closed while connecting"))
+            raise
+        else:
+            self._connected(lane, connection, made)
+        finally:
+            lane.connecting = None
+
+    def _connected(self, lane: Lane, connection: Connection, made: asyncio.Future[Connection]) -> None:
+        if lane.dropped or self._closed:
+            # nobody would ever close a connection that belongs to no lane
+            connection.close()
+            made.set_exception(ConnectError(f"{lane.address}: no longer wanted, the node has moved"))
+            return
+        lane.backoff.reset()
+        lane.connection = connection
+        made.set_result(connection)
+
+    def _drop(self, lane: Lane) -> None:
+        lane.dropped = True
+        if lane.connection is not None:
+            lane.connection.close()
+
+    def close_idle(self) -> None:
+        """Close connections unused for `connections_max_idle`."""
+        oldest = asyncio.get_running_loop().time() - self._config.connections_max_idle
+        self._close_those(lambda lane: lane.connection is None or lane.connection.last_used < oldest)
+
+    def close_nodes_except(self, node_ids: set[int]) -> None:
+        """Close the connections to nodes that the cluster no longer has (bootstrap addresses, below zero, too)."""
+        self._close_those(lambda lane: lane.address.node_id not in node_ids)
+
+    def _close_those(self, condition: Callable[[Lane], bool]) -> None:
+        for key, lane in list(self._lanes.items()):
+            if lane.connecting is None and lane.in_flight == 0 and condition(lane):
+                del self._lanes[key]
+                self._drop(lane)
+
+    def close(self) -> None:
+        """Make no more connections and end those that stand."""
+        self._closed = True
+        for lane in self._lanes.values():
+            self._drop(lane)
+
+    async def aclose(self) -> None:
+        """Close every connection and wait until their transports are gone."""
+        self.close()
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            if lane.connection is not None:
+                await lane.connection.aclose()

@@ -1,0 +1,154 @@
+"""Requests to the nodes of one cluster: to one that is named, or to whichever answers first (Java's `NetworkClient`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+from asyncgroup.checks import parse_servers
+from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.cluster.lanes import CONTROL, Lanes
+from asyncgroup.cluster.lookup import Lookups
+from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import ClosedError, NoBrokersError
+from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import Owner
+from asyncgroup.wire.message import Message, Request
+
+__all__ = ["Build", "NetworkClient"]
+
+R = TypeVar("R", bound=Message)
+
+Build: TypeAlias = Callable[[int], Request[R]]
+"""Makes a request for a version."""
+
+
+class NetworkClient:
+    """The connections of one client; `view` is what it knows of the cluster, and where it finds the nodes' addresses.
+
+    Raises ConfigError for a malformed `bootstrap_servers`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        config: ClientConfig | None = None,
+        *,
+        hooks: Iterable[object] | Hooks = (),
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = ClientConfig.of(config)
+        self.hooks = hooks if isinstance(hooks, Hooks) else Hooks(hooks)
+        self.view = ClusterView()
+        self.random = rng or random.Random()
+        servers = parse_servers(bootstrap_servers)
+        self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(servers)]
+        self._owner = Owner("Cluster")
+        self._lanes = Lanes(self._owner, self.config, self.hooks, self.random)
+        self._lookups = Lookups()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._owner.is_open
+
+    @property
+    def last_answer(self) -> float:
+        """Loop time at which any broker last answered anything; minus infinity before the first answer."""
+        return self._lanes.pulse.last
+
+    def backoff(self) -> Backoff:
+        """A new backoff with the configured pauses."""
+        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def _address(self, node_id: int) -> Address:
+        if node_id < 0:
+            return self._bootstrap[-1 - node_id]
+        broker = self.view.brokers.get(node_id)
+        if broker is None:
+            raise NoBrokersError(
+                f"node {node_id} is not among the cluster's brokers {sorted(self.view.brokers)}"
+            )
+        return Address(node_id, broker.host, broker.port)
+
+    async def connection(self, node_id: int, lane: str = CONTROL) -> Connection:
+        """The connection of a lane to a node, made if there is none. Raises NoBrokersError, ConnectError, ClosedError."""
+        if not self._owner.is_open:
+            raise ClosedError(f"{self!r} is not open")
+        return await self._lanes.connection(self._address(node_id), lane)
+
+    async def request(
+        self,
+        node_id: int,
+        message: Request[R],
+        *,
+        lane: str = CONTROL,
+        timeout: float | None = None,
+        highest: int | None = None,
+    ) -> R:
+        """Send a request to a node in the newest version that both sides know (at most `highest`).
+
+        `timeout` (seconds, default `request_timeout`) counts from the sending; connecting has its own limit.
+        Raises TransportError and ProtocolError; error codes in the response are the caller's.
+        """
+        return await self.request_built(
+            node_id, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest
+        )
+
+    async def request_built(
+        self,
+        node_id: int,
+        cls: type[Request[R]],
+        build: Build[R],
+        *,
+        lane: str = CONTROL,
+        timeout: float | None = None,
+        highest: int | None = None,
+    ) -> R:
+        """As `request`, for messages that differ by version: `build(version)` makes it."""
+        connection = await self.connection(node_id, lane)
+        version = connection.version_for(cls, highest)
+        return await connection.request(build(version), version, timeout or self.config.request_timeout)
+
+    async def post(
+        self,
+        node_id: int,
+        cls: type[Request[Any]],
+        build: Build[Any],
+        *,
+        lane: str = CONTROL,
+        timeout: float | None = None,
+        highest: int | None = None,
+    ) -> None:
+        """Send a request that has no response (Produce with acks=0); returns when the transport has taken it."""
+        connection = await self.connection(node_id, lane)
+        version = connection.version_for(cls, highest)
+        await connection.post(build(version), version, timeout or self.config.request_timeout)
+
+    async def request_any(self, cls: type[Request[R]], build: Build[R]) -> R:
+        """Send a lookup to the least-loaded node, to the next one if that fails or is silent for a second.
+
+        Known brokers come first, then the bootstrap addresses: when all known nodes are gone the cluster is found
+        anew (KIP-899). Raises NoBrokersError naming what every node answered, ClosedError.
+        """
+        known = [self._address(node_id) for node_id in self.view.brokers]
+        places = {(node.host, node.port) for node in known}
+        further = [node for node in self._bootstrap if (node.host, node.port) not in places]
+        return await self._ask(cls, build, [*self._by_load(known), *self._by_load(further)])
+
+    async def _ask(self, cls: type[Request[R]], build: Build[R], nodes: Iterable[Address]) -> R:
+        if not self._owner.is_open:
+            raise ClosedError(f"{self!r} is not open")
+        return await self._lookups.first_answer(
+            cls.NAME.removesuffix("Request"), nodes, lambda node: self.request_built(node.node_id, cls, build)
+        )
+
+    def _by_load(self, nodes: Iterable[Address]) -> list[Address]:
+        shuffled = list(nodes)
+        self.random.shuffle(shuffled)
+        return sorted(shuffled, key=lambda node: self._lanes.rank(node.node_id))

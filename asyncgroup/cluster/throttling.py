@@ -1,0 +1,49 @@
+"""From which version on a client has to obey a response's throttle time (KIP-219).
+
+In older versions the broker has waited itself before it answered; waiting once more would double the pause.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.wire.message import Message
+
+__all__ = ["OBEYED_FROM", "throttle_seconds"]
+
+OBEYED_FROM: Final[dict[str, int]] = {
+    "AddOffsetsToTxnResponse": 1,
+    "AddPartitionsToTxnResponse": 1,
+    "ApiVersionsResponse": 2,
+    "CreatePartitionsResponse": 1,
+    "CreateTopicsResponse": 3,
+    "DeleteGroupsResponse": 1,
+    "DeleteRecordsResponse": 1,
+    "DeleteTopicsResponse": 2,
+    "DescribeConfigsResponse": 2,
+    "DescribeGroupsResponse": 2,
+    "EndTxnResponse": 1,
+    "FetchResponse": 8,
+    "FindCoordinatorResponse": 2,
+    "HeartbeatResponse": 2,
+    "InitProducerIdResponse": 1,
+    "JoinGroupResponse": 3,
+    "LeaveGroupResponse": 2,
+    "ListGroupsResponse": 2,
+    "ListOffsetsResponse": 3,
+    "MetadataResponse": 6,
+    "OffsetCommitResponse": 4,
+    "OffsetFetchResponse": 4,
+    "ProduceResponse": 6,
+    "SyncGroupResponse": 2,
+    "TxnOffsetCommitResponse": 1,
+}
+"""First version of each response whose throttle time the client obeys (`shouldClientThrottle` of kafka-clients)."""
+
+
+def throttle_seconds(response: Message, version: int) -> float:
+    """Seconds for which the connection has to be left alone after this response."""
+    milliseconds: int = getattr(response, "throttle_time_ms", 0)
+    if milliseconds <= 0 or version < OBEYED_FROM.get(response.NAME, 0):
+        return 0.0
+    return milliseconds / 1000

@@ -1,0 +1,5 @@
+"""Fixture of the cluster tests."""
+
+from tests.complaints import quiet
+
+__all__ = ["quiet"]

@@ -1,0 +1,200 @@
+"""A broker whose every answer a test writes: for what no decent broker would do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import (
+    API_BY_NAME,
+    API_VERSIONS_KEY,
+    APIS,
+    decode_request_body,
+    decode_request_header,
+    encode_response,
+)
+
+PORT = 9092
+
+
+class Asked(NamedTuple):
+    """A request that arrived."""
+
+    time: float
+    node_id: int
+    api: str
+    version: int
+    request: Any
+    connection: int
+
+
+class Call:
+    """A request to be answered, by the answer's author, as well or badly as a test likes."""
+
+    def __init__(self, connection: BrokerEnd, header: Any, request: Any) -> None:
+        self.connection, self.header, self.request = connection, header, request
+        self.version: int = header.api_version
+
+    def frame(self, response: Any, *, correlation_id: int | None = None) -> bytes:
+        """The bytes of a response to this request."""
+        number = self.header.correlation_id if correlation_id is None else correlation_id
+        version = 0 if getattr(response, "error_code", 0) == 35 and self._is_handshake else self.version
+        return b"".join(encode_response(response, version, number))
+
+    @property
+    def _is_handshake(self) -> bool:
+        return self.header.api_key == API_VERSIONS_KEY
+
+    def answer(self, response: Any, **how: Any) -> None:
+        self.write(self.frame(response, **how))
+
+    def write(self, data: bytes) -> None:
+        """Any bytes at all."""
+        self.connection.transport.write(data)
+
+    def cut(self) -> None:
+        """End the connection."""
+        self.connection.transport.abort()
+
+
+Answer = Callable[[Call], Any]
+
+
+def silent(call: Call) -> None:
+    """Never answer."""
+
+
+class BrokerEnd(asyncio.Protocol):
+    """The broker's end of a connection."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self.broker, self.data = broker, b""
+        self.number = broker.accepted
+        broker.accepted += 1
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.broker.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.broker.open.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        while len(self.data) >= 4 and len(self.data) >= 4 + (size := int.from_bytes(self.data[:4], "big")):
+            frame, self.data = self.data[4 : 4 + size], self.data[4 + size :]
+            self.broker.take(self, frame)
+
+
+class ScriptedBroker:
+    """Node `node_id` on `host`; answers ApiVersions and Metadata by itself unless `script` says otherwise.
+
+    `script[api]` is called with each `Call`. `versions` overrides what ApiVersions offers (None: as Kafka 4.1).
+    """
+
+    def __init__(self, world: World, node_id: int, host: str, port: int = PORT) -> None:
+        self.world, self.node_id, self.host, self.port = world, node_id, host, port
+        self.script: dict[str, Answer] = {}
+        self.versions: dict[str, tuple[int, int]] = {}
+        self.open: set[BrokerEnd] = set()
+        self.accepted = 0
+        self._server: Any = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: BrokerEnd(self), self.host, self.port)
+
+    async def stop(self) -> None:
+        """End the listener and every connection."""
+        if self._server is not None:
+            self._server.close()
+            for end in list(self.open):
+                end.transport.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+    def take(self, end: BrokerEnd, frame: bytes) -> None:
+        header = decode_request_header(frame)
+        api = APIS[header.api_key].name
+        try:
+            request = decode_request_body(header, frame)
+        except Exception:
+            request = None  # a version that this side does not know
+        now = asyncio.get_running_loop().time()
+        self.world.asked.append(Asked(now, self.node_id, api, header.api_version, request, end.number))
+        call = Call(end, header, request)
+        answer = self.script.get(api) or getattr(self, f"answer_{api}", silent)
+        answer(call)
+
+    def answer_ApiVersions(self, call: Call) -> None:
+        call.answer(self.api_versions())
+
+    def api_versions(self, error_code: int = 0) -> m.ApiVersionsResponse:
+        offers = {api.name: tuple(api.versions) for api in APIS.values()} | self.versions
+        keys = [
+            m.ApiVersionsResponse.ApiVersion(API_BY_NAME[name].key, low, high)
+            for name, (low, high) in offers.items()
+        ]
+        return m.ApiVersionsResponse(error_code=error_code, api_keys=keys)
+
+    def answer_Metadata(self, call: Call) -> None:
+        call.answer(self.world.metadata(call.request, call.version))
+
+
+class World:
+    """Scripted brokers that tell one story: `brokers` by node id, `topics` as partitions → (leader, epoch)."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.asked: list[Asked] = []
+        self.brokers = {number: ScriptedBroker(self, number, host) for number, host in enumerate(hosts, 1)}
+        self.listed = set(self.brokers)
+        self.topics: dict[str, dict[int, tuple[int, int]]] = {}
+
+    async def __aenter__(self) -> Self:
+        for broker in self.brokers.values():
+            await broker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in self.brokers.values():
+            await broker.stop()
+
+    def __getitem__(self, node_id: int) -> ScriptedBroker:
+        return self.brokers[node_id]
+
+    @property
+    def servers(self) -> str:
+        return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
+
+    def of(self, api: str, node_id: int | None = None) -> list[Asked]:
+        """The requests of an API, to one node or to all."""
+        return [one for one in self.asked if one.api == api and node_id in (None, one.node_id)]
+
+    def metadata(self, request: Any, version: int = 13) -> m.MetadataResponse:
+        everything = request.topics is None or (version == 0 and not request.topics)
+        names = list(self.topics) if everything else [topic.name for topic in request.topics]
+        Topic, Partition = (
+            m.MetadataResponse.MetadataResponseTopic,
+            m.MetadataResponse.MetadataResponsePartition,
+        )
+        listed = [self.brokers[number] for number in sorted(self.listed)]
+        return m.MetadataResponse(
+            cluster_id="scripted",
+            controller_id=1,
+            brokers=[m.MetadataResponse.MetadataResponseBroker(b.node_id, b.host, b.port) for b in listed],
+            topics=[
+                Topic(
+                    name=name,
+                    error_code=0 if name in self.topics else 3,
+                    partitions=[
+                        Partition(0, number, leader, epoch, [leader], [leader])
+                        for number, (leader, epoch) in self.topics.get(name, {}).items()
+                    ],
+                )
+                for name in names
+            ],
+        )

@@ -1,0 +1,48 @@
+"""What the cluster tests share."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ClientConfig
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import Call, World
+
+HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+CONFIG = ClientConfig(connect_timeout=10.0, request_timeout=30.0)
+HEARTBEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+LISTING = m.ListGroupsRequest()
+
+
+def now() -> float:
+    """The loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+def cluster_of(world: World, seed: int = 1, **config: Any) -> Cluster:
+    """A cluster whose random choices repeat themselves."""
+    return Cluster(world.servers, ClientConfig(**config), rng=random.Random(seed))
+
+
+def listing(call: Call) -> None:
+    """Answer a ListGroups request."""
+    call.answer(m.ListGroupsResponse())
+
+
+class Events:
+    """Hooks that write down what they are told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return lambda *values: self.seen.append((name, *values))
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        """The events of one name."""
+        return [event for event in self.seen if event[0] == name]

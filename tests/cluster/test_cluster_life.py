@@ -1,0 +1,127 @@
+"""Entering and leaving a cluster, at every moment and in every state."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+
+import anyio
+import pytest
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectionLost,
+    NoBrokersError,
+)
+from asyncgroup.testing import Network
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import World, silent
+from tests.cluster.support import HOSTS, LISTING, cluster_of, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+async def test_entering_learns_the_brokers() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        assert sorted(cluster.view.brokers) == [1, 2, 3]
+        assert cluster.view.cluster_id == "scripted"
+        assert cluster.is_open
+        assert "open, 3 brokers, 0 topics" in repr(cluster)
+        assert cluster.last_answer == 0.0
+    assert not cluster.is_open
+    assert "closed" in repr(cluster)
+
+
+async def test_one_reachable_server_of_many_is_enough() -> None:
+    async with World(*HOSTS):
+        servers = ["10.9.9.1:9092", "10.9.9.2:9092", "10.0.0.2:9092"]
+        async with Cluster(servers, rng=random.Random(3)) as cluster:
+            assert sorted(cluster.view.brokers) == [1, 2, 3]
+            assert now() == 0.0
+
+
+async def test_unreachable_servers_are_all_named() -> None:
+    with pytest.raises(
+        NoBrokersError,
+        match=r": 10\.9\.9\.\d:9092: Connection refused; 10\.9\.9\.\d:9092: Connection refused",
+    ):
+        async with Cluster("10.9.9.1:9092,10.9.9.2:9092"):
+            pass
+
+
+async def test_a_malformed_server_list_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        Cluster("kafka")
+
+
+async def test_a_cluster_is_entered_once_and_used_while_open() -> None:
+    async with World(*HOSTS) as world:
+        cluster = cluster_of(world)
+        for call in (cluster.refresh, lambda: cluster.request(1, LISTING), lambda: cluster.connection(1)):
+            with pytest.raises(ClosedError):
+                await call()
+        await cluster.aclose()
+        async with cluster_of(world) as cluster:
+            pass
+        with pytest.raises(ClosedError):
+            await cluster.refresh()
+        with pytest.raises(ClosedError):
+            await cluster.all_topics()
+        with pytest.raises(ClosedError, match="make a new one"):
+            await cluster.__aenter__()
+        await cluster.aclose()
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.5, 3.0])
+async def test_entering_can_be_cancelled_at_any_moment(moment: float, network: Network) -> None:
+    network.blackhole(HOSTS[0])
+    cluster = Cluster(f"{HOSTS[0]}:9092")
+    task = asyncio.create_task(cluster.__aenter__())
+    await asyncio.sleep(moment)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not cluster.is_open
+    network.heal()
+
+
+@pytest.mark.parametrize("what", ["connecting", "refreshing", "asking", "throttled", "looking up"])
+async def test_closing_amid_work_leaves_nothing_behind(what: str, network: Network) -> None:
+    async with (
+        World(*HOSTS) as world,
+        cluster_of(world, request_timeout=100.0, connect_timeout=50.0) as cluster,
+    ):
+        world[2].script["ListGroups"] = silent
+        if what == "connecting":
+            network.blackhole(HOSTS[1])
+        if what in ("refreshing", "looking up"):
+            for node in (1, 2, 3):
+                world[node].script["Metadata"] = silent
+        if what == "throttled":
+            answer = m.ListGroupsResponse(throttle_time_ms=60_000)
+            world[2].script["ListGroups"] = lambda call: call.answer(answer)
+            await cluster.request(2, LISTING)
+        calls = {"refreshing": cluster.refresh, "looking up": lambda: cluster.topics(["t"])}
+        work = calls.get(what, lambda: cluster.request(2, LISTING))
+        tasks = [asyncio.create_task(work()) for _ in range(3)]
+        await asyncio.sleep(0.3)
+        await cluster.aclose()
+        for end in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(end, (ClosedError, ConnectionLost)), end
+        assert now() == pytest.approx(0.3)
+        network.heal()
+    gc.collect()  # a pending future or task would warn now, and warnings are errors
+
+
+async def test_leaving_under_a_cancelled_anyio_scope_is_carried_to_its_end() -> None:
+    async with World(*HOSTS) as world:
+        world[1].script["ListGroups"] = silent
+        cluster = cluster_of(world)
+        with anyio.move_on_after(2):
+            async with cluster:
+                await cluster.request(1, LISTING)
+        assert not cluster.is_open
+        assert now() == pytest.approx(2.0)

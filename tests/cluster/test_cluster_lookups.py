@@ -1,0 +1,214 @@
+"""Lookups that any node can answer, finding the cluster anew, and shared refreshes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.errors import (
+    BrokerError,
+    ErrorCode,
+    NoBrokersError,
+)
+from asyncgroup.testing import Network
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import Call, World, silent
+from tests.cluster.support import HOSTS, LISTING, cluster_of, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+# --- lookups that any node can answer ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_lookup_passes_a_silent_broker_within_a_second(seed: int, network: Network) -> None:
+    async with World(*HOSTS) as world, cluster_of(world, seed) as cluster:
+        network.blackhole(HOSTS[seed % 3], connect="accept")
+        for number in range(20):
+            started = now()
+            await cluster.refresh()
+            assert now() - started <= 1.0, number
+            await asyncio.sleep(1)
+        network.heal()
+
+
+async def test_a_silent_broker_is_asked_once_and_then_last(network: Network) -> None:
+    """The second it costs is paid while nobody knows; afterwards the others are the less loaded ones."""
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        network.blackhole(HOSTS[0], connect="accept")
+        delays = []
+        for _ in range(30):
+            started = now()
+            await cluster.refresh()
+            delays.append(now() - started)
+            await asyncio.sleep(0.5)
+        assert sum(delay > 0 for delay in delays) <= 2
+        network.heal()
+
+
+async def test_a_connection_being_made_counts_as_load(network: Network) -> None:
+    """Else every lookup would turn to the silent broker as the only idle one, until its connecting has failed."""
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        network.blackhole(HOSTS[0], connect="accept")
+        for node in (2, 3):
+            world[node].script["ListGroups"] = silent
+        parked = [asyncio.create_task(cluster.request(node, LISTING, lane="join")) for node in (2, 3)]
+        delays = []
+        for _ in range(5):
+            started = now()
+            await cluster.refresh()
+            delays.append(now() - started)
+        assert sum(delays) <= 1.0
+        for task in parked:
+            task.cancel()
+        network.heal()
+
+
+async def test_a_node_that_refused_is_asked_last() -> None:
+    """Its next connection waits for the backoff, and the lookup would wait with it."""
+    async with World(*HOSTS) as world, cluster_of(world, retry_backoff=0.9) as cluster:
+        for node in (1, 3):
+            world[node].script["ListGroups"] = silent
+        await world[2].stop()
+        parked = [asyncio.create_task(cluster.request(node, LISTING, lane="join")) for node in (1, 3)]
+        await asyncio.sleep(0.1)
+        started = now()
+        for _ in range(20):
+            await cluster.refresh()
+        assert now() == started
+        for task in parked:
+            task.cancel()
+
+
+async def test_the_least_loaded_node_is_asked() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        for node in (1, 3):
+            world[node].script["ListGroups"] = silent
+        parked = [asyncio.create_task(cluster.request(node, LISTING)) for node in (1, 3)]
+        await asyncio.sleep(1)
+        world.asked.clear()
+        for _ in range(5):
+            await cluster.refresh()
+        assert {asked.node_id for asked in world.of("Metadata")} == {2}
+        for task in parked:
+            task.cancel()
+
+
+async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> None:
+    """KIP-899: the cluster came back on other machines, behind the same name."""
+    network.hosts["kafka"] = ["10.0.0.1"]
+    async with World("10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2") as world:
+        world.listed = {1, 2}
+        async with Cluster("kafka:9092") as cluster:
+            assert sorted(cluster.view.brokers) == [1, 2]
+            for node in (1, 2):
+                await world[node].stop()
+            world.listed = {3, 4}
+            network.hosts["kafka"] = ["10.0.1.1"]
+            await cluster.refresh()
+            assert sorted(cluster.view.brokers) == [3, 4]
+
+
+async def test_rebootstrap_when_the_broker_says_so(network: Network) -> None:
+    """KIP-1102: error 129 means that this client knows another cluster's brokers."""
+    async with World(*HOSTS) as world:
+        async with Cluster("10.0.0.1:9092") as cluster:
+            refused = m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+
+            def answer(call: Call) -> None:
+                at_bootstrap = call.connection.number == world[1].accepted - 1
+                call.answer(world.metadata(call.request) if at_bootstrap else refused)
+
+            for node in (1, 2, 3):
+                world[node].script["Metadata"] = lambda call: call.answer(refused)
+            world[1].script["Metadata"] = answer
+            await cluster.connection(1, "other")
+            await cluster.refresh()
+            assert sorted(cluster.view.brokers) == [1, 2, 3]
+            world[1].script["Metadata"] = lambda call: call.answer(refused)
+            with pytest.raises(BrokerError, match="REBOOTSTRAP_REQUIRED"):
+                await cluster.refresh()
+            assert sorted(cluster.view.brokers) == [1, 2, 3], "what is known stays until something better is"
+
+
+async def test_a_broker_that_knows_of_no_brokers_changes_nothing() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        world.listed = set()
+        with pytest.raises(NoBrokersError, match="knows of no brokers"):
+            await cluster.refresh()
+        assert sorted(cluster.view.brokers) == [1, 2, 3]
+
+
+async def test_a_broker_with_garbage_for_metadata_is_passed_over() -> None:
+    async with World(*HOSTS) as world:
+        for node in (1, 2):
+            world[node].script["Metadata"] = lambda call: call.write(
+                b"\x00\x00\x00\x08" + call.header.correlation_id.to_bytes(4, "big") + b"\x00\xff\xff\xff"
+            )
+        async with cluster_of(world) as cluster:
+            await cluster.refresh()
+            assert sorted(cluster.view.brokers) == [1, 2, 3]
+
+
+# --- refreshes -----------------------------------------------------------------------------------------------------
+
+
+async def test_refreshes_are_shared() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        world.asked.clear()
+        await asyncio.gather(*(cluster.refresh() for _ in range(50)))
+        assert len(world.of("Metadata")) == 1
+
+
+async def test_metadata_is_refreshed_at_its_interval() -> None:
+    async with World(*HOSTS) as world, cluster_of(world, metadata_refresh_interval=300.0) as cluster:
+        world.asked.clear()
+        await asyncio.sleep(1000)
+        assert 2 <= len(world.of("Metadata")) <= 3
+        assert now() - cluster.view.updated_at <= 360
+
+
+async def test_metadata_is_left_alone_with_interval_0() -> None:
+    async with World(*HOSTS) as world, cluster_of(world, metadata_refresh_interval=0.0):
+        world.asked.clear()
+        await asyncio.sleep(3600)
+        assert not world.asked
+
+
+async def test_a_failed_refresh_at_the_interval_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with World(*HOSTS) as world, cluster_of(world, metadata_refresh_interval=60.0) as cluster:
+        for broker in world.brokers.values():
+            await broker.stop()
+        await asyncio.sleep(200)
+        assert "metadata refresh failed: no broker answered Metadata" in caplog.text
+        for broker in world.brokers.values():
+            await broker.start()
+        await asyncio.sleep(200)
+        assert now() - cluster.view.updated_at <= 130
+
+
+async def test_whoever_waits_is_told_of_the_next_refresh() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        waiting = asyncio.create_task(cluster.wait_updated())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await cluster.refresh()
+        await asyncio.wait_for(waiting, 1)
+
+
+async def test_tracked_topics_are_in_every_refresh_until_the_last_untrack() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        world.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
+        for step, expected in [
+            (lambda: cluster.track(["t", "u"]), ["t", "u"]),
+            (lambda: cluster.track(["t"]), ["t", "u"]),
+            (lambda: cluster.untrack(["t", "u"]), ["t"]),
+            (lambda: cluster.untrack(["t", "never"]), []),
+        ]:
+            step()
+            await cluster.refresh()
+            assert [topic.name for topic in world.of("Metadata")[-1].request.topics] == expected
+            assert sorted(cluster.view.topics) == expected

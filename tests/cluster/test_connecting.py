@@ -1,0 +1,145 @@
+"""Making a connection: the handshake, and every address of a name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import (
+    ConnectError,
+    UnsupportedVersionError,
+)
+from asyncgroup.hooks import Hooks
+from asyncgroup.testing import Network
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import PORT, Call, World, silent
+from tests.cluster.support import CONFIG, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+@asynccontextmanager
+async def connected(
+    world: World, config: ClientConfig = CONFIG, hooks: Hooks | None = None
+) -> AsyncIterator[Connection]:
+    connection = await connect(Address(1, world[1].host, PORT), "control", config, hooks or Hooks())
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+# --- the handshake -------------------------------------------------------------------------------------------------
+
+
+async def test_the_newest_version_of_both_sides_is_used() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].versions = {"Heartbeat": (0, 2), "Fetch": (0, 99)}
+        async with connected(world) as connection:
+            assert connection.version_for(m.HeartbeatRequest) == 2
+            assert connection.version_for(m.HeartbeatRequest, highest=1) == 1
+            assert connection.version_for(m.FetchRequest) == 18
+            (asked,) = world.of("ApiVersions")
+            assert asked.version == 4
+            assert asked.request.client_software_name == "asyncgroup"
+
+
+async def test_no_version_in_common_names_both_ranges() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
+        async with connected(world) as connection:
+            with pytest.raises(UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* speaks 4-18"):
+                connection.version_for(m.FetchRequest)
+            with pytest.raises(UnsupportedVersionError, match="offers 3-4, this client speaks 0-2"):
+                connection.version_for(m.HeartbeatRequest, highest=2)
+            connection.versions.pop(m.HeartbeatRequest.API_KEY)
+            with pytest.raises(UnsupportedVersionError, match="does not offer it"):
+                connection.version_for(m.HeartbeatRequest)
+
+
+@pytest.mark.parametrize(("theirs", "versions"), [(3, [4, 3]), (2, [4, 2]), (0, [4, 0]), (None, [4, 0])])
+async def test_step_down_to_an_older_broker(theirs: int | None, versions: list[int]) -> None:
+    """KIP-511: the refusal comes in version 0 and carries the broker's range; older brokers left the range out."""
+
+    async with World("10.0.0.1") as world:
+
+        def answer(call: Call) -> None:
+            refused = call.version > (theirs or 0)
+            response = world[1].api_versions(35 if refused else 0)
+            if refused:
+                known = [key for key in response.api_keys if key.api_key == 18]
+                known[0].max_version = theirs or 0
+                response.api_keys = known if theirs is not None else []
+            call.answer(response)
+
+        world[1].script["ApiVersions"] = answer
+        async with connected(world) as connection:
+            assert connection.version_for(m.HeartbeatRequest) == 4
+        assert [asked.version for asked in world.of("ApiVersions")] == versions
+
+
+async def test_a_broker_that_refuses_the_handshake_is_named() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["ApiVersions"] = lambda call: call.answer(world[1].api_versions(42))
+        with pytest.raises(UnsupportedVersionError, match=r"10\.0\.0\.1:9092.*INVALID_REQUEST \(42\)"):
+            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+
+
+async def test_a_handshake_that_hangs_ends_in_connect_timeout() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["ApiVersions"] = silent
+        with pytest.raises(ConnectError, match=r"10\.0\.0\.1:9092"):
+            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+        assert now() == pytest.approx(10.0)
+
+
+async def test_a_server_of_another_kind_is_recognized() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["ApiVersions"] = lambda call: call.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(ConnectError, match="HTTP server"):
+            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+
+
+# --- addresses -----------------------------------------------------------------------------------------------------
+
+
+async def test_every_address_of_a_name_is_tried(network: Network) -> None:
+    network.hosts["kafka"] = ["10.0.0.7", "10.0.0.8", "10.0.0.1", "10.0.0.7"]
+    network.blackhole("10.0.0.8")
+    async with World("10.0.0.1"):
+        connection = await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
+        assert connection.is_open
+        assert now() == pytest.approx(5.0), "the silent address gets half of what is left for two"
+        await connection.aclose()
+
+
+async def test_an_address_whose_handshake_hangs_leaves_time_for_the_next(network: Network) -> None:
+    network.hosts["kafka"] = ["10.0.0.1", "10.0.0.2"]
+    async with World("10.0.0.1", "10.0.0.2") as world:
+        world[1].script["ApiVersions"] = silent
+        connection = await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
+        assert now() == pytest.approx(5.0)
+        await connection.aclose()
+        assert not world[1].open, "the first attempt was closed"
+
+
+async def test_the_error_names_every_address(network: Network) -> None:
+    network.hosts["kafka"] = ["10.0.0.7", "10.0.0.8"]
+    network.blackhole("10.0.0.8")
+    with pytest.raises(
+        ConnectError,
+        match=r"kafka:9092\): 10\.0\.0\.7:9092: Connection refused; 10\.0\.0\.8:9092: no answer in time",
+    ):
+        await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
+    assert now() == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 70 + ".example", "two..dots"])
+async def test_a_name_that_does_not_resolve(host: str) -> None:
+    with pytest.raises(ConnectError, match="does not resolve"):
+        await connect(Address(1, host, PORT), "control", CONFIG, Hooks())

@@ -1,0 +1,326 @@
+"""One connection: order, limits, throttling, and every way to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import (
+    ConnectError,
+    ConnectionLost,
+    DecodeError,
+    ProtocolError,
+    RequestTimedOut,
+)
+from asyncgroup.hooks import Hooks
+from asyncgroup.testing import Network
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import PORT, Call, World, silent
+from tests.cluster.support import CONFIG, HEARTBEAT, Events, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+@asynccontextmanager
+async def connected(
+    world: World, config: ClientConfig = CONFIG, hooks: Hooks | None = None
+) -> AsyncIterator[Connection]:
+    connection = await connect(Address(1, world[1].host, PORT), "control", config, hooks or Hooks())
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+async def test_answers_go_to_those_who_asked() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = lambda call: call.answer(
+            m.HeartbeatResponse(error_code=call.request.generation_id)
+        )
+        async with connected(world) as connection:
+            requests = [m.HeartbeatRequest(generation_id=number) for number in range(20)]
+            answers = await asyncio.gather(*(connection.request(one, 4, 5.0) for one in requests))
+            assert [answer.error_code for answer in answers] == list(range(20))
+            assert connection.in_flight == 0
+
+
+async def test_a_timeout_gives_the_connection_up() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = silent
+        events = Events()
+        async with connected(world, hooks=Hooks([events])) as connection:
+            slow = asyncio.create_task(connection.request(HEARTBEAT, 4, 20.0))
+            with pytest.raises(RequestTimedOut, match=r"node 1 .*no response to Heartbeat within 7 s"):
+                await connection.request(HEARTBEAT, 4, 7.0)
+            assert now() == pytest.approx(7.0)
+            assert not connection.is_open
+            with pytest.raises(ConnectionLost, match="given up"):
+                await slow
+            assert len(events.named("on_disconnect")) == 1
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order() -> None:
+    async with World("10.0.0.1") as world:
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        async with connected(world) as connection:
+            impatient = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
+            patient = asyncio.create_task(connection.request(m.HeartbeatRequest(generation_id=2), 4, 60.0))
+            await asyncio.sleep(1)
+            impatient.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await impatient
+            assert connection.in_flight == 2, "the broker still owes both answers"
+            for call in held:
+                call.answer(m.HeartbeatResponse(error_code=call.request.generation_id))
+            assert (await patient).error_code == 2
+            assert connection.is_open
+
+
+async def test_a_cancelled_callers_malformed_answer_hurts_nobody() -> None:
+    async with World("10.0.0.1") as world:
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        async with connected(world) as connection:
+            impatient = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
+            await asyncio.sleep(1)
+            impatient.cancel()
+            await asyncio.wait([impatient])
+            held[0].write(b"\x00\x00\x00\x05" + held[0].header.correlation_id.to_bytes(4, "big") + b"\x00")
+            await asyncio.sleep(1)
+            assert connection.is_open
+
+
+async def test_malformed_bytes_fail_their_request_and_no_other() -> None:
+    async with World("10.0.0.1") as world:
+
+        def answer(call: Call) -> None:
+            whole = call.frame(m.HeartbeatResponse(error_code=call.request.generation_id))
+            if call.request.generation_id == 1:
+                whole = (len(whole) - 4 + 3).to_bytes(4, "big") + whole[4:] + b"???"
+            call.write(whole)
+
+        world[1].script["Heartbeat"] = answer
+        async with connected(world) as connection:
+            with pytest.raises(DecodeError, match=r"node 1 .*HeartbeatResponse v4.*left over"):
+                await connection.request(HEARTBEAT, 4, 5.0)
+            assert (await connection.request(m.HeartbeatRequest(generation_id=2), 4, 5.0)).error_code == 2
+
+
+@pytest.mark.parametrize("size", [0, 3])
+async def test_a_response_too_short_for_its_header(size: int) -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = lambda call: call.write(size.to_bytes(4, "big") + b"x" * size)
+        async with connected(world) as connection:
+            with pytest.raises(DecodeError, match="too short"):
+                await connection.request(HEARTBEAT, 4, 5.0)
+            assert not connection.is_open
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**31 - 1])
+async def test_a_wrong_correlation_id_ends_the_connection(number: int) -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse(), correlation_id=number)
+        async with connected(world) as connection:
+            with pytest.raises(ProtocolError, match=rf"response {number}, but \d+ \(Heartbeat\) is due"):
+                await connection.request(HEARTBEAT, 4, 5.0)
+            assert not connection.is_open
+
+
+async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+    async with World("10.0.0.1") as world:
+
+        def answer(call: Call) -> None:
+            call.answer(m.HeartbeatResponse())
+            call.answer(m.HeartbeatResponse())
+
+        world[1].script["Heartbeat"] = answer
+        events = Events()
+        async with connected(world, hooks=Hooks([events])) as connection:
+            assert (await connection.request(HEARTBEAT, 4, 5.0)).error_code == 0
+            await asyncio.sleep(1)
+            assert not connection.is_open
+            assert "nobody asked for" in str(events.named("on_disconnect")[0][-1])
+
+
+async def test_an_oversized_frame_ends_the_connection_before_its_bytes_come() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = lambda call: call.write((2_000_001).to_bytes(4, "big") + b"x" * 100)
+        config = ClientConfig(max_response_size=2_000_000)
+        async with connected(world, config) as connection:
+            with pytest.raises(ProtocolError, match=r"node 1 .*a frame of 2000001 bytes; 0 to 2000000"):
+                await connection.request(HEARTBEAT, 4, 5.0)
+            assert not connection.is_open
+
+
+async def test_a_connection_cut_in_mid_frame() -> None:
+    async with World("10.0.0.1") as world:
+
+        def answer(call: Call) -> None:
+            call.write(call.frame(m.HeartbeatResponse())[:7])
+            asyncio.get_running_loop().call_later(1, call.cut)
+
+        world[1].script["Heartbeat"] = answer
+        async with connected(world) as connection:
+            with pytest.raises(ConnectionLost, match="node 1"):
+                await connection.request(HEARTBEAT, 4, 60.0)
+            with pytest.raises(ConnectionLost, match="closed"):
+                await connection.request(HEARTBEAT, 4, 60.0)
+
+
+async def test_closing_fails_what_is_under_way() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = silent
+        async with connected(world) as connection:
+            waiting = [asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0)) for _ in range(3)]
+            await asyncio.sleep(1)
+            assert connection.in_flight == 3
+            await connection.aclose()
+            await connection.aclose()
+            failed = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(error) for error in failed] == [ConnectionLost] * 3
+            assert len(set(map(id, failed))) == 3, "each caller has an error of its own"
+            assert now() == pytest.approx(1.0), "and no timer is left to wait for"
+
+
+async def test_a_slow_reader_is_waited_for(network: Network) -> None:
+    """A request is not written while the transport is full; whoever waits for room is told when the end comes."""
+    async with World("10.0.0.1") as world:
+        world[1].script["Produce"] = silent
+        async with connected(world) as connection:
+            part = m.ProduceRequest.PartitionProduceData(0, b"x" * 3_000_000)
+            big = m.ProduceRequest(
+                acks=1,
+                topic_data=[m.ProduceRequest.TopicProduceData(name="t", partition_data=[part])],
+            )
+            network.blackhole("10.0.0.1")
+            first = asyncio.create_task(connection.request(big, 9, 20.0))
+            await asyncio.sleep(1)
+            second = asyncio.create_task(connection.request(HEARTBEAT, 4, 20.0))
+            await asyncio.sleep(1)
+            assert connection.in_flight == 1
+            with pytest.raises(RequestTimedOut):
+                await first
+            with pytest.raises(ConnectionLost):
+                await second
+            network.heal()
+
+
+# --- requests without an answer ------------------------------------------------------------------------------------
+
+
+async def test_post_returns_when_the_transport_has_taken_the_bytes() -> None:
+    async with World("10.0.0.1") as world, connected(world) as connection:
+        await connection.post(m.ProduceRequest(acks=0), 9, 5.0)
+        assert connection.in_flight == 0
+        await asyncio.sleep(1)
+        assert len(world.of("Produce")) == 1
+
+
+async def test_post_gives_up_a_connection_that_takes_nothing(network: Network) -> None:
+    async with World("10.0.0.1") as world, connected(world) as connection:
+        network.blackhole("10.0.0.1")
+        part = m.ProduceRequest.PartitionProduceData(0, b"x" * 3_000_000)
+        data = [m.ProduceRequest.TopicProduceData(name="t", partition_data=[part])]
+        with pytest.raises(RequestTimedOut, match="could not be written within 5 s"):
+            await connection.post(m.ProduceRequest(acks=0, topic_data=data), 9, 5.0)
+        assert not connection.is_open
+        network.heal()
+
+
+# --- throttling ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "pause"), [(1, 0.0), (2, 3.0), (4, 3.0)])
+async def test_a_throttled_connection_is_left_alone(version: int, pause: float) -> None:
+    """KIP-219: from version 2 of Heartbeat on the client waits; before that the broker has waited itself."""
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse(throttle_time_ms=3000))
+        events = Events()
+        async with connected(world, hooks=Hooks([events])) as connection:
+            await connection.request(HEARTBEAT, version, 5.0)
+            assert now() == 0.0, "the answer itself is not held back"
+            await asyncio.gather(*(connection.request(HEARTBEAT, version, 5.0) for _ in range(3)))
+            assert {asked.time for asked in world.of("Heartbeat")} == {0.0, pause}
+            assert bool(events.named("on_throttle")) == bool(pause)
+
+
+async def test_a_throttle_is_obeyed_although_its_caller_has_gone() -> None:
+    async with World("10.0.0.1") as world:
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        async with connected(world) as connection:
+            gone = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
+            await asyncio.sleep(1)
+            gone.cancel()
+            await asyncio.wait([gone])
+            held[0].answer(m.HeartbeatResponse(throttle_time_ms=2000))
+            await asyncio.sleep(0.5)
+            world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+            await connection.request(HEARTBEAT, 4, 60.0)
+            assert now() == pytest.approx(3.0)
+
+
+async def test_a_throttle_that_grows_while_waiting_is_obeyed_to_its_end() -> None:
+    async with World("10.0.0.1") as world:
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        async with connected(world) as connection:
+            first, second = (asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0)) for _ in range(2))
+            await asyncio.sleep(1)
+            held[0].answer(m.HeartbeatResponse(throttle_time_ms=2000))
+            await first
+            third = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
+            await asyncio.sleep(1)
+            held[1].answer(m.HeartbeatResponse(throttle_time_ms=5000))
+            await second
+            await asyncio.sleep(4.9)
+            assert len(held) == 2
+            await asyncio.sleep(0.2)
+            assert len(held) == 3
+            held[2].answer(m.HeartbeatResponse())
+            await third
+
+
+# --- hooks ---------------------------------------------------------------------------------------------------------
+
+
+async def test_hooks_see_each_connection_come_and_go_once() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+        events = Events()
+        async with connected(world, hooks=Hooks([events])) as connection:
+            await connection.request(HEARTBEAT, 4, 5.0)
+        assert events.named("on_connect") == [("on_connect", 1, "10.0.0.1", PORT, "control")]
+        ((_, node, host, port, purpose, error),) = events.named("on_disconnect")
+        assert (node, host, port, purpose) == (1, "10.0.0.1", PORT, "control")
+        assert isinstance(error, ConnectionLost)
+        assert [event[2] for event in events.named("on_request")] == ["ApiVersions", "Heartbeat"]
+        assert [event[2] for event in events.named("on_response")] == ["ApiVersions", "Heartbeat"]
+
+
+async def test_a_failed_handshake_is_no_connection_for_the_hooks() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["ApiVersions"] = lambda call: call.cut()
+        events = Events()
+        with pytest.raises(ConnectError):
+            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks([events]))
+        assert not events.named("on_connect")
+        assert not events.named("on_disconnect")
+
+
+async def test_what_a_connection_shows_of_itself() -> None:
+    async with World("10.0.0.1") as world, connected(world) as connection:
+        assert repr(connection) == "<Connection node 1 (10.0.0.1:9092) control: open, 0 in flight>"
+    assert "closed" in repr(connection)
+    assert str(Address(-1, "::1", 9092)) == "[::1]:9092"
+    assert str(Address(3, "kafka", 9092)) == "node 3 (kafka:9092)"

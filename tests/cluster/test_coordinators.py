@@ -1,0 +1,145 @@
+"""Coordinators: looked up where it is quiet, remembered until they disclaim."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.cluster.coordinators import TRANSACTION
+from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import Call, World, silent
+from tests.cluster.support import HOSTS, cluster_of
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+def coordinate(world: World, node_id: int, error_code: int = 0) -> None:
+    """Let every broker say that `node_id` coordinates everything."""
+
+    def answer(call: Call) -> None:
+        host = HOSTS[(node_id - 1) % 3]
+        if call.version < 4:
+            found = m.FindCoordinatorResponse(
+                error_code=error_code, error_message="said so", node_id=node_id, host=host, port=9092
+            )
+        else:
+            one = m.FindCoordinatorResponse.Coordinator(
+                key=call.request.coordinator_keys[0],
+                node_id=node_id,
+                host=host,
+                port=9092,
+                error_code=error_code,
+                error_message="said so",
+            )
+            found = m.FindCoordinatorResponse(coordinators=[one])
+        call.answer(found)
+
+    for broker in world.brokers.values():
+        broker.script["FindCoordinator"] = answer
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 4, 6])
+async def test_every_version_of_the_lookup(version: int) -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        for broker in world.brokers.values():
+            broker.versions["FindCoordinator"] = (0, version)
+        coordinate(world, 2)
+        assert await cluster.coordinators.find("g") == 2
+        request = world.of("FindCoordinator")[0].request
+        assert request.coordinator_keys == (["g"] if version >= 4 else [])
+        assert request.key == ("" if version >= 4 else "g")
+
+
+async def test_it_is_remembered_until_it_is_forgotten() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        assert [await cluster.coordinators.find("g") for _ in range(3)] == [2, 2, 2]
+        assert len(world.of("FindCoordinator")) == 1
+        cluster.coordinators.forget("g", node_id=3)
+        await cluster.coordinators.find("g")
+        assert len(world.of("FindCoordinator")) == 1, "node 3 was not it any more: old news"
+        coordinate(world, 3)
+        cluster.coordinators.forget("g", node_id=2)
+        assert await cluster.coordinators.find("g") == 3
+
+
+async def test_kinds_and_keys_are_kept_apart() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 1)
+        await cluster.coordinators.find("g")
+        await cluster.coordinators.find("g", TRANSACTION)
+        await cluster.coordinators.find("h")
+        assert [asked.request.key_type for asked in world.of("FindCoordinator")] == [0, 1, 0]
+
+
+async def test_an_error_is_the_callers() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        with pytest.raises(
+            BrokerError, match=r"coordinator of 'g': COORDINATOR_NOT_AVAILABLE \(15\): said so"
+        ):
+            await cluster.coordinators.find("g")
+
+
+async def test_a_coordinator_that_is_new_to_the_client() -> None:
+    async with World(*HOSTS) as world:
+        world.listed = {1, 2}
+        async with cluster_of(world) as cluster:
+            world.listed = {1, 2, 3}
+            coordinate(world, 3)
+            assert await cluster.coordinators.find("g") == 3
+            coordinate(world, 9)
+            with pytest.raises(BrokerError, match="COORDINATOR_NOT_AVAILABLE"):
+                await cluster.coordinators.find("other")
+
+
+async def test_a_coordinator_that_left_the_cluster_is_looked_up_again() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 3)
+        await cluster.coordinators.find("g")
+        world.listed = {1, 2}
+        await cluster.refresh()
+        coordinate(world, 1)
+        assert await cluster.coordinators.find("g") == 1
+
+
+async def test_a_failed_request_makes_it_be_looked_up_again() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        world[2].script["Heartbeat"] = Call.cut
+        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+        with pytest.raises(ConnectionLost):
+            await cluster.coordinators.request("g", m.HeartbeatRequest(), lane="heartbeat")
+        coordinate(world, 1)
+        await cluster.coordinators.request("g", m.HeartbeatRequest(), lane="heartbeat")
+        assert len(world.of("FindCoordinator")) == 2
+
+
+async def test_a_cancelled_request_says_nothing_about_the_coordinator() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        world[2].script["JoinGroup"] = silent
+        join = asyncio.create_task(cluster.coordinators.request("g", m.JoinGroupRequest(), timeout=300.0))
+        await asyncio.sleep(5)
+        join.cancel()
+        await asyncio.wait([join])
+        await cluster.coordinators.find("g")
+        assert len(world.of("FindCoordinator")) == 1
+
+
+async def test_the_lookup_goes_where_it_is_quiet() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        for node in (1, 2):
+            world[node].script["JoinGroup"] = silent
+        parked = [
+            asyncio.create_task(cluster.request(node, m.JoinGroupRequest(), lane="join")) for node in (1, 2)
+        ]
+        await asyncio.sleep(1)
+        for number in range(5):
+            await cluster.coordinators.find(f"group {number}")
+        assert {asked.node_id for asked in world.of("FindCoordinator")} == {3}
+        for task in parked:
+            task.cancel()

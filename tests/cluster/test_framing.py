@@ -1,0 +1,126 @@
+"""FrameProtocol: however the bytes are cut, the frames are the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from asyncgroup.cluster.framing import READ_BYTES, SIZE_BYTES, FrameProtocol
+from asyncgroup.errors import ConnectionLost, ProtocolError
+
+LIMIT = 4 * READ_BYTES
+EDGES = [0, 1, READ_BYTES - 5, READ_BYTES - 4, READ_BYTES - 3, READ_BYTES, READ_BYTES + 1, LIMIT]
+
+
+class Transport:
+    """What the protocol needs of a transport."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def protocol(limit: int = LIMIT) -> tuple[FrameProtocol, list[bytes], list[Any], Transport]:
+    frames: list[bytes] = []
+    ends: list[Any] = []
+    made, transport = (
+        FrameProtocol(lambda frame: frames.append(bytes(frame)), ends.append, limit),
+        Transport(),
+    )
+    made.connection_made(transport)  # type: ignore[arg-type]
+    return made, frames, ends, transport
+
+
+def feed(made: FrameProtocol, data: bytes, cuts: list[int]) -> None:
+    """Hand over `data` in pieces of these sizes (then of one size), as a selector loop would."""
+    position, sizes = 0, iter(cuts)
+    while position < len(data):
+        buffer = made.get_buffer(-1)
+        assert len(buffer) > 0, "asyncio refuses an empty buffer"
+        count = min(len(buffer), next(sizes, 4096), len(data) - position)
+        buffer[:count] = data[position : position + count]
+        made.buffer_updated(count)
+        position += count
+
+
+def framed(bodies: list[bytes]) -> bytes:
+    return b"".join(len(body).to_bytes(SIZE_BYTES, "big") + body for body in bodies)
+
+
+bodies = st.lists(
+    st.one_of(st.binary(max_size=40), st.sampled_from(EDGES).map(lambda size: bytes([size % 251]) * size)),
+    max_size=6,
+)
+
+
+@given(bodies, st.lists(st.integers(1, READ_BYTES * 2), max_size=30))
+@example([b"x" * READ_BYTES, b"", b"y"], [1, 1, 1, 1, 1])
+@example([b"", b"", b"x" * (READ_BYTES - 4)], [4, 2, 2, READ_BYTES * 2])
+def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
+    made, frames, ends, transport = protocol()
+    feed(made, framed(bodies), cuts)
+    assert frames == bodies
+    assert not ends
+    assert not transport.aborted
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
+def test_byte_by_byte(bodies: list[bytes]) -> None:
+    made, frames, _, _ = protocol()
+    data = framed(bodies)
+    feed(made, data, [1] * len(data))
+    assert frames == bodies
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ((LIMIT + 1).to_bytes(4, "big"), f"a frame of {LIMIT + 1} bytes"),
+        ((-1).to_bytes(4, "big", signed=True), "a frame of -1 bytes"),
+        (b"HTTP", "HTTP server"),
+        (b"\x15\x03\x03\x00", "expects TLS"),
+    ],
+)
+def test_an_impossible_size_ends_the_connection(head: bytes, said: str) -> None:
+    made, frames, ends, transport = protocol()
+    feed(made, framed([b"good"]) + head + b"more", [])
+    assert frames == [b"good"]
+    assert transport.aborted
+    made.connection_lost(None)
+    (error,) = ends
+    assert isinstance(error, ProtocolError)
+    assert said in str(error)
+
+
+def test_the_largest_frame_is_allowed() -> None:
+    made, frames, _, transport = protocol(limit=10)
+    feed(made, framed([b"0123456789"]), [])
+    assert frames == [b"0123456789"]
+    assert not transport.aborted
+
+
+def test_what_it_says_when_the_connection_ends() -> None:
+    made, _, ends, _ = protocol()
+    made.connection_lost(ConnectionResetError("reset"))
+    assert isinstance(ends[0], ConnectionLost)
+    assert "reset" in str(ends[0])
+    made, _, ends, _ = protocol()
+    made.connection_lost(None)
+    assert ends == [None]
+
+
+@pytest.mark.asyncio
+async def test_whoever_waits_to_write_is_woken_by_room_and_by_the_end() -> None:
+    made, _, _, _ = protocol()
+    await asyncio.wait_for(made.drained(), 1)
+    for wake in (made.resume_writing, lambda: made.connection_lost(None)):
+        made.pause_writing()
+        waiting = asyncio.create_task(made.drained())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        wake()
+        await asyncio.wait_for(waiting, 1)

@@ -1,0 +1,115 @@
+"""Lookups: the next node is asked as soon as the last one fails or stays silent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from asyncgroup.cluster.connection import Address
+from asyncgroup.cluster.lookup import HEDGE_SECONDS, Lookups
+from asyncgroup.errors import BrokerError, ClosedError, ConnectError, DecodeError, NoBrokersError
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+NODES = [Address(number, f"kafka{number}", 9092) for number in range(1, 5)]
+
+
+class Asking:
+    """Answers by node: seconds of silence and what comes then."""
+
+    def __init__(self, **plans: tuple[float, object]) -> None:
+        self.plans = {int(name[1:]): plan for name, plan in plans.items()}
+        self.asked: list[tuple[int, float]] = []
+        self.cancelled: list[int] = []
+
+    async def __call__(self, node: Address) -> object:
+        self.asked.append((node.node_id, asyncio.get_running_loop().time()))
+        seconds, answer = self.plans.get(node.node_id, (3600.0, None))
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            self.cancelled.append(node.node_id)
+            raise
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+async def test_the_first_node_answers_and_no_other_is_asked() -> None:
+    ask = Asking(n1=(0.5, "yes"))
+    assert await Lookups().first_answer("X", NODES, ask) == "yes"
+    assert ask.asked == [(1, 0.0)]
+
+
+async def test_a_silent_node_costs_a_second() -> None:
+    ask, lookups = Asking(n2=(0.1, "yes")), Lookups()
+    assert await lookups.first_answer("X", NODES, ask) == "yes"
+    assert ask.asked == [(1, 0.0), (2, HEDGE_SECONDS)]
+    assert ask.cancelled == [1]
+    assert len(lookups) == 0
+
+
+async def test_a_failing_node_costs_nothing() -> None:
+    ask = Asking(n1=(0.0, ConnectError("one")), n2=(0.0, DecodeError("two")), n3=(0.0, "yes"))
+    assert await Lookups().first_answer("X", NODES, ask) == "yes"
+    assert [at for _, at in ask.asked] == [0.0, 0.0, 0.0]
+
+
+async def test_a_slow_node_may_still_win() -> None:
+    ask = Asking(n1=(1.5, "slow"), n2=(5.0, "never"))
+    assert await Lookups().first_answer("X", NODES, ask) == "slow"
+    assert ask.cancelled == [2]
+
+
+async def test_when_all_fail_the_error_names_them_all() -> None:
+    ask = Asking(
+        **{f"n{number}": (float(number), ConnectError(f"node {number} is down")) for number in range(1, 5)}
+    )
+    with pytest.raises(
+        NoBrokersError, match=r"no broker answered X: node 1 is down; node 2 .*node 4 is down"
+    ):
+        await Lookups().first_answer("X", NODES, ask)
+
+
+async def test_any_other_error_ends_the_lookup() -> None:
+    ask = Asking(n2=(0.0, BrokerError(30, "group 'g'")))
+    with pytest.raises(BrokerError):
+        await Lookups().first_answer("X", NODES, ask)
+    assert ask.cancelled == [1]
+    assert len(ask.asked) == 2
+
+
+async def test_no_nodes_at_all() -> None:
+    with pytest.raises(NoBrokersError):
+        await Lookups().first_answer("X", [], Asking())
+
+
+async def test_a_cancelled_caller_leaves_no_task() -> None:
+    ask, lookups = Asking(), Lookups()
+    task = asyncio.create_task(lookups.first_answer("X", NODES, ask))
+    await asyncio.sleep(1.5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ask.cancelled == [1, 2]
+    assert len(lookups) == 0
+
+
+async def test_a_cancelled_anyio_scope_leaves_no_task() -> None:
+    ask, lookups = Asking(), Lookups()
+    with anyio.move_on_after(1.5) as scope:
+        await lookups.first_answer("X", NODES, ask)
+    assert scope.cancelled_caught
+    assert ask.cancelled == [1, 2]
+    assert len(lookups) == 0
+
+
+async def test_closing_ends_lookups_with_an_error_and_not_with_a_cancellation() -> None:
+    lookups = Lookups()
+    task = asyncio.create_task(lookups.first_answer("X", NODES, Asking()))
+    await asyncio.sleep(0.5)
+    await lookups.aclose()
+    with pytest.raises(ClosedError):
+        await task

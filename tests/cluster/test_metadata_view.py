@@ -1,0 +1,159 @@
+"""ClusterView and merge: what is known after each answer, however the answers come."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, merge
+from asyncgroup.errors import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+Topic = m.MetadataResponse.MetadataResponseTopic
+Partition = m.MetadataResponse.MetadataResponsePartition
+Broker = m.MetadataResponse.MetadataResponseBroker
+
+ONE, TWO = UUID(int=1), UUID(int=2)
+TP = TopicPartition("t", 0)
+
+
+def response(*topics: Topic, nodes: int = 3) -> m.MetadataResponse:
+    brokers = [Broker(number, f"kafka{number}", 9092, None) for number in range(1, nodes + 1)]
+    return m.MetadataResponse(cluster_id="c", controller_id=1, brokers=brokers, topics=list(topics))
+
+
+def topic(
+    leaders: dict[int, tuple[int, int]], topic_id: UUID = ONE, name: str = "t", error: int = 0
+) -> Topic:
+    parts = [Partition(0, number, leader, epoch) for number, (leader, epoch) in leaders.items()]
+    return Topic(error_code=error, name=name, topic_id=topic_id, partitions=parts)
+
+
+def view_of(*topics: Topic) -> ClusterView:
+    return merge(ClusterView(), response(*topics), None, 0.0)
+
+
+def test_what_a_view_says() -> None:
+    view = view_of(topic({1: (2, 5), 0: (1, 4)}))
+    assert view.cluster_id == "c"
+    assert sorted(view.brokers) == [1, 2, 3]
+    assert view.topics["t"].numbers == [0, 1]
+    assert view.leader(TP) == 1
+    assert view.leader(TopicPartition("t", 7)) == view.leader(TopicPartition("other", 0)) == -1
+    assert view.counts(["t", "other"]) == {"t": 2}
+
+
+def test_a_leader_that_no_broker_is_counts_as_none() -> None:
+    assert view_of(topic({0: (9, 1)})).leader(TP) == -1
+
+
+def test_a_view_cannot_be_changed() -> None:
+    view = view_of(topic({0: (1, 1)}))
+    with pytest.raises(TypeError):
+        view.topics["t"] = view.topics["t"]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        view.topics["t"].partitions[0] = view.topics["t"].partitions[0]  # type: ignore[index]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 6)), min_size=1, max_size=12))
+def test_the_newest_epoch_wins_in_whatever_order_answers_come(answers: list[tuple[int, int]]) -> None:
+    """The property behind KIP-320: an old answer never takes a partition back to an old leader."""
+    view = ClusterView()
+    newest = -1
+    for number, (leader, epoch) in enumerate(answers):
+        view = merge(view, response(topic({0: (leader, epoch)})), ["t"], number)
+        newest = max(newest, epoch)
+        info = view.partition("t", 0)
+        assert info is not None
+        assert info.leader_epoch == newest
+    last_of_newest = [leader for leader, epoch in answers if epoch == newest][-1]
+    assert view.leader(TP) == last_of_newest
+    assert view.updated_at == len(answers) - 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(1, 3), st.integers(0, 6)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_hints_and_answers_together_only_go_forward(steps: list[tuple[bool, int, int]]) -> None:
+    view, epoch_before = view_of(topic({0: (1, 0)})), 0
+    for is_hint, leader, epoch in steps:
+        if is_hint:
+            changed = view.with_leader(TP, leader, epoch, ())
+            assert (changed is view) == (epoch <= epoch_before)
+            view = changed
+        else:
+            view = merge(view, response(topic({0: (leader, epoch)})), ["t"], 0.0)
+        info = view.partition("t", 0)
+        assert info is not None
+        assert info.leader_epoch >= epoch_before
+        epoch_before = info.leader_epoch
+
+
+def test_a_recreated_topic_starts_anew_with_smaller_epochs_and_fewer_partitions() -> None:
+    before = view_of(topic({0: (1, 9), 1: (2, 9)}, ONE))
+    after = merge(before, response(topic({0: (3, 0)}, TWO)), ["t"], 1.0)
+    assert after.leader(TP) == 3
+    assert after.topics["t"].numbers == [0]
+
+
+def test_a_broker_that_is_behind_does_not_take_partitions_away() -> None:
+    """A topic never loses a partition; a flapping count would make groups rebalance again and again."""
+    before = view_of(topic({0: (1, 0), 1: (2, 0)}))
+    after = merge(before, response(topic({0: (1, 0)})), ["t"], 1.0)
+    assert after.topics["t"].numbers == [0, 1]
+
+
+def test_without_topic_ids_the_epochs_decide_and_the_count_may_shrink() -> None:
+    before = view_of(topic({0: (1, 9), 1: (1, 9)}, m.NO_UUID))
+    after = merge(before, response(topic({0: (2, 3)}, m.NO_UUID)), ["t"], 1.0)
+    assert after.leader(TP) == 1
+    assert after.topics["t"].numbers == [0]
+    # one of two brokers may be too old to say the id
+    mixed = merge(view_of(topic({0: (1, 9)}, ONE)), response(topic({0: (2, 3)}, m.NO_UUID)), ["t"], 1.0)
+    assert mixed.leader(TP) == 1
+
+
+def test_brokers_without_epochs_are_believed() -> None:
+    before = view_of(topic({0: (1, -1)}, m.NO_UUID))
+    assert merge(before, response(topic({0: (2, -1)}, m.NO_UUID)), ["t"], 1.0).leader(TP) == 2
+
+
+def test_topics_that_nobody_asked_for_any_more_are_forgotten() -> None:
+    before = view_of(topic({0: (1, 0)}), topic({0: (1, 0)}, TWO, "other"))
+    after = merge(before, response(topic({0: (1, 0)})), ["t"], 1.0)
+    assert set(after.topics) == {"t"}
+
+
+def test_a_broker_that_answers_with_all_topics_does_not_fill_the_view() -> None:
+    """Metadata version 0 has no way to ask for no topics."""
+    assert not merge(ClusterView(), response(topic({0: (1, 0)})), [], 0.0).topics
+
+
+def test_an_unknown_topic_is_not_in_the_view_and_a_forbidden_one_is_with_its_error() -> None:
+    unknown = Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="t")
+    assert "t" not in merge(view_of(topic({0: (1, 0)})), response(unknown), ["t"], 1.0).topics
+    forbidden = Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name="t")
+    view = merge(ClusterView(), response(forbidden), ["t"], 1.0)
+    assert view.topics["t"].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_hint_brings_the_address_of_a_broker_that_is_new() -> None:
+    view = view_of(topic({0: (1, 0)}))
+    assert view.with_leader(TP, 7, 1, ()).leader(TP) == -1
+    hinted = view.with_leader(TP, 7, 1, [BrokerInfo(7, "kafka7", 9092)])
+    assert hinted.leader(TP) == 7
+    assert hinted.brokers[7].host == "kafka7"
+
+
+def test_a_hint_about_an_unknown_partition_or_without_a_leader_changes_nothing() -> None:
+    view = view_of(topic({0: (1, 0)}))
+    assert view.with_leader(TopicPartition("t", 9), 2, 5, ()) is view
+    assert view.with_leader(TopicPartition("other", 0), 2, 5, ()) is view
+    assert view.with_leader(TP, -1, -1, ()) is view

@@ -1,0 +1,53 @@
+"""The cluster on an ordinary loop with real sockets: what the in-memory network cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connection import Address
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import ConnectError
+from asyncgroup.hooks import Hooks
+from asyncgroup.wire import messages as m
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quiet")]
+
+
+async def test_requests_over_real_sockets() -> None:
+    async with EmbeddedCluster(nodes=3) as broker:
+        broker.create_topic("t", 6)
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            assert await cluster.partitions("t") == list(range(6))
+            requests = (cluster.request(node, m.ListGroupsRequest()) for node in (1, 2, 3) for _ in range(50))
+            assert len(await asyncio.gather(*requests)) == 150
+            await broker.stop_node(2)
+            with pytest.raises(ConnectError, match="Connection refused"):
+                await cluster.request(2, m.ListGroupsRequest(), lane="new")
+
+
+async def test_a_large_response_over_real_sockets() -> None:
+    """Several megabytes in one frame, received into a buffer of its own."""
+    async with EmbeddedCluster(nodes=1) as broker:
+        for number in range(40):
+            broker.create_topic(f"{number:03d}" + "x" * 200, 500)
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            topics = await cluster.all_topics()
+            assert sum(len(topic.partitions) for topic in topics.values()) == 20_000
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "two..dots"])
+async def test_a_name_that_no_resolver_takes(host: str) -> None:
+    with pytest.raises(ConnectError, match="does not resolve"):
+        await connect(Address(1, host, 9092), "control", ClientConfig(), Hooks())
+
+
+async def test_a_port_that_nobody_listens_on() -> None:
+    async with EmbeddedCluster(nodes=1) as broker:
+        port = broker.nodes[1].port
+    with pytest.raises(ConnectError, match=rf"127\.0\.0\.1:{port}: Connection refused"):
+        await connect(Address(-1, "127.0.0.1", port), "control", ClientConfig(), Hooks())

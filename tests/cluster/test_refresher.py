@@ -1,0 +1,119 @@
+"""Refresher: one run for all who wait, never two at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncgroup.cluster.refresher import Refresher
+from asyncgroup.errors import ClosedError, NoBrokersError
+from asyncgroup.lifecycle import Owner
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+class Work:
+    """Takes a second, and fails as often as it is told."""
+
+    def __init__(self, *failures: Exception | None) -> None:
+        self.failures = list(failures)
+        self.runs: list[float] = []
+        self.running = 0
+
+    async def __call__(self) -> None:
+        self.runs.append(asyncio.get_running_loop().time())
+        self.running += 1
+        assert self.running == 1
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.running -= 1
+        if self.failures and (error := self.failures.pop(0)):
+            raise error
+
+
+@asynccontextmanager
+async def refresher(work: Work) -> AsyncIterator[tuple[Refresher, Owner]]:
+    owner = Owner("Test")
+    await owner.start()
+    try:
+        yield Refresher(owner, work), owner
+    finally:
+        await owner.stop()
+
+
+async def test_calls_of_one_moment_share_a_run() -> None:
+    work = Work()
+    async with refresher(work) as (refresh, _):
+        await asyncio.gather(*(refresh() for _ in range(100)))
+        assert work.runs == [0.0]
+
+
+async def test_calls_during_a_run_share_the_next_one() -> None:
+    work = Work()
+    async with refresher(work) as (refresh, _):
+        first = asyncio.create_task(refresh())
+        await asyncio.sleep(0.5)
+        later = [asyncio.create_task(refresh()) for _ in range(5)]
+        await first
+        assert not any(task.done() for task in later)
+        await asyncio.gather(*later)
+        assert work.runs == [0.0, 1.0]
+        await refresh()
+        assert work.runs == [0.0, 1.0, 2.0]
+
+
+async def test_each_run_has_its_own_outcome() -> None:
+    work = Work(NoBrokersError("down"), None, ValueError("a bug"))
+    async with refresher(work) as (refresh, owner):
+        with pytest.raises(NoBrokersError):
+            await refresh()
+        await refresh()
+        with pytest.raises(ValueError, match="a bug"):
+            await refresh()
+        assert owner.is_open, "a failed run does not end its owner"
+        await refresh()
+
+
+async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
+    work = Work()
+    async with refresher(work) as (refresh, _):
+        impatient, patient = asyncio.create_task(refresh()), asyncio.create_task(refresh())
+        await asyncio.sleep(0.5)
+        impatient.cancel()
+        await patient
+        assert impatient.cancelled()
+        assert work.runs == [0.0]
+
+
+async def test_a_failure_that_nobody_waits_for_is_no_warning() -> None:
+    async with refresher(Work(NoBrokersError("down"))) as (refresh, _):
+        task = asyncio.create_task(refresh())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.sleep(5)
+
+
+async def test_closing_tells_all_who_wait() -> None:
+    async with refresher(Work()) as (refresh, owner):
+        under_way = asyncio.create_task(refresh())
+        await asyncio.sleep(0.5)
+        waiting = asyncio.create_task(refresh())
+        await asyncio.sleep(0.1)
+        await owner.stop()
+        ends = await asyncio.gather(under_way, waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [ClosedError, ClosedError]
+        with pytest.raises(ClosedError):
+            await refresh()
+
+
+async def test_closing_in_the_very_moment_of_the_call() -> None:
+    async with refresher(Work()) as (refresh, owner):
+        caller = asyncio.create_task(refresh())
+        await asyncio.sleep(0)
+        await owner.stop()
+        with pytest.raises(ClosedError):
+            await caller
