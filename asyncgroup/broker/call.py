@@ -1,0 +1,77 @@
+"""A request on its way through a node: recorded, perhaps hit by a fault, handled or refused (Kafka's `KafkaApis`)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import CloseConnection
+from asyncgroup.broker.faults import Fault
+from asyncgroup.broker.handlers import Handler
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.message import Message
+
+__all__ = ["Call"]
+
+log = logging.getLogger(__name__)
+
+
+class Call:
+    """A request under way at `node`; `size` is that of its frame in bytes. `fault` is what hits it, if anything."""
+
+    __slots__ = ("_exchange", "_node", "_request", "context", "fault", "handler")
+
+    def __init__(
+        self, node: Node, context: RequestContext, handler: Handler, request: Any, size: int
+    ) -> None:
+        self._node, self._request = node, request
+        self.context, self.handler = context, handler
+        history = node.history
+        self._exchange = history.open(context, request, size) if history.recording else None
+        self.fault: Fault | None = node.faults.take(context, request) if node.faults else None
+
+    def __repr__(self) -> str:
+        return f"<Call {self.handler.name} v{self.context.api_version} at node {self._node.id}>"
+
+    def handle(self) -> Any:
+        """The response, something to await for it, or None for no response; raises CloseConnection.
+
+        A fault that acts before the request is waited for first; one that cuts the connection then handles nothing.
+        """
+        return self._handle() if self.fault is None else self._handle_with_fault(self.fault)
+
+    def _handle(self) -> Any:
+        try:
+            return self.handler.handle(self._node, self.context, self._request)
+        except CloseConnection:
+            raise
+        except Exception:
+            log.exception("node %d: %s failed on %r", self._node.id, self.handler.name, self._request)
+            return self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    async def _handle_with_fault(self, fault: Fault) -> Any:
+        await fault.before()
+        if fault.cut == "before":
+            return None
+        if fault.code is not None and fault.topic is None:
+            return self.refuse(fault.code)
+        if fault.code is not None and fault.topic is not None:
+            self.context.topic_errors[fault.topic] = fault.code
+        response = self._handle()
+        return response if response is None or isinstance(response, Message) else await response
+
+    def refuse(self, code: ErrorCode) -> Any:
+        """The response that says nothing but this error; raises CloseConnection where there is none."""
+        return self.handler.refuse(self.context, self._request, code)
+
+    def answered(self, response: Any, size: int, now: float) -> None:
+        """Record the response, `size` bytes long, encoded at `now` (the loop's time)."""
+        if self._exchange is not None:
+            self._node.history.close(self._exchange, response, size, now)
+
+    def finish(self) -> None:
+        """Let go of the records that it carried: whatever had to be written is written."""
+        if self._exchange is not None:
+            self._node.history.drop_payloads(self._exchange)

@@ -1,0 +1,276 @@
+"""The cluster's metadata: topics, which nodes are alive, who leads what.
+
+Every change is one synchronous step: the metadata is right for all nodes at once, and each node hears of what
+concerns it through `Listener`. So there is no stale metadata between nodes, which real brokers have for
+moments.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Protocol
+from uuid import UUID
+
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.topic_configs import check_configs
+from asyncgroup.broker.topics import NO_LEADER, Partition, Topic, check_topic_name
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import UsageError
+
+__all__ = ["OFFSETS_PARTITIONS", "Controller", "Listener", "java_hash"]
+
+OFFSETS_PARTITIONS: Final = 50
+"""Kafka's default of `offsets.topic.num.partitions`."""
+
+MAX_PARTITIONS: Final = 10_000
+"""More are not created at once, as in Kafka (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`): they fill the memory."""
+
+
+class Listener(Protocol):
+    """What a node hears of the controller."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """The partition has another leader, or is gone."""
+
+    def coordinator_elected(self, offsets_partition: int) -> None:
+        """The node now coordinates the groups of this partition of `__consumer_offsets`."""
+
+    def coordinator_resigned(self, offsets_partition: int) -> None:
+        """The node, still alive, no longer coordinates them."""
+
+
+@lru_cache(maxsize=4096)  # asked for with every heartbeat
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java, made positive as Kafka's `Utils.abs` does."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value & 0x80000000:
+        value = 0 if value == 0x80000000 else 0x100000000 - value
+    return value
+
+
+class Controller:
+    """Holds the metadata and changes it."""
+
+    def __init__(
+        self,
+        node_ids: Sequence[int],
+        rng: random.Random,
+        *,
+        default_partitions: int,
+        default_replication_factor: int,
+    ) -> None:
+        self.cluster_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex[:22]
+        self.node_ids = tuple(node_ids)
+        self.alive: set[int] = set()
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[UUID, Topic] = {}
+        self.default_partitions = default_partitions
+        self.default_replication_factor = default_replication_factor
+        self.offsets_leaders: list[int] = [NO_LEADER] * OFFSETS_PARTITIONS
+        self._rng = rng
+        self._listeners: dict[int, Listener] = {}
+        self._next_producer_id = 1000
+        self._placed = 0
+
+    def __repr__(self) -> str:
+        return f"<Controller nodes={sorted(self.alive)} of {list(self.node_ids)} topics={len(self.topics)}>"
+
+    @property
+    def controller_id(self) -> int:
+        """The node that clients are told to be the controller; any node takes controller requests, as with
+        KRaft.
+        """
+        return min(self.alive, default=-1)
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    def node_up(self, node_id: int, listener: Listener) -> None:
+        """A node is there: it leads what nobody could lead meanwhile, other leaders stay where they are."""
+        self.alive.add(node_id)
+        self._listeners[node_id] = listener
+        for partition in self._partitions():
+            if partition.leader == NO_LEADER and node_id in partition.replicas:
+                self._lead(partition, node_id)
+        for number, leader in enumerate(self.offsets_leaders):
+            if leader == NO_LEADER:
+                self._coordinate(number, node_id)
+
+    def node_down(self, node_id: int) -> None:
+        """A node is gone without a word: leaders and coordinators move to nodes that are alive."""
+        self.alive.discard(node_id)
+        self._listeners.pop(node_id, None)
+        for partition in self._partitions():
+            if partition.leader == node_id:
+                self._lead(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
+        heirs = sorted(self.alive)
+        for number, leader in enumerate(self.offsets_leaders):
+            if leader == node_id:
+                self._coordinate(number, heirs[number % len(heirs)] if heirs else NO_LEADER)
+
+    def spread_coordinators(self) -> None:
+        """Share the partitions of `__consumer_offsets` evenly between the nodes, as a new cluster does."""
+        nodes = sorted(self.alive)
+        for number in range(OFFSETS_PARTITIONS):
+            self._coordinate(number, nodes[number % len(nodes)])
+
+    # -- leaders and coordinators ----------------------------------------------------------------------------
+
+    def move_leader(self, partition: Partition, node_id: int) -> None:
+        """Make a live node the leader, and a replica if it was none."""
+        self._check_alive(node_id)
+        if node_id not in partition.replicas:
+            partition.replicas.append(node_id)
+        self._lead(partition, node_id)
+
+    def _lead(self, partition: Partition, node_id: int) -> None:
+        partition.lead_by(node_id)
+        for listener in self._listeners.values():
+            listener.partition_changed(partition)
+
+    def offsets_partition(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that holds a group."""
+        return java_hash(group_id) % OFFSETS_PARTITIONS
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The node that coordinates a group, or NO_LEADER."""
+        return self.offsets_leaders[self.offsets_partition(group_id)]
+
+    def move_coordinator(self, group_id: str, node_id: int) -> None:
+        """Make a live node the coordinator of a group, and of all others in its partition of
+        `__consumer_offsets`.
+        """
+        self._check_alive(node_id)
+        self._coordinate(self.offsets_partition(group_id), node_id)
+
+    def _coordinate(self, number: int, node_id: int) -> None:
+        old = self.offsets_leaders[number]
+        if old == node_id:
+            return
+        self.offsets_leaders[number] = node_id
+        if old in self._listeners:
+            self._listeners[old].coordinator_resigned(number)
+        if node_id in self._listeners:
+            self._listeners[node_id].coordinator_elected(number)
+
+    def _check_alive(self, node_id: int) -> None:
+        if node_id not in self.alive:
+            raise UsageError(f"node {node_id} is not running; these are: {sorted(self.alive)}")
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        *,
+        assignments: Sequence[Sequence[int]] = (),
+        configs: Mapping[str, str | None] | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Create a topic; -1 takes the cluster's default. `assignments` gives the replicas of each partition.
+
+        Raises Refused with the code that CreateTopics answers.
+        """
+        check_topic_name(name)
+        if name in self.topics:
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+        count = self.default_partitions if partitions == -1 else partitions
+        factor = self.default_replication_factor if replication_factor == -1 else replication_factor
+        if assignments:
+            self._check_assignments(assignments)
+        elif count <= 0:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: at least 1 is needed")
+        elif not 1 <= factor <= len(self.alive):
+            raise Refused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {factor}: {len(self.alive)} nodes are running",
+            )
+        self._check_number(name, count)
+        check_configs(configs or {})
+        topic = Topic(name, uuid.UUID(int=self._rng.getrandbits(128), version=4), configs or {})
+        replicas = [list(nodes) for nodes in assignments] or [self._place(factor) for _ in range(count)]
+        self._add_partitions(topic, replicas)
+        if not validate_only:
+            self.topics[name] = self.topics_by_id[topic.id] = topic
+        return topic
+
+    def create_partitions(
+        self,
+        topic: Topic,
+        total: int,
+        *,
+        assignments: Sequence[Sequence[int]] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Let a topic have `total` partitions; raises Refused(INVALID_PARTITIONS) if that is not more than
+        now.
+        """
+        missing = total - len(topic.partitions)
+        if missing <= 0:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {topic.name!r} has {len(topic.partitions)} partitions already, {total} are asked for",
+            )
+        self._check_number(topic.name, missing)
+        if assignments:
+            self._check_assignments(assignments)
+            if len(assignments) != missing:
+                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{missing} assignments are needed")
+        factor = min(len(topic.partitions[0].replicas), len(self.alive))
+        replicas = [list(nodes) for nodes in assignments] or [self._place(factor) for _ in range(missing)]
+        if not validate_only:
+            self._add_partitions(topic, replicas)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic with its records; a new one of the same name gets another id."""
+        del self.topics[topic.name]
+        del self.topics_by_id[topic.id]
+        for partition in topic.partitions:
+            partition.deleted = True
+            for listener in self._listeners.values():
+                listener.partition_changed(partition)
+
+    def _place(self, factor: int) -> list[int]:
+        """Replicas for one partition, node after node round the cluster."""
+        nodes = sorted(self.alive)
+        first = self._placed
+        self._placed += 1
+        return [nodes[(first + i) % len(nodes)] for i in range(factor)]
+
+    def _check_number(self, topic: str, partitions: int) -> None:
+        if partitions > MAX_PARTITIONS:
+            raise Refused(
+                ErrorCode.POLICY_VIOLATION,
+                f"topic {topic!r}: {partitions} partitions; at most {MAX_PARTITIONS} are created at once",
+            )
+
+    def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:
+        for nodes in assignments:
+            if not nodes or len(set(nodes)) != len(nodes) or not self.alive.issuperset(nodes):
+                raise Refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"replicas {list(nodes)} are not live nodes, each once",
+                )
+
+    def _add_partitions(self, topic: Topic, replicas: list[list[int]]) -> None:
+        for nodes in replicas:
+            leader = next((n for n in nodes if n in self.alive), NO_LEADER)
+            partition = Partition(topic.name, len(topic.partitions), nodes, leader)
+            if limit := topic.configs.get("max.message.bytes"):
+                partition.log.max_batch_bytes = int(limit)
+            topic.partitions.append(partition)
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self.topics.values() for partition in topic.partitions]
+
+    def next_producer_id(self) -> int:
+        """A producer id that no other producer has."""
+        self._next_producer_id += 1
+        return self._next_producer_id

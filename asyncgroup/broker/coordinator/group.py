@@ -1,0 +1,292 @@
+"""A group that speaks the classic protocol: its members, its state and what they allow (Kafka's
+`ClassicGroup`).
+
+Pure: no clock, no timers, no waiting. Parked requests are callables on the members; the phases that use them
+are in `rebalance.py` and `joining.py`. Members keep the order in which they joined, so the leader is the
+first joiner and, when it leaves, the next one in line (Kafka's hash map leaves that to chance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from asyncgroup.broker.coordinator.calls import (
+    GroupSnapshot,
+    JoinedMember,
+    JoinReply,
+    JoinResult,
+    SyncResult,
+)
+from asyncgroup.broker.coordinator.member import GroupMember
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+
+__all__ = ["CONSUMER_PROTOCOL", "ClassicGroup"]
+
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of consumer groups."""
+
+
+class ClassicGroup:
+    """One group.
+
+    `pending_join` holds ids that were given out (MEMBER_ID_REQUIRED) and have not joined yet, `pending_sync`
+    members that have not synced in this generation. `new_member_added` extends the initial rebalance delay.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, GroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_join: set[str] = set()
+        self.pending_sync: set[str] = set()
+        self.new_member_added = False
+        self.awaiting_join_count = 0
+        self._supporters: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<ClassicGroup {self.group_id!r} {self.state} generation={self.generation_id} "
+            f"members={len(self.members)} leader={self.leader!r}>"
+        )
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the group only stores offsets and never had a member."""
+        return self.protocol_type is None and self.state is GroupState.EMPTY and not self.pending_join
+
+    @property
+    def rebalance_timeout(self) -> float:
+        """The longest rebalance timeout of the members, in seconds."""
+        return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        """Whether every member waits in the join phase and no id that was given out is still missing."""
+        return len(self.members) == self.awaiting_join_count and not self.pending_join
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether PREPARING_REBALANCE may be entered."""
+        return self.state in GroupState.PREPARING_REBALANCE.predecessors
+
+    def is_leader(self, member_id: str) -> bool:
+        """Whether `member_id` leads the group."""
+        return self.leader is not None and self.leader == member_id
+
+    def supports(self, protocol_type: str, protocol_names: Collection[str]) -> bool:
+        """Whether a member with these protocols fits: one of them must be supported by all members."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocol_names)
+        everyone = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self._supporters.get(name, 0) == everyone for name in protocol_names
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol that most members want among those that all support; the group must have a member."""
+        everyone = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == everyone}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """All members with their metadata for the selected protocol, for the leader's JoinGroup answer."""
+        return tuple(
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
+            for m in self.members.values()
+        )
+
+    def join_result(self, member_id: str, *, with_members: bool) -> JoinResult:
+        """The successful answer to a JoinGroup of `member_id` in the present generation."""
+        return JoinResult(
+            member_id=member_id,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader or "",
+            members=self.joined_members() if with_members else (),
+        )
+
+    def snapshot(self, assignments: dict[str, bytes]) -> GroupSnapshot:
+        """The group as a group-metadata record keeps it, with `assignments` by member id."""
+        return GroupSnapshot(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader,
+            members=tuple(
+                m.snapshot(self.protocol_name, assignments.get(m.member_id, b""))
+                for m in self.members.values()
+            ),
+        )
+
+    # -- validation ------------------------------------------------------------------------------------------
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """NONE for a member, FENCED_INSTANCE_ID for a replaced static one, UNKNOWN_MEMBER_ID for anyone else."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def check_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Whether an offset commit is accepted (Kafka's `ClassicGroup.validateOffsetCommit`)."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE  # an admin client, or a consumer that assigns itself
+        if generation_id >= 0 or member_id or group_instance_id is not None:
+            if error := self.check_member(member_id, group_instance_id):
+                return error
+            if generation_id != self.generation_id:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif self.state is not GroupState.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            # The member knows the new generation, so it may not commit for the old one until the assignment is out.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def check_delete(self) -> ErrorCode:
+        """Whether the group may be deleted."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if self.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    def transition_to(self, state: GroupState) -> None:
+        """Enter `state`; a transition that `GroupState.predecessors` does not allow is a bug and raises."""
+        if self.state not in state.predecessors:
+            raise RuntimeError(f"group {self.group_id!r} may not go from {self.state} to {state}")
+        self.previous_state, self.state = self.state, state
+
+    def add(self, member: GroupMember, reply: JoinReply | None = None) -> None:
+        """Add `member`, with its parked JoinGroup if there is one. The first member leads."""
+        if member.group_instance_id is not None:
+            if member.group_instance_id in self.static_members:
+                raise RuntimeError(f"group instance id {member.group_instance_id!r} is already a member")
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member, 1)
+        self.park_join(member, reply)
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member or a pending id; the leader's place goes to the next member in line."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member, -1)
+            self.park_join(member, None)
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+        if self.is_leader(member_id):
+            self.leader = next(iter(self.members), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def update(
+        self,
+        member: GroupMember,
+        protocols: tuple[tuple[str, bytes], ...],
+        rebalance_timeout: float,
+        session_timeout: float,
+        reply: JoinReply | None,
+    ) -> None:
+        """Take what a repeated JoinGroup of `member` says, and park it."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+        member.rebalance_timeout, member.session_timeout = rebalance_timeout, session_timeout
+        self.park_join(member, reply)
+
+    def replace_static(self, group_instance_id: str, new_member_id: str) -> GroupMember:
+        """Give the static member a new id; requests parked under the old one are answered FENCED_INSTANCE_ID."""
+        old_member_id = self.static_members[group_instance_id]
+        member = self.members.pop(old_member_id)
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self.answer_join(member, JoinResult(error=fenced, member_id=old_member_id))
+        self.answer_sync(member, SyncResult(error=fenced))
+        member.member_id, member.is_new = new_member_id, False
+        self.members[new_member_id] = member
+        if self.leader == old_member_id:
+            self.leader = new_member_id
+        self.static_members[group_instance_id] = new_member_id
+        self.pending_sync.discard(old_member_id)
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has rejoined, else take the first member that has; False if there is none."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].is_awaiting_join:
+            return True
+        for member in self.members.values():
+            if member.is_awaiting_join:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def init_next_generation(self) -> None:
+        """End the join phase: generation + 1, protocol chosen; EMPTY when nobody is left."""
+        self.generation_id += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
+        self.pending_sync.clear()
+
+    # -- parked requests -------------------------------------------------------------------------------------
+
+    def park_join(self, member: GroupMember, reply: JoinReply | None) -> None:
+        """Set or clear the parked JoinGroup of `member`, keeping count."""
+        self.awaiting_join_count += (reply is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = reply
+
+    def answer_join(self, member: GroupMember, result: JoinResult) -> bool:
+        """Answer the parked JoinGroup of `member`; False if it has none."""
+        reply = member.awaiting_join
+        if reply is None:
+            return False
+        self.park_join(member, None)
+        reply(result)
+        return True
+
+    def answer_sync(self, member: GroupMember, result: SyncResult) -> bool:
+        """Answer the parked SyncGroup of `member`; False if it has none."""
+        reply = member.awaiting_sync
+        if reply is None:
+            return False
+        member.awaiting_sync = None
+        reply(result)
+        return True
+
+    def dynamic_not_joined(self) -> Iterable[GroupMember]:
+        """The dynamic members without a parked JoinGroup."""
+        return [m for m in self.members.values() if not m.is_awaiting_join and not m.is_static]
+
+    def _count_protocols(self, member: GroupMember, by: int) -> None:
+        for name in set(member.protocol_names):
+            count = self._supporters.get(name, 0) + by
+            if count:
+                self._supporters[name] = count
+            else:
+                self._supporters.pop(name, None)

@@ -1,0 +1,176 @@
+"""JoinGroup, case by case (Kafka's `GroupMetadataManager.classicGroupJoin…`)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from asyncgroup.broker.coordinator.calls import JoinReply, JoinRequest, JoinResult
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.member import GroupMember
+from asyncgroup.broker.coordinator.rebalance import Rebalance
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+
+__all__ = ["Joining"]
+
+
+class Joining:
+    """Takes JoinGroup requests for groups that exist on this coordinator."""
+
+    def __init__(self, rebalance: Rebalance, rng: random.Random) -> None:
+        self._rebalance = rebalance
+        self._rng = rng
+
+    def join(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
+        """Answer or park `request`."""
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            self._rebalance.unwatch(group, request.member_id)
+            reply(JoinResult(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif group.state is GroupState.DEAD:
+            reply(JoinResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id))
+        elif not group.supports(request.protocol_type, [name for name, _ in request.protocols]):
+            reply(JoinResult(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))
+        elif not request.member_id:
+            self._join_new(group, request, reply)
+        elif request.member_id in group.pending_join:
+            self._join_pending(group, request, reply)
+        else:
+            self._join_existing(group, request, reply)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """Whether `group.max.size` lets the member in; the ones that rejoin last are kicked out of a too
+        large group.
+        """
+        member = group.members.get(member_id)
+        match group.state:
+            case GroupState.EMPTY | GroupState.DEAD:
+                return True
+            case GroupState.PREPARING_REBALANCE:
+                waiting = member is not None and member.is_awaiting_join
+                return waiting or group.awaiting_join_count < self._rebalance.config.max_size
+            case _:
+                return member is not None or len(group.members) < self._rebalance.config.max_size
+
+    # -- members without an id -------------------------------------------------------------------------------
+
+    def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
+        instance_id = request.group_instance_id
+        prefix = request.client_id if instance_id is None else instance_id
+        member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
+        if instance_id is not None and instance_id in group.static_members:
+            self._replace_static(group, request, member_id, reply)
+        elif instance_id is None and request.needs_member_id:
+            group.pending_join.add(member_id)
+            self._rebalance.watch(group, member_id, request.session_timeout)
+            reply(JoinResult(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+        else:
+            self._add(group, request, member_id, reply)
+
+    def _join_pending(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
+        if request.group_instance_id is not None:  # ids are given out to dynamic members only
+            reply(JoinResult(error=ErrorCode.UNKNOWN_SERVER_ERROR, member_id=request.member_id))
+        else:
+            self._add(group, request, request.member_id, reply)
+
+    def _add(self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
+        member = GroupMember(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout=request.rebalance_timeout,
+            session_timeout=request.session_timeout,
+            protocol_type=request.protocol_type,
+            protocols=request.protocols,
+            is_new=True,
+        )
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        group.add(member, reply)
+        # It sends no heartbeats while it waits, and a client that went away meanwhile goes unnoticed: hence a limit
+        # of its own, at which a living client is told to join again.
+        self._rebalance.touch(group, member, self._rebalance.config.new_member_join_timeout)
+        self._rebalance.prepare_or_complete(group, _because(request, f"new member {member_id}"))
+
+    def _replace_static(
+        self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: JoinReply
+    ) -> None:
+        """A static member came back without its id (KIP-345): it takes over the place of the old one."""
+        rebalance, old_leader = self._rebalance, group.leader
+        instance_id = request.group_instance_id or ""
+        rebalance.unwatch(group, group.static_members[instance_id])
+        member = group.replace_static(instance_id, member_id)
+        rebalance.touch(group, member)
+        group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
+        if group.state is GroupState.STABLE:
+            if group.protocol_name == group.select_protocol():
+                self._store_replacement(group, request, member, old_leader)
+            else:
+                rebalance.prepare_or_complete(group, _because(request, f"{member_id} changes the protocol"))
+        elif group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may be assigning to the old id by now, so the new one would get nothing.
+            rebalance.prepare(group, _because(request, f"static member {request.group_instance_id} replaced"))
+        else:
+            rebalance.maybe_complete_join(group)
+
+    def _store_replacement(
+        self, group: ClassicGroup, request: JoinRequest, member: GroupMember, old_leader: str | None
+    ) -> None:
+        """Nothing to reassign: write the new id and answer with the present generation."""
+        member_id, leads = member.member_id, group.is_leader(member.member_id)
+
+        def written(error: ErrorCode) -> None:
+            if error:
+                group.answer_join(member, JoinResult(error=error, generation_id=group.generation_id))
+                return
+            # Before version 9 a leader cannot be told to skip the assignment, so it is not told that it leads.
+            skips = request.may_skip_assignment
+            group.answer_join(
+                member,
+                JoinResult(
+                    member_id=member_id,
+                    generation_id=group.generation_id,
+                    protocol_type=group.protocol_type,
+                    protocol_name=group.protocol_name,
+                    leader=(group.leader if skips else old_leader) or "",
+                    members=group.joined_members() if skips and leads else (),
+                    skip_assignment=skips and leads,
+                ),
+            )
+
+        assignments = {m.member_id: m.assignment for m in group.members.values()}
+        self._rebalance.store.write_group(group.snapshot(assignments), written)
+
+    # -- members with an id ----------------------------------------------------------------------------------
+
+    def _join_existing(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
+        member_id = request.member_id
+        if error := group.check_member(member_id, request.group_instance_id):
+            reply(JoinResult(error=error, member_id=member_id))
+            return
+        member, leads = group.members[member_id], group.is_leader(member_id)
+        unchanged = member.protocols == request.protocols
+        match group.state:
+            case GroupState.COMPLETING_REBALANCE if unchanged:
+                # It probably missed the answer to its first JoinGroup.
+                reply(group.join_result(member_id, with_members=leads))
+            case GroupState.STABLE if unchanged and not leads:
+                reply(group.join_result(member_id, with_members=False))
+            case GroupState.PREPARING_REBALANCE | GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                # A leader that joins in STABLE wants a rebalance: partitions were added, for instance.
+                self._rejoin(group, member, request, reply)
+            case _:
+                reply(JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id))
+
+    def _rejoin(
+        self, group: ClassicGroup, member: GroupMember, request: JoinRequest, reply: JoinReply
+    ) -> None:
+        reason = _because(request, f"member {member.member_id} rejoins during {group.state}")
+        group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
+        self._rebalance.prepare_or_complete(group, reason)
+
+
+def _because(request: JoinRequest, what: str) -> str:
+    return f"{what}; client reason: {request.reason or 'not provided'}"

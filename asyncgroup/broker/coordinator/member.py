@@ -1,0 +1,82 @@
+"""One member of a classic group (Kafka's `ClassicGroupMember`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from asyncgroup.broker.coordinator.calls import JoinReply, MemberSnapshot, SyncReply
+
+__all__ = ["GroupMember"]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class GroupMember:
+    """A member with its protocols, its assignment and the request it has parked, if any.
+
+    `protocols` are (name, metadata) pairs in the member's order of preference. Timeouts are seconds.
+    `is_new`: added in the join phase that is still under way; such a member can expire although it waits for
+    its join.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout: float
+    session_timeout: float
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: JoinReply | None = field(default=None, repr=False)
+    awaiting_sync: SyncReply | None = field(default=None, repr=False)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member has a group instance id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def is_awaiting_join(self) -> bool:
+        """Whether a JoinGroup of this member is parked."""
+        return self.awaiting_join is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether an expired session is to be overlooked: the member waits for us, so it cannot send
+        heartbeats.
+        """
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        """The names of the protocols, the most wanted first."""
+        return tuple(name for name, _ in self.protocols)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """What the member sent for `protocol_name`; KeyError if it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        raise KeyError(f"member {self.member_id} does not support protocol {protocol_name!r}")
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The protocol that this member wants most among `candidates`; KeyError if it supports none."""
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        raise KeyError(f"member {self.member_id} supports none of {sorted(candidates)}")
+
+    def snapshot(self, protocol_name: str | None, assignment: bytes) -> MemberSnapshot:
+        """The member as a group-metadata record keeps it."""
+        return MemberSnapshot(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout,
+            session_timeout=self.session_timeout,
+            subscription=self.metadata(protocol_name),
+            assignment=assignment,
+        )

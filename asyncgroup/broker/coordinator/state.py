@@ -1,0 +1,47 @@
+"""The states of a group that speaks the classic protocol (Kafka's `ClassicGroupState`)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["GroupState"]
+
+
+class GroupState(Enum):
+    """Where a group stands between two generations.
+
+    What is answered in each state:
+
+    | state               | join                     | sync               | heartbeat          | commit             |
+    |---------------------|--------------------------|--------------------|--------------------|--------------------|
+    | EMPTY               | starts a rebalance       | UNKNOWN_MEMBER_ID  | UNKNOWN_MEMBER_ID  | generation -1 only |
+    | PREPARING_REBALANCE | parked                   | REBALANCE_IN_PROG. | REBALANCE_IN_PROG. | old generation ok  |
+    | COMPLETING_REBALANCE| same metadata: at once   | parked             | ok                 | REBALANCE_IN_PROG. |
+    | STABLE              | leader or news: parked   | at once            | ok                 | ok                 |
+    | DEAD                | COORDINATOR_NOT_AVAILABLE everywhere; the group is gone from this coordinator         |
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+    @property
+    def predecessors(self) -> frozenset[GroupState]:
+        """The states from which this one may be entered."""
+        return _PREDECESSORS[self]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}

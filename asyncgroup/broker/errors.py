@@ -1,0 +1,34 @@
+"""How parts of the broker say no to each other; a handler turns these into error codes on the wire."""
+
+from __future__ import annotations
+
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import AsyncGroupError
+
+__all__ = ["AppendError", "CloseConnection", "PartitionError", "Refused"]
+
+
+class Refused(AsyncGroupError):
+    """Base: an answer with an error `code` and a sentence for humans."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        self.code = code
+        super().__init__(message or code.name)
+
+
+class AppendError(Refused):
+    """A batch that may not be appended."""
+
+
+class PartitionError(Refused):
+    """A partition that this node cannot serve as asked; `leader` is (node id, leader epoch) where that helps."""
+
+    def __init__(
+        self, code: ErrorCode, message: str | None = None, *, leader: tuple[int, int] | None = None
+    ) -> None:
+        self.leader = leader
+        super().__init__(code, message)
+
+
+class CloseConnection(Exception):
+    """Raised by a handler where Kafka answers by closing the connection; the message goes to the log."""

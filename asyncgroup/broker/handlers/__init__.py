@@ -1,0 +1,108 @@
+"""The APIs that a node answers, one module each.
+
+A module has `VERSIONS` (what is served), `handle(node, context, request)`, which gives the response, or a
+future of it, or None for no response, and `refuse(context, request, code)`, the response that says nothing
+but this error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from asyncgroup.broker.handlers import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import API_BY_NAME
+from asyncgroup.wire.schema import VersionRange
+
+__all__ = ["HANDLERS", "Handler", "unsupported_api_versions"]
+
+
+class Handler(NamedTuple):
+    """One API as it is served here."""
+
+    name: str
+    key: int
+    versions: VersionRange
+    handle: Callable[..., Any]
+    refuse: Callable[..., Any]
+
+
+_MODULES: Final[dict[str, ModuleType]] = {
+    "ApiVersions": api_versions,
+    "CreatePartitions": create_partitions,
+    "CreateTopics": create_topics,
+    "DeleteGroups": delete_groups,
+    "DeleteTopics": delete_topics,
+    "DescribeCluster": describe_cluster,
+    "DescribeConfigs": describe_configs,
+    "DescribeGroups": describe_groups,
+    "Fetch": fetch,
+    "FindCoordinator": find_coordinator,
+    "Heartbeat": heartbeat,
+    "InitProducerId": init_producer_id,
+    "JoinGroup": join_group,
+    "LeaveGroup": leave_group,
+    "ListGroups": list_groups,
+    "ListOffsets": list_offsets,
+    "Metadata": metadata,
+    "OffsetCommit": offset_commit,
+    "OffsetFetch": offset_fetch,
+    "OffsetForLeaderEpoch": offset_for_leader_epoch,
+    "Produce": produce,
+    "SyncGroup": sync_group,
+}
+
+
+def _handlers() -> dict[int, Handler]:
+    found = {}
+    for name, module in _MODULES.items():
+        key = API_BY_NAME[name].key
+        found[key] = Handler(name, key, VersionRange(*module.VERSIONS), module.handle, module.refuse)
+    return found
+
+
+HANDLERS: Final[dict[int, Handler]] = _handlers()
+"""The handlers by API key."""
+
+
+def _advertised() -> list[m.ApiVersionsResponse.ApiVersion]:
+    ranges = []
+    for key in sorted(HANDLERS):
+        low, high = HANDLERS[key].versions
+        # Kafka offers Produce from 0 although it serves 3 and up: older librdkafka would turn compression off
+        # otherwise (KAFKA-18659).
+        ranges.append(m.ApiVersionsResponse.ApiVersion(key, 0 if key == 0 else low, high))
+    return ranges
+
+
+api_versions.ADVERTISED.extend(_advertised())
+
+
+def unsupported_api_versions() -> m.ApiVersionsResponse:
+    """The answer to an ApiVersions request of a version that is not served; to be sent in version 0."""
+    return api_versions.unsupported_version()

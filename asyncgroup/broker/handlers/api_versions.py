@@ -1,0 +1,42 @@
+"""ApiVersions (18), versions 0-4: what this node serves.
+
+A version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511; the server does
+that). Gap: no features (KIP-584), so clients see a cluster without KIP-848 and transactions version 2.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 4)
+
+ADVERTISED: Final[list[m.ApiVersionsResponse.ApiVersion]] = []
+"""The ranges of all handlers; filled when they are put together."""
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
+    """Answer with all ranges; from version 3 on the client's name and version must look like such."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+    return m.ApiVersionsResponse(api_keys=ADVERTISED)
+
+
+def refuse(_context: RequestContext, _request: m.ApiVersionsRequest, code: int) -> m.ApiVersionsResponse:
+    """An error and no ranges."""
+    return m.ApiVersionsResponse(error_code=code)
+
+
+def unsupported_version() -> m.ApiVersionsResponse:
+    """The answer to a version that is not served."""
+    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=ADVERTISED)

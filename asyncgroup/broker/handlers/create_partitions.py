@@ -1,0 +1,58 @@
+"""CreatePartitions (37), versions 0-3: more partitions for a topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 3)
+
+Wanted = m.CreatePartitionsRequest.CreatePartitionsTopic
+Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.CreatePartitionsRequest
+) -> m.CreatePartitionsResponse:
+    """Add the partitions, each topic with its own result."""
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, wanted in {topic.name: topic for topic in request.topics}.items():
+        code, message = ErrorCode.INVALID_REQUEST, "duplicate topic in request"
+        if counts[name] == 1:
+            code, message = _create(node, context, wanted, validate_only=request.validate_only)
+        results.append(Result(name, code, message or None))
+    return m.CreatePartitionsResponse(results=results)
+
+
+def refuse(
+    _context: RequestContext, request: m.CreatePartitionsRequest, code: int
+) -> m.CreatePartitionsResponse:
+    """The error for every topic."""
+    return m.CreatePartitionsResponse(
+        results=[Result(topic.name, code, ErrorCode(code).name) for topic in request.topics]
+    )
+
+
+def _create(
+    node: Node, context: RequestContext, wanted: Wanted, *, validate_only: bool
+) -> tuple[ErrorCode, str]:
+    topic = node.controller.topics.get(wanted.name)
+    try:
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        context.check_topic(wanted.name)
+        node.controller.create_partitions(
+            topic,
+            wanted.count,
+            assignments=[a.broker_ids for a in wanted.assignments or []],
+            validate_only=validate_only,
+        )
+    except Refused as error:
+        return error.code, str(error)
+    return ErrorCode.NONE, ""

@@ -1,0 +1,77 @@
+"""CreateTopics (19), versions 2-7. Any node takes the request, as with KRaft; the topic is there when it is
+answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.topic_configs import topic_configs
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (2, 7)
+
+_DEFAULTS_SINCE: Final = 4
+
+Creatable = m.CreateTopicsRequest.CreatableTopic
+Result = m.CreateTopicsResponse.CreatableTopicResult
+
+
+def handle(node: Node, context: RequestContext, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+    """Create the topics, each with its own result."""
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        if counts[name] > 1:
+            results.append(_refused(name, ErrorCode.INVALID_REQUEST, "found multiple entries for this topic"))
+        else:
+            results.append(_create(node, context, topic, validate_only=request.validate_only))
+    return m.CreateTopicsResponse(topics=results)
+
+
+def refuse(_context: RequestContext, request: m.CreateTopicsRequest, code: int) -> m.CreateTopicsResponse:
+    """The error for every topic."""
+    return m.CreateTopicsResponse(topics=[_refused(topic.name, ErrorCode(code)) for topic in request.topics])
+
+
+def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_only: bool) -> Result:
+    if topic.name in context.topic_errors:
+        return _refused(topic.name, context.topic_errors[topic.name])
+    assignments = [a.broker_ids for a in sorted(topic.assignments, key=lambda a: a.partition_index)]
+    try:
+        if assignments and (topic.num_partitions, topic.replication_factor) != (-1, -1):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "with assignments, partitions and replication factor are -1"
+            )
+        if context.api_version < _DEFAULTS_SINCE and not assignments and topic.num_partitions == -1:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, "defaults need version 4")
+        created = node.controller.create_topic(
+            topic.name,
+            topic.num_partitions,
+            topic.replication_factor,
+            assignments=assignments,
+            configs={config.name: config.value for config in topic.configs},
+            validate_only=validate_only,
+        )
+    except Refused as error:
+        return _refused(topic.name, error.code, str(error))
+    return Result(
+        name=created.name,
+        topic_id=m.NO_UUID if validate_only else created.id,
+        error_message=None,
+        num_partitions=len(created.partitions),
+        replication_factor=len(created.partitions[0].replicas),
+        configs=[
+            m.CreateTopicsResponse.CreatableTopicConfigs(c.name, c.value, config_source=c.source)
+            for c in topic_configs(created.configs)
+        ],
+    )
+
+
+def _refused(name: str, code: ErrorCode, message: str | None = None) -> Result:
+    return Result(name=name, error_code=code, error_message=message or code.name, configs=None)

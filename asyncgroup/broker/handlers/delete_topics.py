@@ -1,0 +1,59 @@
+"""DeleteTopics (20), versions 1-6. From version 6 on also by id (KIP-516)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 6)
+
+Result = m.DeleteTopicsResponse.DeletableTopicResult
+
+
+def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
+    """Delete the topics, each with its own result."""
+    wanted = _wanted(context, request)
+    counts = Counter(wanted)
+    return m.DeleteTopicsResponse(
+        responses=[_delete(node, context, name, topic_id, counts) for name, topic_id in counts]
+    )
+
+
+def refuse(context: RequestContext, request: m.DeleteTopicsRequest, code: int) -> m.DeleteTopicsResponse:
+    """The error for every topic."""
+    return m.DeleteTopicsResponse(
+        responses=[Result(name, topic_id, code) for name, topic_id in _wanted(context, request)]
+    )
+
+
+def _wanted(context: RequestContext, request: m.DeleteTopicsRequest) -> list[tuple[str | None, UUID]]:
+    if context.api_version >= 6:
+        return [(topic.name, topic.topic_id) for topic in request.topics]
+    return [(name, m.NO_UUID) for name in request.topic_names]
+
+
+def _delete(
+    node: Node,
+    context: RequestContext,
+    name: str | None,
+    topic_id: UUID,
+    counts: Counter[tuple[str | None, UUID]],
+) -> Result:
+    def refused(code: ErrorCode) -> Result:
+        return Result(name, topic_id, code, code.name)
+
+    if (name is None) == (topic_id == m.NO_UUID) or counts[name, topic_id] > 1:
+        return refused(ErrorCode.INVALID_REQUEST)
+    controller = node.controller
+    topic = controller.topics_by_id.get(topic_id) if name is None else controller.topics.get(name)
+    if topic is None:
+        return refused(ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name in context.topic_errors:
+        return refused(context.topic_errors[topic.name])
+    node.delete_topic(topic)
+    return Result(topic.name, topic.id)

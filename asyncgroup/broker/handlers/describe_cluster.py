@@ -1,0 +1,46 @@
+"""DescribeCluster (60), versions 0-2. There are no controllers apart from the nodes, so only brokers are
+described.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 2)
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.DescribeClusterRequest
+) -> m.DescribeClusterResponse:
+    """Describe the live nodes."""
+    if request.endpoint_type == _CONTROLLERS:
+        return refuse(context, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
+    if request.endpoint_type != _BROKERS:
+        return refuse(context, request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+    response = m.DescribeClusterResponse(
+        cluster_id=node.controller.cluster_id,
+        controller_id=node.controller.controller_id,
+        brokers=[
+            m.DescribeClusterResponse.DescribeClusterBroker(peer.id, peer.advertised_host, peer.port)
+            for peer in node.live_peers()
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def refuse(
+    _context: RequestContext, _request: m.DescribeClusterRequest, code: int
+) -> m.DescribeClusterResponse:
+    """An error and no nodes."""
+    return m.DescribeClusterResponse(error_code=code, error_message=ErrorCode(code).name)

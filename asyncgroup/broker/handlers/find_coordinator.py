@@ -1,0 +1,68 @@
+"""FindCoordinator (10), versions 0-6. From version 4 on for several keys (KIP-699).
+
+A transaction's coordinator is found, so that a transactional producer gets as far as InitProducerId, which
+refuses it. Gap: share groups (key type 2, version 6) are answered INVALID_REQUEST, as by a broker without
+them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 6)
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+
+Coordinator = m.FindCoordinatorResponse.Coordinator
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.FindCoordinatorRequest
+) -> m.FindCoordinatorResponse:
+    """Name the node that coordinates each key."""
+    if context.api_version >= 4:
+        found = [_find(node, request.key_type, key) for key in request.coordinator_keys]
+        return m.FindCoordinatorResponse(coordinators=found)
+    one = _find(node, request.key_type, request.key)
+    return m.FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def refuse(
+    context: RequestContext, request: m.FindCoordinatorRequest, code: int
+) -> m.FindCoordinatorResponse:
+    """The error for every key."""
+    if context.api_version >= 4:
+        found = [_nobody(key, ErrorCode(code)) for key in request.coordinator_keys]
+        return m.FindCoordinatorResponse(coordinators=found)
+    return m.FindCoordinatorResponse(
+        error_code=code, error_message=ErrorCode(code).name, node_id=-1, host="", port=-1
+    )
+
+
+def _find(node: Node, key_type: int, key: str) -> Coordinator:
+    if key_type == _GROUP:
+        node_id = node.controller.coordinator_of(key)
+    elif key_type == _TRANSACTION:
+        node_id = node.controller.controller_id
+    else:
+        return _nobody(key, ErrorCode.INVALID_REQUEST)
+    peer = node.peers.get(node_id)
+    if peer is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key, peer.id, peer.advertised_host, peer.port, ErrorCode.NONE, None)
+
+
+def _nobody(key: str, error: ErrorCode) -> Coordinator:
+    return Coordinator(key, -1, "", -1, error, error.name)

@@ -1,0 +1,75 @@
+"""JoinGroup (11), versions 0-9. Parked until the join phase ends.
+
+Version 0 has no rebalance timeout: the session timeout is taken. From 4 on new members are given an id first
+(KIP-394), 5 brings static members (KIP-345), 9 lets a returning static leader skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.coordinator.calls import JoinRequest, JoinResult
+from asyncgroup.broker.node import Node
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 9)
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.JoinGroupRequest
+) -> asyncio.Future[m.JoinGroupResponse]:
+    """Hand the request to the coordinator."""
+    future = node.new_future(m.JoinGroupResponse)
+    version = context.api_version
+
+    def reply(result: JoinResult) -> None:
+        if not future.done():  # the client may have gone away meanwhile
+            future.set_result(_response(result, version))
+
+    session_timeout = request.session_timeout_ms / 1000
+    node.coordinator.join(
+        JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=context.client_id,
+            client_host=context.client_host,
+            session_timeout=session_timeout,
+            rebalance_timeout=request.rebalance_timeout_ms / 1000 if version > 0 else session_timeout,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            reason=request.reason,
+            needs_member_id=version >= 4,
+            may_skip_assignment=version >= 9,
+        ),
+        reply,
+    )
+    return future
+
+
+def refuse(context: RequestContext, request: m.JoinGroupRequest, code: int) -> m.JoinGroupResponse:
+    """An error for the member."""
+    name = None if context.api_version >= 7 else ""
+    return m.JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=name)
+
+
+def _response(result: JoinResult, version: int) -> m.JoinGroupResponse:
+    # A missing protocol name is null from version 7 on and empty before.
+    return m.JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name or (None if version >= 7 else ""),
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            m.JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in result.members
+        ],
+    )

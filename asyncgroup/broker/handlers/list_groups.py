@@ -1,0 +1,35 @@
+"""ListGroups (16), versions 0-5: the groups that this node coordinates; filters by state from 4, by type from
+5.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 5)
+
+_TYPE: Final = "Classic"
+
+
+def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
+    """List them; names of states and types are compared without regard to case."""
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {kind.strip().lower() for kind in request.types_filter}
+    return m.ListGroupsResponse(
+        groups=[
+            m.ListGroupsResponse.ListedGroup(
+                group.group_id, group.protocol_type or "", str(group.state), _TYPE
+            )
+            for group in node.coordinator.groups.values()
+            if (not states or str(group.state).lower() in states) and (not types or _TYPE.lower() in types)
+        ]
+    )
+
+
+def refuse(_context: RequestContext, _request: m.ListGroupsRequest, code: int) -> m.ListGroupsResponse:
+    """An error and no groups."""
+    return m.ListGroupsResponse(error_code=code)

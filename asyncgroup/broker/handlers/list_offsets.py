@@ -1,0 +1,97 @@
+"""ListOffsets (2), versions 1-11.
+
+Timestamps below 0 have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (KIP-734),
+-4 the earliest on this node's disk, -5 the latest that was tiered, -6 the earliest to be tiered (nothing is
+tiered here).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.topics import Partition
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import Record
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 11)
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL: Final = -4
+_LATEST_TIERED: Final = -5
+_EARLIEST_PENDING_UPLOAD: Final = -6
+
+_SINCE: Final = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
+"""The first version that knows each of the later meanings."""
+
+Answer = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+    """Look the offsets up."""
+    asked = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    twice = {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
+    return m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsResponse.ListOffsetsTopicResponse(
+                topic.name,
+                [
+                    Answer(p.partition_index, ErrorCode.INVALID_REQUEST)
+                    if (topic.name, p.partition_index) in twice
+                    else _answer(node, context, topic.name, p)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(_context: RequestContext, request: m.ListOffsetsRequest, code: int) -> m.ListOffsetsResponse:
+    """The error for every partition."""
+    return m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsResponse.ListOffsetsTopicResponse(
+                topic.name, [Answer(p.partition_index, code) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    node: Node, context: RequestContext, name: str, asked: m.ListOffsetsRequest.ListOffsetsPartition
+) -> Answer:
+    index, timestamp = asked.partition_index, asked.timestamp
+    if timestamp < _EARLIEST and context.api_version < _SINCE.get(timestamp, 1 << 15):
+        return Answer(index, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        partition = node.partition(context, node.controller.topics.get(name), index)
+        node.check_leads(partition, asked.current_leader_epoch)
+    except PartitionError as error:
+        return Answer(index, error.code)
+    found = _look_up(partition, timestamp)
+    if found is None:
+        return Answer(index)
+    found_timestamp, offset, epoch = found
+    return Answer(index, ErrorCode.NONE, found_timestamp, offset, epoch if context.api_version >= 4 else -1)
+
+
+def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int] | None:
+    """Timestamp, offset and leader epoch."""
+    log = partition.log
+    record: Record | None
+    if timestamp == _LATEST:
+        return -1, log.high_watermark, partition.leader_epoch
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        first = log.first_epoch()
+        return -1, log.start_offset, first
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return None
+    record = log.latest_timestamp() if timestamp == _MAX_TIMESTAMP else log.find_timestamp(timestamp)
+    return None if record is None else (record.timestamp, record.offset, record.leader_epoch)

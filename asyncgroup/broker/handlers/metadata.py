@@ -1,0 +1,108 @@
+"""Metadata (3), versions 0-13. From version 12 on topics can be asked for by id.
+
+A topic that does not exist is made if the client and the cluster allow it; as in Kafka this answer still says
+UNKNOWN_TOPIC_OR_PARTITION, and the next one knows the topic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.topics import NO_LEADER, Partition, Topic, check_topic_name
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 13)
+
+ALL_TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS as bits (KIP-430)."""
+
+ALL_CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
+
+_NOT_ASKED: Final = -(2**31)
+
+TopicData = m.MetadataResponse.MetadataResponseTopic
+
+
+def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
+    """Describe the live nodes and the topics asked for."""
+    topics = [_topic(node, context, topic) for topic in _wanted(node, context, request)]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    include_cluster = request.include_cluster_authorized_operations
+    return m.MetadataResponse(
+        brokers=[
+            m.MetadataResponse.MetadataResponseBroker(peer.id, peer.advertised_host, peer.port)
+            for peer in node.live_peers()
+        ],
+        cluster_id=node.controller.cluster_id,
+        controller_id=node.controller.controller_id,
+        topics=topics,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_cluster else _NOT_ASKED,
+    )
+
+
+def refuse(context: RequestContext, request: m.MetadataRequest, code: int) -> m.MetadataResponse:
+    """The error for every topic asked for; version 13 has a place for one error for all."""
+    topics = [TopicData(code, t.name, t.topic_id) for t in request.topics or []]
+    return m.MetadataResponse(topics=topics, error_code=code if context.api_version >= 13 else 0)
+
+
+def _wanted(node: Node, context: RequestContext, request: m.MetadataRequest) -> list[Topic | TopicData]:
+    """The topics asked for, those that do not exist as finished answers."""
+    controller = node.controller
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        return list(controller.topics.values())
+    ids = [topic.topic_id for topic in request.topics if topic.topic_id != m.NO_UUID]
+    if ids:
+        return [controller.topics_by_id.get(topic_id) or _unknown_id(topic_id) for topic_id in ids]
+    create = node.auto_create_topics and request.allow_auto_topic_creation
+    names = dict.fromkeys(topic.name or "" for topic in request.topics)
+    return [controller.topics.get(name) or _unknown(node, name, create=create) for name in names]
+
+
+def _unknown_id(topic_id: UUID) -> TopicData:
+    return TopicData(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+
+
+def _unknown(node: Node, name: str, *, create: bool) -> TopicData:
+    try:
+        check_topic_name(name)
+        if create:
+            node.controller.create_topic(name)
+    except Refused as error:
+        return TopicData(error.code, name)
+    return TopicData(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+
+def _topic(node: Node, context: RequestContext, topic: Topic | TopicData) -> TopicData:
+    if not isinstance(topic, Topic):
+        return topic
+    error = context.topic_errors.get(topic.name)
+    if error is not None:
+        return TopicData(error, topic.name, topic.id)
+    alive = node.controller.alive
+    return TopicData(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[_partition(partition, alive) for partition in topic.partitions],
+    )
+
+
+def _partition(partition: Partition, alive: set[int]) -> m.MetadataResponse.MetadataResponsePartition:
+    leaderless = partition.leader == NO_LEADER
+    return m.MetadataResponse.MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=[r for r in partition.replicas if r in alive],
+        offline_replicas=[r for r in partition.replicas if r not in alive],
+    )

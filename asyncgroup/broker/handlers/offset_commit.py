@@ -1,0 +1,105 @@
+"""OffsetCommit (8), versions 2-10. From version 10 on topics are named by id.
+
+Partitions that the cluster does not know are refused before the coordinator sees them, as in Kafka.
+Gap: the retention time of versions 2-4 is read and not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+VERSIONS = (2, 10)
+
+Results = dict[tuple[int, int], ErrorCode]
+"""Errors by position: (which topic of the request, which of its partitions)."""
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.OffsetCommitRequest
+) -> asyncio.Future[m.OffsetCommitResponse] | m.OffsetCommitResponse:
+    """Check the partitions, then hand the offsets to the coordinator."""
+    results: Results = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    places: dict[TopicPartition, tuple[int, int]] = {}
+    for i, topic in enumerate(request.topics):
+        name, error = _resolve(node, context, topic)
+        count = len(node.controller.topics[name].partitions) if not error else 0
+        for j, partition in enumerate(topic.partitions):
+            if error or not 0 <= partition.partition_index < count:
+                results[i, j] = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            key = TopicPartition(name, partition.partition_index)
+            places[key] = (i, j)
+            offsets[key] = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+            )
+    if request.topics and not offsets:
+        return _response(request, results)
+    future = node.new_future(m.OffsetCommitResponse)
+
+    def reply(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> None:
+        for key, place in places.items():
+            results[place] = outcome[key] if isinstance(outcome, dict) else outcome
+        if not future.done():
+            future.set_result(_response(request, results))
+
+    node.coordinator.commit(
+        CommitRequest(
+            group_id=request.group_id,
+            generation_id=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            api_version=context.api_version,
+            offsets=offsets,
+        ),
+        reply,
+    )
+    return future
+
+
+def refuse(_context: RequestContext, request: m.OffsetCommitRequest, code: int) -> m.OffsetCommitResponse:
+    """The error for every partition."""
+    error = ErrorCode(code)
+    return _response(
+        request, {(i, j): error for i, t in enumerate(request.topics) for j in range(len(t.partitions))}
+    )
+
+
+def _resolve(
+    node: Node, context: RequestContext, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic
+) -> tuple[str, ErrorCode]:
+    if context.api_version >= 10:
+        known = node.controller.topics_by_id.get(topic.topic_id)
+        if known is None:
+            return "", ErrorCode.UNKNOWN_TOPIC_ID
+        name = known.name
+    else:
+        name = topic.name
+    if name not in node.controller.topics:
+        return name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return name, context.topic_errors.get(name, ErrorCode.NONE)
+
+
+def _response(request: m.OffsetCommitRequest, results: Results) -> m.OffsetCommitResponse:
+    return m.OffsetCommitResponse(
+        topics=[
+            m.OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    m.OffsetCommitResponse.OffsetCommitResponsePartition(p.partition_index, results[i, j])
+                    for j, p in enumerate(topic.partitions)
+                ],
+            )
+            for i, topic in enumerate(request.topics)
+        ]
+    )

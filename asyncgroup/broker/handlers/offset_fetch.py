@@ -1,0 +1,135 @@
+"""OffsetFetch (9), versions 1-10. From 8 on for several groups (KIP-709), from 10 on topics are named by id.
+
+No topics (null, versions 2 and up) asks for all offsets of a group. Gap: `require_stable` changes nothing, as
+there are no transactional commits yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.coordinator.calls import CommittedOffset
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 10)
+
+
+class _Topic(NamedTuple):
+    name: str
+    topic_id: UUID
+    partitions: list[int]
+    error: ErrorCode = ErrorCode.NONE
+
+
+def handle(node: Node, context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+    """Look the offsets up; -1 where there is none."""
+    if context.api_version >= 8:
+        return m.OffsetFetchResponse(groups=[_group(node, context, group) for group in request.groups])
+    if error := node.coordinator.error_for(request.group_id):
+        return refuse(context, request, error)
+    offsets = node.coordinator.offsets(request.group_id)
+    if request.topics is None:
+        topics = _all_topics(node, offsets)
+    else:
+        topics = [_named(context, topic.name, topic.partition_indexes) for topic in request.topics]
+    response = m.OffsetFetchResponse
+    return response(
+        topics=[
+            response.OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    response.OffsetFetchResponsePartition(number, *_values(topic, number, offsets))
+                    for number in topic.partitions
+                ],
+            )
+            for topic in topics
+        ]
+    )
+
+
+def refuse(context: RequestContext, request: m.OffsetFetchRequest, code: int) -> m.OffsetFetchResponse:
+    """The error for all groups; version 1 has no place for it but the partitions."""
+    response = m.OffsetFetchResponse
+    if context.api_version >= 8:
+        groups = [
+            response.OffsetFetchResponseGroup(group_id=g.group_id, error_code=code) for g in request.groups
+        ]
+        return response(groups=groups)
+    if context.api_version >= 2:
+        return response(error_code=code)
+    return response(
+        topics=[
+            response.OffsetFetchResponseTopic(
+                topic.name,
+                [response.OffsetFetchResponsePartition(n, -1, -1, "", code) for n in topic.partition_indexes],
+            )
+            for topic in request.topics or []
+        ]
+    )
+
+
+def _group(
+    node: Node, context: RequestContext, group: m.OffsetFetchRequest.OffsetFetchRequestGroup
+) -> m.OffsetFetchResponse.OffsetFetchResponseGroup:
+    response = m.OffsetFetchResponse
+    if error := node.coordinator.error_for(group.group_id):
+        return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
+    offsets = node.coordinator.offsets(group.group_id)
+    if group.topics is None:
+        topics = _all_topics(node, offsets)
+    elif context.api_version >= 10:
+        topics = [_by_id(node, context, topic.topic_id, topic.partition_indexes) for topic in group.topics]
+    else:
+        topics = [_named(context, topic.name, topic.partition_indexes) for topic in group.topics]
+    return response.OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        topics=[
+            response.OffsetFetchResponseTopics(
+                topic.name,
+                topic.topic_id,
+                [
+                    response.OffsetFetchResponsePartitions(number, *_values(topic, number, offsets))
+                    for number in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _named(context: RequestContext, name: str, partitions: list[int]) -> _Topic:
+    return _Topic(name, m.NO_UUID, partitions, context.topic_errors.get(name, ErrorCode.NONE))
+
+
+def _by_id(node: Node, context: RequestContext, topic_id: UUID, partitions: list[int]) -> _Topic:
+    topic = node.controller.topics_by_id.get(topic_id)
+    if topic is None:
+        return _Topic("", topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+    return _Topic(topic.name, topic_id, partitions, context.topic_errors.get(topic.name, ErrorCode.NONE))
+
+
+def _all_topics(node: Node, offsets: Iterable[TopicPartition]) -> list[_Topic]:
+    found: dict[str, list[int]] = {}
+    for name, partition in offsets:
+        found.setdefault(name, []).append(partition)
+    topics = node.controller.topics
+    return [
+        _Topic(name, topics[name].id if name in topics else m.NO_UUID, partitions)
+        for name, partitions in found.items()
+    ]
+
+
+def _values(
+    topic: _Topic, partition: int, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> tuple[int, int, str, ErrorCode]:
+    """Offset, leader epoch, metadata and error of one partition."""
+    committed = offsets.get(TopicPartition(topic.name, partition))
+    if topic.error or committed is None:
+        return -1, -1, "", topic.error
+    return committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE

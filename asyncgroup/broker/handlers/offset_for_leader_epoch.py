@@ -1,0 +1,56 @@
+"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended (KIP-320)."""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (2, 4)
+
+Answer = m.OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.OffsetForLeaderEpochRequest
+) -> m.OffsetForLeaderEpochResponse:
+    """Look the epochs up."""
+    return m.OffsetForLeaderEpochResponse(
+        topics=[
+            m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic.topic, [_answer(node, context, topic.topic, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(
+    _context: RequestContext, request: m.OffsetForLeaderEpochRequest, code: int
+) -> m.OffsetForLeaderEpochResponse:
+    """The error for every partition."""
+    return m.OffsetForLeaderEpochResponse(
+        topics=[
+            m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic.topic, [Answer(code, p.partition) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    node: Node,
+    context: RequestContext,
+    name: str,
+    asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
+) -> Answer:
+    try:
+        partition = node.partition(context, node.controller.topics.get(name), asked.partition)
+        node.check_leads(partition, asked.current_leader_epoch)
+    except PartitionError as error:
+        return Answer(error.code, asked.partition)
+    epoch, end_offset = partition.log.end_of_epoch(asked.leader_epoch)
+    return Answer(ErrorCode.NONE, asked.partition, epoch, end_offset)

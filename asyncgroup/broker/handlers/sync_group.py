@@ -1,0 +1,55 @@
+"""SyncGroup (14), versions 0-5. Followers are parked until the leader's assignment is there.
+
+From version 5 on protocol type and name are mandatory (KIP-559).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.coordinator.calls import SyncRequest, SyncResult
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 5)
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.SyncGroupRequest
+) -> asyncio.Future[m.SyncGroupResponse] | m.SyncGroupResponse:
+    """Hand the request to the coordinator."""
+    if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return refuse(context, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    future = node.new_future(m.SyncGroupResponse)
+
+    def reply(result: SyncResult) -> None:
+        if not future.done():  # the client may have gone away meanwhile
+            future.set_result(
+                m.SyncGroupResponse(
+                    error_code=result.error,
+                    protocol_type=result.protocol_type,
+                    protocol_name=result.protocol_name,
+                    assignment=result.assignment,
+                )
+            )
+
+    node.coordinator.sync(
+        SyncRequest(
+            group_id=request.group_id,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={a.member_id: bytes(a.assignment) for a in request.assignments},
+        ),
+        reply,
+    )
+    return future
+
+
+def refuse(_context: RequestContext, _request: m.SyncGroupRequest, code: int) -> m.SyncGroupResponse:
+    """An error for the member."""
+    return m.SyncGroupResponse(error_code=code)

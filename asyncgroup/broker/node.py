@@ -1,0 +1,239 @@
+"""One node of the embedded cluster: a listener, the groups that it coordinates, the requests that wait at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
+from asyncgroup.broker.coordinator.ports import CoordinatorConfig
+from asyncgroup.broker.coordinator.store import MemoryOffsetStore
+from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.faults import Faults
+from asyncgroup.broker.fetch_sessions import FetchSessions
+from asyncgroup.broker.frames import MAX_REQUEST_BYTES
+from asyncgroup.broker.history import History
+from asyncgroup.broker.purgatory import Purgatory
+from asyncgroup.broker.timers import LoopTimers
+from asyncgroup.broker.topics import Partition, Topic
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+
+__all__ = ["ClientConnection", "Node", "Shared"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ClientConnection(Protocol):
+    """What a node knows of a client's connection; `closed` is done when nothing of it is left."""
+
+    closed: asyncio.Future[None]
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection]]
+"""What has yet to end after a node was halted."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """What the nodes of a cluster have in common; `connect` makes the protocol of a connection to a node."""
+
+    controller: Controller
+    store: MemoryOffsetStore
+    history: History
+    faults: Faults
+    rng: random.Random
+    coordinator_config: CoordinatorConfig
+    auto_create_topics: bool
+    connect: Callable[[Node], asyncio.Protocol]
+    nodes: dict[int, Node] = field(default_factory=dict)
+
+
+class Node:
+    """A broker. Its address stays the same over stops and starts; what it held in memory does not survive
+    them.
+
+    Partitions' logs belong to the cluster, since all replicas share them.
+    """
+
+    def __init__(self, node_id: int, shared: Shared, *, host: str, advertised_host: str, port: int) -> None:
+        self.id = node_id
+        self.host = host
+        self.advertised_host = advertised_host
+        self.port = port
+        self.controller = shared.controller
+        self.history = shared.history
+        self.faults = shared.faults
+        self.auto_create_topics = shared.auto_create_topics
+        self.max_request_bytes = MAX_REQUEST_BYTES
+        self.connections: set[ClientConnection] = set()
+        self._shared = shared
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._reservation: socket.socket | None = None
+        self._forget_everything()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"<Node {self.id} {self.advertised_host}:{self.port} {state}, {len(self.connections)} connections>"
+
+    @property
+    def running(self) -> bool:
+        """Whether the node listens."""
+        return self._server is not None
+
+    @property
+    def peers(self) -> Mapping[int, Node]:
+        """All nodes of the cluster by id, itself included."""
+        return self._shared.nodes
+
+    def live_peers(self) -> list[Node]:
+        """The nodes that are running, in order of their ids."""
+        return [peer for peer in self._shared.nodes.values() if peer.running]
+
+    def new_future(self, _of: type[T]) -> asyncio.Future[T]:
+        """A future for an answer that comes later."""
+        return self._loop.create_future()
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def _forget_everything(self) -> None:
+        shared = self._shared
+        self._timers = LoopTimers(self._loop)
+        self.purgatory = Purgatory(self._loop)
+        self.fetch_sessions = FetchSessions(
+            now=self._loop.time, rng=random.Random(shared.rng.getrandbits(64))
+        )
+        self.coordinator = GroupCoordinator(
+            shared.coordinator_config,
+            self._timers,
+            shared.store,
+            self.controller.offsets_partition,
+            now=self._loop.time,
+            rng=random.Random(shared.rng.getrandbits(64)),
+        )
+
+    async def start(self) -> None:
+        """Listen, at the port of before if there was one, and take part in the cluster."""
+        server = await self._loop.create_server(lambda: self._shared.connect(self), self.host, self.port)
+        self._release_port()
+        self._server = server
+        self.port = server.sockets[0].getsockname()[1]
+        self.controller.node_up(self.id, self)
+        log.info("node %d listens on %s:%d", self.id, self.host, self.port)
+
+    async def stop(self) -> None:
+        """Die: the listener and all connections end, what was parked here is never answered."""
+        await self.wait_stopped(self.halt(reserve_port=True))
+
+    def halt(self, *, reserve_port: bool) -> Halted | None:
+        """The dying itself, in one step; None if the node does not run."""
+        server, self._server = self._server, None
+        if server is None:
+            return None
+        real = server.sockets[0].fileno() >= 0
+        server.close()
+        if real and reserve_port:
+            self._reserve_port()
+        self.controller.node_down(self.id)
+        self._timers.clear()
+        self.purgatory.drop_all()
+        connections = list(self.connections)
+        for connection in connections:
+            connection.abort()
+        self._forget_everything()
+        log.info("node %d stopped", self.id)
+        return server, connections
+
+    async def wait_stopped(self, halted: Halted | None) -> None:
+        """Wait until nothing is left of what `halt` ended."""
+        if halted is not None:
+            server, connections = halted
+            for connection in connections:
+                await connection.closed
+            await server.wait_closed()
+
+    def _reserve_port(self) -> None:
+        """Keep the port from being given to others while nobody listens: a bound socket does that on Linux."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        reservation = socket.socket(family, socket.SOCK_STREAM)
+        with contextlib.suppress(OSError):
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reservation.bind((self.host, self.port))
+            self._reservation = reservation
+            return
+        reservation.close()
+
+    def _release_port(self) -> None:
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
+
+    def close(self) -> None:
+        """Give the port of a stopped node back."""
+        self._release_port()
+
+    # -- what the controller says (`controller.Listener`) ----------------------------------------------------
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Another leader: fetches that wait here may have to be told."""
+        self.purgatory.check(TopicPartition(partition.topic, partition.index))
+
+    def coordinator_elected(self, offsets_partition: int) -> None:
+        """Load the groups of this partition of `__consumer_offsets`."""
+        self.coordinator.load(offsets_partition)
+
+    def coordinator_resigned(self, offsets_partition: int) -> None:
+        """Unload its groups."""
+        self.coordinator.unload(offsets_partition)
+
+    # -- partitions ------------------------------------------------------------------------------------------
+
+    def partition(self, context: RequestContext, topic: Topic | None, index: int) -> Partition:
+        """The partition, or PartitionError(UNKNOWN_TOPIC_OR_PARTITION), or what a fault wants for the topic."""
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise PartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        context.check_topic(topic.name)
+        return topic.partitions[index]
+
+    def check_leads(self, partition: Partition, epoch: int = -1) -> None:
+        """Raises PartitionError unless this node leads `partition` in `epoch` (-1: any, KIP-320)."""
+        self.check_holds(partition, epoch, leader_only=True)
+
+    def check_holds(self, partition: Partition, epoch: int, *, leader_only: bool) -> None:
+        """As `check_leads`; without `leader_only` a replica will do."""
+        if partition.deleted:
+            raise PartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        leader = (partition.leader, partition.leader_epoch)
+        if self.id not in partition.replicas:
+            raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
+        if 0 <= epoch < partition.leader_epoch:
+            raise PartitionError(ErrorCode.FENCED_LEADER_EPOCH, leader=leader)
+        if epoch > partition.leader_epoch:
+            raise PartitionError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if leader_only and partition.leader != self.id:
+            raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
+
+    def appended(self, partition: Partition) -> None:
+        """Records came: wake the fetches that wait for them, here and at the other replicas."""
+        key = TopicPartition(partition.topic, partition.index)
+        for peer in self._shared.nodes.values():
+            peer.purgatory.check(key)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic with its records and the offsets that groups committed for it."""
+        self.controller.delete_topic(topic)
+        self._shared.store.remove_topic(topic.name)

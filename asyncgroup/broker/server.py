@@ -1,0 +1,266 @@
+"""The listener of a node: frames in, frames out (Kafka's `SocketServer` with its rules).
+
+A connection serves one request at a time and answers in order. What Kafka answers by closing the connection
+is closed here too: an unknown API, a version that is not served, malformed bytes, a frame beyond the size
+limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from asyncgroup.broker.call import Call
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import CloseConnection
+from asyncgroup.broker.frames import FrameBuffer
+from asyncgroup.broker.handlers import HANDLERS, Handler, unsupported_api_versions
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import DecodeError, ProtocolError
+from asyncgroup.wire.message import Message
+from asyncgroup.wire.protocol import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    decode_request_body,
+    decode_request_header,
+    encode_response,
+)
+
+__all__ = ["Connection"]
+
+log = logging.getLogger(__name__)
+
+_READ_AHEAD: Final = 1 << 20
+_TURN: Final = 32
+"""Requests that one connection is served in a row before others get their turn."""
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection to `node`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameBuffer(node.max_request_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._peer = ""
+        self._waiting: asyncio.Future[Any] | None = None
+        self._muted: asyncio.TimerHandle | None = None
+        self._stuck = False
+        self._can_write = True
+        self._reading = True
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed.done() else "busy" if self._busy else "idle"
+        return f"<Connection to node {self._node.id} from {self._peer} {state}>"
+
+    @property
+    def unread(self) -> int:
+        """Bytes that were received and not served yet."""
+        return self._frames.unread
+
+    # -- asyncio.Protocol ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._peer = f"/{peer[0]}" if peer else ""
+        self._node.connections.add(self)
+        if not self._node.running:  # accepted in the moment in which the node stopped
+            self.abort()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """Give up what was under way."""
+        self._transport = None
+        self._node.connections.discard(self)
+        if self._muted is not None:
+            self._muted.cancel()
+        if self._waiting is None:
+            self._over()
+        else:
+            self._waiting.add_done_callback(lambda _: self._over())
+            self._waiting.cancel()
+
+    def _over(self) -> None:
+        """Nothing of the connection is left, no task either."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: no further request is served until it has caught up."""
+        self._can_write = False
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._can_write = True
+        self._serve()
+
+    def data_received(self, data: bytes) -> None:
+        """Serve the frames that are whole."""
+        self._frames.feed(data)
+        self._serve()
+        if self._reading and self.unread > self._limit_of_reading():
+            self._reading = False
+            if self._transport is not None:
+                self._transport.pause_reading()
+
+    # -- frames ----------------------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> bool:
+        return self._waiting is not None or self._muted is not None or self._stuck
+
+    def _limit_of_reading(self) -> float:
+        """How much may be read ahead: without end while a frame is incomplete, little while one is being
+        served.
+        """
+        return _READ_AHEAD if self._busy or not self._can_write else float("inf")
+
+    def _serve(self) -> None:
+        for _ in range(_TURN):
+            if self._busy or not self._can_write or self._transport is None:
+                return
+            try:
+                frame = self._frames.next_frame()
+            except DecodeError as error:
+                self.close(str(error))
+                return
+            if frame is None:
+                break
+            self._take(frame)
+        else:
+            self._loop.call_soon(self._serve)
+            return
+        if not self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _take(self, frame: memoryview) -> None:
+        try:
+            header = decode_request_header(frame)
+            handler = HANDLERS.get(header.api_key)
+            if handler is None or header.api_version not in handler.versions:
+                self._refuse_version(header)
+                return
+            request = decode_request_body(header, frame)
+        except ProtocolError as error:
+            self.close(f"malformed request: {error}")
+            return
+        context = self._context(header, handler)
+        call = Call(self._node, context, handler, request, len(frame))
+        self._answer_with(call, call.handle)
+
+    def _context(self, header: RequestHeader, handler: Handler) -> RequestContext:
+        return RequestContext(
+            self._loop.time(),
+            self._node.id,
+            header.client_id or "",
+            self._peer,
+            handler.name,
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+        )
+
+    def _refuse_version(self, header: RequestHeader) -> None:
+        if header.api_key != API_VERSIONS_KEY:
+            self.close(f"API {header.api_key} version {header.api_version} is not served")
+            return
+        # In version 0, which every client can read, with the ranges that the client can step down to (KIP-511).
+        self._write(encode_response(unsupported_api_versions(), 0, header.correlation_id))
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _answer_with(self, call: Call, respond: Callable[[], Any]) -> None:
+        """Answer with what `respond` returns: now, or when that is done."""
+        try:
+            response = respond()
+        except CloseConnection as reason:
+            self.close(str(reason))
+            response = None
+        if response is None or isinstance(response, Message):
+            self._answer(call, response)
+            return
+        future: asyncio.Future[Any] = asyncio.ensure_future(response, loop=self._loop)
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self._answer(call, future.result())
+            return
+        self._waiting = future
+        future.add_done_callback(lambda done: self._answer_later(call, done))
+
+    def _answer_later(self, call: Call, done: asyncio.Future[Any]) -> None:
+        self._waiting = None
+        if done.cancelled():  # the connection is gone, or its node has died
+            call.finish()
+            return
+        error = done.exception()
+        if error is None or isinstance(error, CloseConnection):
+            self._answer_with(call, done.result)
+        else:
+            log.error("node %d: %s failed", self._node.id, call.handler.name, exc_info=error)
+            self._answer_with(call, lambda: call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._serve()
+
+    def _answer(self, call: Call, response: Any) -> None:
+        fault = call.fault
+        if fault is not None and fault.cut == "before":
+            self.abort()
+        elif response is not None and self._transport is not None:
+            if fault is not None and fault.throttle_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = fault.throttle_ms
+                self._muted = self._loop.call_later(fault.throttle_ms / 1000, self._unmute)
+            if fault is not None and fault.dropped:
+                self._stuck = True
+            elif fault is not None and fault.cut == "after":
+                self.abort()
+            else:
+                self._send(call, response)
+        call.finish()
+
+    def _send(self, call: Call, response: Any) -> None:
+        context = call.context
+        try:
+            pieces = encode_response(response, context.api_version, context.correlation_id)
+        except ProtocolError:
+            log.exception(
+                "node %d: a response that version %d cannot say", self._node.id, context.api_version
+            )
+            self.close("no response can be made")
+            return
+        call.answered(response, sum(map(len, pieces)) - 4, self._loop.time())
+        if call.fault is not None and call.fault.cut == "mid-frame":
+            whole = b"".join(pieces)
+            self._write([whole[: len(whole) // 2]])
+            self.close()
+        else:
+            self._write(pieces)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._serve()
+
+    def _write(self, pieces: list[bytes]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(pieces)
+
+    # -- end -------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str | None = None) -> None:
+        """Close after what was written is sent."""
+        if reason is not None:
+            log.warning("node %d closes the connection from %s: %s", self._node.id, self._peer, reason)
+        self._stuck = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._stuck = True
+        if self._transport is not None:
+            self._transport.abort()

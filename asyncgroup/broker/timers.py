@@ -1,0 +1,65 @@
+"""Timers by key on the event loop, cheap to push back.
+
+A heartbeat moves its member's deadline many times before it is ever due. So a later deadline only changes a
+number; the loop's own timer stays where it is and, when it fires too early, is set again for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+
+__all__ = ["LoopTimers"]
+
+
+class _Entry:
+    __slots__ = ("action", "deadline", "handle")
+
+    def __init__(self, deadline: float, action: Callable[[], None], handle: asyncio.TimerHandle) -> None:
+        self.deadline = deadline
+        self.action = action
+        self.handle = handle
+
+
+class LoopTimers:
+    """Implements the coordinator's `Timers` with `loop.call_at`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._entries: dict[Hashable, _Entry] = {}
+
+    def __repr__(self) -> str:
+        return f"<LoopTimers {len(self._entries)} set>"
+
+    def schedule(self, key: Hashable, delay: float, action: Callable[[], None]) -> None:
+        """Call `action` in `delay` seconds; replaces what `key` was set to."""
+        deadline = self._loop.time() + delay
+        entry = self._entries.get(key)
+        if entry is None:
+            self._entries[key] = _Entry(deadline, action, self._loop.call_at(deadline, self._fire, key))
+            return
+        entry.deadline, entry.action = deadline, action
+        if entry.handle.when() > deadline:
+            entry.handle.cancel()
+            entry.handle = self._loop.call_at(deadline, self._fire, key)
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget the timer `key`; no error if there is none."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            entry.handle.cancel()
+
+    def clear(self) -> None:
+        """Forget all timers."""
+        for entry in self._entries.values():
+            entry.handle.cancel()
+        self._entries.clear()
+
+    def _fire(self, key: Hashable) -> None:
+        entry = self._entries[key]
+        # Compared with what the handle was set to, not with the clock: the loop may fire a moment early.
+        if entry.deadline > entry.handle.when():
+            entry.handle = self._loop.call_at(entry.deadline, self._fire, key)
+            return
+        del self._entries[key]
+        entry.action()

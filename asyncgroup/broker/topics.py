@@ -1,0 +1,70 @@
+"""Topics and their partitions as the controller sees them: replicas, leaders, epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.checks import is_name
+from asyncgroup.error_codes import ErrorCode
+
+__all__ = ["NO_LEADER", "Partition", "Topic", "check_topic_name"]
+
+NO_LEADER: Final = -1
+"""The leader of a partition none of whose replicas is alive."""
+
+
+class Partition:
+    """One partition: its log, the nodes that hold replicas of it and the one that leads it.
+
+    The leader epoch counts the changes of leader (KIP-101).
+    """
+
+    __slots__ = ("deleted", "index", "leader", "leader_epoch", "log", "replicas", "topic")
+
+    def __init__(self, topic: str, index: int, replicas: list[int], leader: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.replicas = replicas
+        self.leader = leader
+        self.leader_epoch = 0
+        self.deleted = False
+        self.log = PartitionLog(topic, index)
+        self.log.start_epoch(0)
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.index} leader={self.leader} epoch={self.leader_epoch} {self.log!r}>"
+
+    def lead_by(self, node_id: int) -> None:
+        """Another leader, or none: the leader epoch goes up."""
+        self.leader = node_id
+        self.leader_epoch += 1
+        if node_id != NO_LEADER:
+            self.log.start_epoch(self.leader_epoch)
+
+
+class Topic:
+    """A topic with its id, its partitions and the settings that it was created with."""
+
+    __slots__ = ("configs", "id", "name", "partitions")
+
+    def __init__(self, name: str, topic_id: UUID, configs: Mapping[str, str | None]) -> None:
+        self.name = name
+        self.id = topic_id
+        self.configs = dict(configs)
+        self.partitions: list[Partition] = []
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name!r} {len(self.partitions)} partitions>"
+
+
+def check_topic_name(name: str | None) -> None:
+    """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name that Kafka does not allow."""
+    if name is None or not is_name(name):
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is not allowed: 1 to 249 of the letters a-z A-Z 0-9 . _ -",
+        )

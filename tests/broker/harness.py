@@ -1,0 +1,153 @@
+"""A coordinator without a loop: timers that the test moves by hand, answers caught in lists."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable
+
+from asyncgroup.broker.coordinator.calls import (
+    CommitRequest,
+    CommittedOffset,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.ports import CoordinatorConfig
+from asyncgroup.broker.coordinator.store import MemoryOffsetStore
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+
+GROUP = "g"
+RANGE = (("range", b"m"),)
+
+
+class FakeTimers:
+    """`Timers` whose clock is `now`; `advance` fires what is due, in order."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._made = 0
+        self._set: dict[Hashable, tuple[float, int, Callable[[], None]]] = {}
+
+    def schedule(self, key: Hashable, delay: float, action: Callable[[], None]) -> None:
+        self._made += 1
+        self._set[key] = (self.now + delay, self._made, action)
+
+    def cancel(self, key: Hashable) -> None:
+        self._set.pop(key, None)
+
+    def clear(self) -> None:
+        self._set.clear()
+
+    @property
+    def keys(self) -> set[Hashable]:
+        return set(self._set)
+
+    def next_deadline(self) -> float | None:
+        return min((deadline for deadline, _, _ in self._set.values()), default=None)
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._set:
+            key, (deadline, _, action) = min(self._set.items(), key=lambda item: item[1][:2])
+            if deadline > end:
+                break
+            del self._set[key]
+            self.now = max(self.now, deadline)
+            action()
+        self.now = end
+
+
+class Harness:
+    """One coordinator that leads every partition of `__consumer_offsets`."""
+
+    def __init__(self, **config) -> None:
+        self.timers = FakeTimers()
+        self.rng = random.Random(7)
+        self.store = MemoryOffsetStore(lambda _group: 0)
+        self.config = CoordinatorConfig(**config)
+        self.coordinator = self.new_coordinator(self.timers)
+        self.coordinator.load(0)
+
+    def new_coordinator(self, timers: FakeTimers) -> GroupCoordinator:
+        """Another node's coordinator over the same store."""
+        return GroupCoordinator(
+            self.config, timers, self.store, lambda _group: 0, now=lambda: timers.now, rng=self.rng
+        )
+
+    @property
+    def group(self) -> ClassicGroup:
+        return self.coordinator.groups[GROUP]
+
+    def advance(self, seconds: float) -> None:
+        self.timers.advance(seconds)
+
+    def join(self, member_id: str = "", **fields) -> list[JoinResult]:
+        """JoinGroup; the answer appears in the list when there is one."""
+        answers: list[JoinResult] = []
+        fields = {"client_id": "c", "protocols": RANGE, **fields}
+        self.coordinator.join(JoinRequest(group_id=GROUP, member_id=member_id, **fields), answers.append)
+        return answers
+
+    def new_id(self, **fields) -> str:
+        """An id given out to a dynamic member, which has not joined with it yet."""
+        (answer,) = self.join(**fields)
+        assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
+        return answer.member_id
+
+    def sync(
+        self, member_id: str, assignments=None, *, generation: int | None = None, **fields
+    ) -> list[SyncResult]:
+        answers: list[SyncResult] = []
+        request = SyncRequest(
+            group_id=GROUP,
+            member_id=member_id,
+            generation_id=self.group.generation_id if generation is None else generation,
+            assignments=assignments or {},
+            **fields,
+        )
+        self.coordinator.sync(request, answers.append)
+        return answers
+
+    def heartbeat(
+        self, member_id: str, *, generation: int | None = None, instance: str | None = None
+    ) -> ErrorCode:
+        generation = self.group.generation_id if generation is None else generation
+        return self.coordinator.heartbeat(GROUP, member_id, generation, instance)
+
+    def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
+        leaving = [LeavingMember(m) if isinstance(m, str) else m for m in members]
+        result = self.coordinator.leave(GROUP, leaving)
+        return [result.error] if result.error else [error for _, error in result.members]
+
+    def commit(self, offset: int = 1, *, partition: int = 0, metadata: str = "", **fields) -> ErrorCode:
+        """OffsetCommit of one partition; its error."""
+        answers: list = []
+        key = TopicPartition("t", partition)
+        request = CommitRequest(
+            group_id=GROUP, offsets={key: CommittedOffset(offset, metadata=metadata)}, **fields
+        )
+        self.coordinator.commit(request, answers.append)
+        (answer,) = answers
+        return answer[key] if isinstance(answer, dict) else answer
+
+    def stable(self, count: int, **fields) -> list[str]:
+        """A stable group of so many dynamic members, the leader first; each has its number as assignment."""
+        ids = [self.new_id(**fields) for _ in range(count)]
+        joins = [self.join(member_id, **fields) for member_id in ids]
+        self.advance(self.config.initial_rebalance_delay)
+        assert all(join and not join[0].error for join in joins)
+        self.sync_all(ids)
+        return ids
+
+    def sync_all(self, ids: list[str]) -> None:
+        """The leader's plan and everyone's SyncGroup, followers first."""
+        leader = self.group.leader
+        plan = {member_id: b"%d" % number for number, member_id in enumerate(ids)}
+        followers = [self.sync(member_id) for member_id in ids if member_id != leader]
+        syncs = [*followers, self.sync(leader, plan)]
+        assert all(sync and not sync[0].error for sync in syncs)

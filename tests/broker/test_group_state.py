@@ -1,0 +1,32 @@
+"""Which states may follow which: the table of Kafka's ClassicGroupState, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.state import GroupState
+
+ALLOWED = {
+    ("PreparingRebalance", "Empty"),
+    ("Stable", "PreparingRebalance"),
+    ("CompletingRebalance", "PreparingRebalance"),
+    ("Empty", "PreparingRebalance"),
+    ("PreparingRebalance", "CompletingRebalance"),
+    ("CompletingRebalance", "Stable"),
+    *((str(state), "Dead") for state in GroupState),
+}
+
+
+@pytest.mark.parametrize("old", GroupState, ids=str)
+@pytest.mark.parametrize("new", GroupState, ids=str)
+def test_transition(old, new):
+    group = ClassicGroup("g")
+    group.state = old
+    if (str(old), str(new)) in ALLOWED:
+        group.transition_to(new)
+        assert (group.state, group.previous_state) == (new, old)
+    else:
+        with pytest.raises(RuntimeError, match=f"from {old} to {new}"):
+            group.transition_to(new)
+        assert group.state is old

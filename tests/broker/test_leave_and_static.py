@@ -1,0 +1,284 @@
+"""Leaving, and static members (KIP-345)."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.broker.coordinator.calls import LeavingMember
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+from tests.broker.harness import Harness
+
+OTHER = (("range", b"other"),)
+
+
+def static(harness: Harness, *instances: str, **fields) -> list[str]:
+    """A stable group of static members, the leader first."""
+    joins = [harness.join(group_instance_id=instance, **fields) for instance in instances]
+    harness.advance(harness.config.initial_rebalance_delay)
+    ids = [join[0].member_id for join in joins]
+    harness.sync_all(ids)
+    return ids
+
+
+# -- leaving -------------------------------------------------------------------------------------------------
+
+
+def test_leaving_starts_a_rebalance_for_the_others():
+    harness = Harness()
+    one, two = harness.stable(2)
+    assert harness.leave(one) == [ErrorCode.NONE]
+    assert harness.group.leader == two
+    assert harness.heartbeat(two) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert harness.join(two)[0].generation_id == 2
+
+
+def test_several_members_leave_in_one_rebalance():
+    harness = Harness()
+    one, two, three = harness.stable(3)
+    assert harness.leave(one, "who", two) == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.join(three)[0].generation_id == 2
+
+
+def test_all_leave():
+    harness = Harness()
+    ids = harness.stable(2)
+    assert harness.leave(*ids) == [0, 0]
+    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.generation_id == 2
+    assert harness.timers.keys == set()
+
+
+def test_a_parked_join_is_answered_when_its_member_leaves():
+    harness = Harness()
+    one, two = harness.stable(2)
+    parked = harness.join(one)
+    assert harness.leave(one) == [0]
+    assert parked[0].error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.join(two)[0].generation_id == 2
+
+
+def test_leaving_may_complete_the_join_phase():
+    harness = Harness()
+    one, two = harness.stable(2)
+    first = harness.join(one)
+    harness.leave(two)
+    assert first[0].generation_id == 2
+
+
+def test_a_pending_id_may_leave_and_completes_the_join_phase():
+    harness = Harness()
+    (one,) = harness.stable(1)
+    pending = harness.new_id()
+    first = harness.join(one)
+    assert first == []
+    assert harness.leave(pending) == [0]
+    assert first[0].generation_id == 2
+
+
+def test_leaving_a_group_that_does_not_exist():
+    harness = Harness()
+    assert harness.leave("who") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    result = harness.coordinator.leave("", [LeavingMember("who")])
+    assert (result.error, result.members) == (ErrorCode.INVALID_GROUP_ID, ())
+
+
+def test_leaving_during_the_initial_delay_ends_in_an_empty_group():
+    harness = Harness(initial_rebalance_delay=3.0)
+    member_id = harness.new_id()
+    parked = harness.join(member_id)
+    harness.leave(member_id)
+    assert parked[0].error == ErrorCode.UNKNOWN_MEMBER_ID
+    harness.advance(3.0)
+    assert harness.group.state is GroupState.EMPTY
+    again = harness.join(harness.new_id())
+    harness.advance(3.0)
+    assert again[0].generation_id == 2  # the empty generation counts
+
+
+# -- static members ------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_joins_without_an_id_of_its_own():
+    harness = Harness()
+    join = harness.join(group_instance_id="i1")
+    harness.advance(0)
+    assert join[0].error == ErrorCode.NONE
+    assert join[0].member_id.startswith("i1-")
+    assert join[0].members[0].group_instance_id == "i1"
+
+
+def test_a_static_follower_that_comes_back_takes_its_place_without_a_rebalance():
+    harness = Harness()
+    one, two = static(harness, "i1", "i2")
+    (answer,) = harness.join(group_instance_id="i2")
+    assert answer.error == ErrorCode.NONE
+    assert answer.generation_id == 1
+    assert answer.member_id not in (one, two)
+    assert (answer.leader, answer.members, answer.skip_assignment) == (one, (), False)
+    assert harness.sync(answer.member_id)[0].assignment == b"1"  # what the old one had
+    assert harness.group.state is GroupState.STABLE
+
+
+def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment():
+    harness = Harness()
+    _, two = static(harness, "i1", "i2")
+    (answer,) = harness.join(group_instance_id="i1")
+    assert answer.leader == answer.member_id
+    assert answer.skip_assignment
+    assert [member.member_id for member in answer.members] == [two, answer.member_id]
+
+
+def test_before_version_9_a_static_leader_is_not_told_that_it_leads():
+    harness = Harness()
+    one, _ = static(harness, "i1", "i2")
+    (answer,) = harness.join(group_instance_id="i1", may_skip_assignment=False)
+    assert answer.leader == one
+    assert answer.member_id != one
+    assert (answer.members, answer.skip_assignment) == ((), False)
+    assert harness.group.leader == answer.member_id
+
+
+def test_a_replaced_static_member_is_fenced_everywhere():
+    harness = Harness()
+    one, two = static(harness, "i1", "i2")
+    new = harness.join(group_instance_id="i2")[0].member_id
+    assert harness.heartbeat(two, instance="i2") == ErrorCode.FENCED_INSTANCE_ID
+    assert harness.heartbeat(two) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.sync(two, group_instance_id="i2")[0].error == ErrorCode.FENCED_INSTANCE_ID
+    assert harness.join(two, group_instance_id="i2")[0].error == ErrorCode.FENCED_INSTANCE_ID
+    fields = {"member_id": two, "group_instance_id": "i2", "generation_id": 1}
+    assert harness.commit(**fields) == ErrorCode.FENCED_INSTANCE_ID
+    assert harness.leave(LeavingMember(two, "i2")) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert harness.heartbeat(new, instance="i2") == ErrorCode.NONE
+    assert harness.heartbeat(one, instance="i1") == ErrorCode.NONE
+
+
+def test_a_static_member_with_other_topics_does_not_start_a_rebalance_by_coming_back():
+    harness = Harness()
+    static(harness, "i1", "i2")
+    (answer,) = harness.join(group_instance_id="i2", protocols=OTHER)
+    assert answer.generation_id == 1
+    assert harness.group.members[answer.member_id].protocols == OTHER
+
+
+def test_a_static_member_that_changes_the_selected_protocol_starts_a_rebalance():
+    harness = Harness()
+    both = (("range", b""), ("sticky", b""))
+    one, _ = static(harness, "i1", "i2", protocols=both)
+    assert harness.group.protocol_name == "range"
+    answers = harness.join(group_instance_id="i2", protocols=(("sticky", b""),))
+    assert answers == []
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    first = harness.join(one, group_instance_id="i1", protocols=both)
+    assert first[0].protocol_name == answers[0].protocol_name == "sticky"
+
+
+def test_a_static_duplicate_during_the_join_phase_fences_the_one_that_waits():
+    harness = Harness()
+    one, two, three = static(harness, "i1", "i2", "i3")
+    first = harness.join(one, group_instance_id="i1")
+    waiting = harness.join(two, group_instance_id="i2")
+    newer = harness.join(group_instance_id="i2")
+    assert waiting[0].error == ErrorCode.FENCED_INSTANCE_ID
+    assert newer == first == []
+    third = harness.join(three, group_instance_id="i3")
+    assert newer[0].generation_id == first[0].generation_id == third[0].generation_id == 2
+    assert newer[0].member_id != two
+
+
+def test_a_static_duplicate_while_the_assignment_is_made_restarts_the_rebalance():
+    harness = Harness()
+    joins = [harness.join(group_instance_id=instance) for instance in ("i1", "i2")]
+    harness.advance(0)
+    one, two = (join[0].member_id for join in joins)
+    parked = harness.sync(two, group_instance_id="i2")
+    newer = harness.join(group_instance_id="i2")
+    assert parked[0].error == ErrorCode.FENCED_INSTANCE_ID
+    assert newer == []
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.heartbeat(one, instance="i1") == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_static_members_that_do_not_rejoin_stay_until_their_session_ends():
+    harness = Harness()
+    one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=60.0)
+    first = harness.join(one, group_instance_id="i1", rebalance_timeout=10.0, session_timeout=60.0)
+    harness.advance(10.0)
+    assert first[0].generation_id == 2
+    assert {member.member_id for member in first[0].members} == {one, two}
+
+
+def test_a_join_phase_in_which_no_static_member_came_back_goes_on():
+    harness = Harness()
+    one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=25.0)
+    harness.join(harness.new_id(rebalance_timeout=10.0), rebalance_timeout=10.0)
+    newcomer = next(iter(set(harness.group.members) - {one, two}))
+    harness.leave(newcomer)
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    harness.advance(10.0)
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.generation_id == 1
+    harness.advance(15.0)
+    assert harness.group.state is GroupState.EMPTY
+
+
+def test_an_admin_removes_a_static_member_by_its_instance_id():
+    harness = Harness()
+    one, two = static(harness, "i1", "i2")
+    assert harness.leave(LeavingMember("", "i2"), LeavingMember("", "i9")) == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert set(harness.group.members) == {one}
+    assert harness.heartbeat(two, instance="i2") == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("instance", ["i1", None])
+def test_a_pending_id_may_not_become_static(instance):
+    harness = Harness()
+    pending = harness.new_id()
+    answers = harness.join(pending, group_instance_id=instance)
+    if instance is None:
+        assert answers == []
+    else:
+        assert answers[0].error == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_static_leader_that_does_not_rejoin_in_time_hands_the_lead_over():
+    harness = Harness()
+    one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=60.0)
+    fields = {"rebalance_timeout": 10.0, "session_timeout": 60.0}
+    second = harness.join(two, group_instance_id="i2", protocols=OTHER, **fields)
+    harness.advance(10.0)
+    assert second[0].leader == two
+    assert {member.member_id for member in second[0].members} == {one, two}
+    assert harness.group.generation_id == 2
+
+
+def test_a_replacement_that_could_not_be_written_is_refused():
+    harness = Harness()
+    static(harness, "i1", "i2")
+    original = harness.store.write_group
+    harness.store.write_group = lambda snapshot, done: (
+        original(snapshot, lambda _error: None),
+        done(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    )
+    (answer,) = harness.join(group_instance_id="i2")
+    assert answer.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_dead_group_answers_that_the_coordinator_is_not_available():
+    """A group is dead between the decision to delete or unload it and its disappearance."""
+    harness = Harness()
+    (one,) = harness.stable(1)
+    harness.group.transition_to(GroupState.DEAD)
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.join(one)[0].error == error
+    assert harness.join()[0].error == error
+    assert harness.sync(one)[0].error == error
+    assert harness.heartbeat(one) == error
+    assert harness.leave(one) == [error]
+    assert harness.commit(member_id=one, generation_id=1) == error
+    assert harness.coordinator.offsets("g") == {}
+    assert harness.coordinator.delete("g") == ErrorCode.GROUP_ID_NOT_FOUND
+    harness.advance(1000.0)  # its timers do nothing any more
+    assert one in harness.group.members

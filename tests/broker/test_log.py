@@ -1,0 +1,277 @@
+"""A partition's log: offsets, what is refused, what a read gives, leader epochs, idempotent producers."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from asyncgroup.broker.errors import AppendError, PartitionError
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.records import read_batch_header
+from tests.broker.batches import batch, offsets, sequenced, with_crc
+
+
+def log_with(*counts: int) -> PartitionLog:
+    log = PartitionLog("t", 0)
+    for count in counts:
+        log.append(batch(*(b"x" * 10 for _ in range(count))), 0)
+    return log
+
+
+# -- appending -----------------------------------------------------------------------------------------------
+
+
+def test_offsets_count_records():
+    log = PartitionLog("t", 0)
+    assert log.append(batch(b"a", b"b", b"c"), 0) == (0, 2, False)
+    assert log.append(batch(b"d"), 0) == (3, 3, False)
+    assert (log.start_offset, log.end_offset, log.high_watermark) == (0, 4, 4)
+    assert [(r.offset, r.value) for r in log.records()] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    assert [r.offset for r in log.records(2)] == [2, 3]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_keep_their_codec(codec):
+    log = PartitionLog("t", 0)
+    data = batch(*[b"abc" * 100] * 5, codec=codec)
+    log.append(data, 3)
+    header = read_batch_header(log.read(0, 1 << 20))
+    assert header is not None
+    assert header.size == len(data)
+    assert header.leader_epoch == 3
+    assert [r.value for r in log.records()] == [b"abc" * 100] * 5
+    assert {r.leader_epoch for r in log.records()} == {3}
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (batch()[:40], ErrorCode.INVALID_RECORD),
+        (batch()[:-1], ErrorCode.INVALID_RECORD),
+        (batch() + b"x", ErrorCode.INVALID_RECORD),
+        (batch() + batch(), ErrorCode.INVALID_RECORD),
+        (batch()[:-1] + b"!", ErrorCode.CORRUPT_MESSAGE),
+        (batch()[:16] + b"\x09" + batch()[17:], ErrorCode.CORRUPT_MESSAGE),
+        (batch()[:16] + b"\x01" + batch()[17:], ErrorCode.INVALID_RECORD),
+        (with_crc(batch(), 57, struct.pack(">i", 2)), ErrorCode.INVALID_RECORD),  # record count
+        (with_crc(batch(), 57, struct.pack(">i", 0)), ErrorCode.INVALID_RECORD),
+        (with_crc(batch(), 23, struct.pack(">i", 5)), ErrorCode.INVALID_RECORD),  # last offset delta
+        (with_crc(batch(), 21, struct.pack(">h", 0x20)), ErrorCode.INVALID_RECORD),  # control
+        (
+            with_crc(batch(), 43, struct.pack(">q", 5)),
+            ErrorCode.INVALID_RECORD,
+        ),  # producer id without sequence
+    ],
+)
+def test_what_is_refused(data, error):
+    log = PartitionLog("t", 0)
+    with pytest.raises(AppendError) as caught:
+        log.append(data, 0)
+    assert caught.value.code == error
+    assert (log.end_offset, log.size) == (0, 0)
+
+
+def test_a_batch_beyond_the_limit():
+    log = PartitionLog("t", 0)
+    log.max_batch_bytes = len(batch(b"x" * 100))
+    log.append(batch(b"x" * 100), 0)
+    with pytest.raises(AppendError) as caught:
+        log.append(batch(b"x" * 101), 0)
+    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+# -- reading -------------------------------------------------------------------------------------------------
+
+
+def test_a_read_starts_with_the_batch_that_holds_the_offset():
+    log = log_with(3, 2, 4)
+    assert offsets(log.read(0, 1 << 20)) == [(0, 2), (3, 4), (5, 8)]
+    assert offsets(log.read(2, 1 << 20)) == [(0, 2), (3, 4), (5, 8)]
+    assert offsets(log.read(4, 1 << 20)) == [(3, 4), (5, 8)]
+    assert offsets(log.read(8, 1 << 20)) == [(5, 8)]
+    assert log.read(9, 1 << 20) == b""
+
+
+def test_a_read_gives_whole_batches_only():
+    log = log_with(1, 1, 1)
+    size = log.size // 3
+    assert offsets(log.read(0, 3 * size)) == [(0, 0), (1, 1), (2, 2)]
+    assert offsets(log.read(0, 3 * size - 1)) == [(0, 0), (1, 1)]
+    assert offsets(log.read(0, size)) == [(0, 0)]
+    assert log.read(0, size - 1) == b""
+    assert offsets(log.read(0, 0, at_least_one=True)) == [(0, 0)]
+    assert offsets(log.read(1, 1, at_least_one=True)) == [(1, 1)]
+
+
+def test_bytes_from_an_offset():
+    log = log_with(2, 3, 1)
+    assert log.bytes_from(0) == log.bytes_from(1) == log.size
+    assert log.bytes_from(5) == len(log.read(5, 1 << 20))
+    assert log.bytes_from(6) == 0
+
+
+@pytest.mark.parametrize(("offset", "fits"), [(-1, False), (0, True), (3, True), (4, False)])
+def test_the_bounds_of_the_log(offset, fits):
+    log = log_with(3)
+    if fits:
+        log.check_offset(offset)
+    else:
+        with pytest.raises(PartitionError) as caught:
+            log.check_offset(offset)
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_what_was_read_stays_as_it_is_while_the_log_grows():
+    log = log_with(1)
+    view = log.read(0, 1 << 20)
+    before = bytes(view)
+    for _ in range(2000):
+        log.append(batch(b"y" * 500), 0)
+    assert bytes(view) == before
+    with pytest.raises(TypeError):
+        view[0] = 1
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([1, 300, 9000, 40_000])), min_size=1, max_size=25
+    ),
+    limit=st.sampled_from([1, 200, 10_000, 100_000, 1 << 22]),
+)
+def test_reading_on_and_on_gives_every_record_once(sizes, limit):
+    log = PartitionLog("t", 0)
+    expected = []
+    for number, (count, size) in enumerate(sizes):
+        values = [b"%d-%d-" % (number, i) + b"z" * size for i in range(count)]
+        log.append(batch(*values), 0)
+        expected += values
+    assert [r.value for r in log.records()] == expected
+    position, found = 0, []
+    while position < log.end_offset:
+        data = log.read(position, limit, at_least_one=True)
+        headers = offsets(data)
+        assert headers[0][0] <= position <= headers[0][1]
+        assert len(data) <= limit or len(headers) == 1
+        found += headers
+        position = headers[-1][1] + 1
+    assert found == sorted(set(found))
+    assert found[0][0] == 0
+    assert all(left[1] + 1 == right[0] for left, right in itertools.pairwise(found))
+
+
+# -- timestamps ----------------------------------------------------------------------------------------------
+
+
+def test_looking_up_timestamps():
+    log = PartitionLog("t", 0)
+    assert log.find_timestamp(0) is None
+    assert log.latest_timestamp() is None
+    log.append(batch(b"a", b"b", b"c", timestamp=100, step=10), 0)  # 100, 110, 120
+    log.append(batch(b"d", b"e", timestamp=90, step=60), 0)  # 90, 150
+    log.append(batch(b"f", timestamp=150), 0)
+    found = {
+        wanted: getattr(log.find_timestamp(wanted), "offset", None) for wanted in (0, 100, 101, 120, 121, 151)
+    }
+    assert found == {0: 0, 100: 0, 101: 1, 120: 2, 121: 4, 151: None}
+    latest = log.latest_timestamp()
+    assert latest is not None
+    assert (latest.offset, latest.timestamp) == (4, 150)
+
+
+# -- leader epochs -------------------------------------------------------------------------------------------
+
+
+def test_where_leader_epochs_end():
+    log = PartitionLog("t", 0)
+    log.start_epoch(0)
+    log.append(batch(b"a", b"b"), 0)
+    log.start_epoch(2)  # epoch 1 never appended
+    log.append(batch(b"c"), 2)
+    log.start_epoch(5)
+    assert log.epochs == [(0, 0), (2, 2), (5, 3)]
+    ends = {epoch: log.end_of_epoch(epoch) for epoch in (-1, 0, 1, 2, 3, 4, 5, 6)}
+    assert ends == {
+        -1: (-1, -1),
+        0: (0, 2),
+        1: (0, 2),
+        2: (2, 3),
+        3: (2, 3),
+        4: (2, 3),
+        5: (5, 3),
+        6: (-1, -1),
+    }
+    assert log.first_epoch() == 0
+
+
+def test_an_epoch_without_records_is_replaced_by_the_next():
+    log = PartitionLog("t", 0)
+    for epoch in range(4):
+        log.start_epoch(epoch)
+    assert log.epochs == [(3, 0)]
+    assert log.end_of_epoch(2) == (2, 0)
+
+
+# -- idempotent producers ------------------------------------------------------------------------------------
+
+
+def refused(log: PartitionLog, data: bytes) -> ErrorCode:
+    with pytest.raises(AppendError) as caught:
+        log.append(data, 0)
+    return caught.value.code
+
+
+def test_a_repeated_batch_keeps_its_offset():
+    log = PartitionLog("t", 0)
+    sent = [sequenced(number * 3, 3) for number in range(5)]
+    for data in sent:
+        log.append(data, 0)
+    for number, data in enumerate(sent):
+        assert log.append(data, 0) == (number * 3, number * 3 + 2, True)
+    assert log.end_offset == 15
+
+
+def test_a_repetition_from_too_long_ago_is_out_of_order():
+    log = PartitionLog("t", 0)
+    for number in range(6):
+        log.append(sequenced(number), 0)
+    assert refused(log, sequenced(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_gaps_are_refused():
+    log = PartitionLog("t", 0)
+    log.append(sequenced(0, 2), 0)
+    assert refused(log, sequenced(3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.append(sequenced(2), 0)
+
+
+def test_a_producer_that_is_unknown_may_start_anywhere():
+    log = PartitionLog("t", 0)
+    log.append(sequenced(17, producer_id=8), 0)
+    log.append(sequenced(18, producer_id=8), 0)
+    assert [record.offset for record in log.records()] == [0, 1]
+
+
+def test_epochs_of_a_producer():
+    log = PartitionLog("t", 0)
+    log.append(sequenced(0, epoch=1), 0)
+    assert refused(log, sequenced(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(log, sequenced(1, epoch=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.append(sequenced(0, epoch=2), 0)
+    log.append(sequenced(1, epoch=2), 0)
+    assert refused(log, sequenced(1, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_sequence_numbers_go_round():
+    log = PartitionLog("t", 0)
+    log.append(sequenced(2**31 - 2, 3), 0)  # 2**31 - 2, 2**31 - 1, 0
+    assert refused(log, sequenced(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.append(sequenced(1), 0)
+    log = PartitionLog("t", 0)
+    log.append(sequenced(2**31 - 1), 0)
+    log.append(sequenced(0), 0)

@@ -1,0 +1,300 @@
+"""Committed offsets, and what survives when a group gets another coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.broker.coordinator.ports import Written
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from tests.broker.harness import GROUP, FakeTimers, Harness
+
+T0 = TopicPartition("t", 0)
+
+# -- who may commit ------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_without_a_group_commits_with_generation_minus_one():
+    harness = Harness()
+    assert harness.commit(7, metadata="m") == ErrorCode.NONE
+    assert harness.group.is_simple
+    committed = harness.coordinator.offsets(GROUP)[T0]
+    assert (committed.offset, committed.metadata, committed.leader_epoch) == (7, "m", -1)
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
+)
+def test_a_commit_of_a_generation_of_a_group_that_does_not_exist(version, error):
+    assert Harness().commit(member_id="m", generation_id=1, api_version=version) == error
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"member_id": "one", "generation_id": 1}, ErrorCode.NONE),
+        ({"member_id": "one", "generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
+        ({"member_id": "one", "generation_id": -1}, ErrorCode.ILLEGAL_GENERATION),
+        ({"member_id": "who", "generation_id": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "", "generation_id": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "one", "generation_id": 1, "group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_commits_to_a_stable_group(fields, error):
+    harness = Harness()
+    (one,) = harness.stable(1)
+    fields = {**fields, "member_id": one if fields["member_id"] == "one" else fields["member_id"]}
+    assert harness.commit(5, **fields) == error
+    assert (T0 in harness.coordinator.offsets(GROUP)) == (error == ErrorCode.NONE)
+
+
+def test_commits_through_a_rebalance():
+    harness = Harness()
+    one, two = harness.stable(2)
+    harness.join(one)
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.commit(1, member_id=two, generation_id=1) == ErrorCode.NONE
+    harness.join(two)
+    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.commit(2, member_id=two, generation_id=1) == ErrorCode.ILLEGAL_GENERATION
+    assert harness.commit(2, member_id=two, generation_id=2) == ErrorCode.REBALANCE_IN_PROGRESS
+    harness.sync_all([one, two])
+    assert harness.commit(2, member_id=two, generation_id=2) == ErrorCode.NONE
+    assert harness.coordinator.offsets(GROUP)[T0].offset == 2
+
+
+def test_an_empty_group_takes_commits_from_outside():
+    harness = Harness()
+    (one,) = harness.stable(1)
+    harness.leave(one)
+    assert harness.commit(9) == ErrorCode.NONE
+    assert harness.commit(9, member_id=one, generation_id=1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_metadata_has_a_limit():
+    harness = Harness(offset_metadata_max_size=4)
+    assert harness.commit(1, metadata="12345") == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert T0 not in harness.coordinator.offsets(GROUP)
+    assert harness.commit(1, metadata="1234") == ErrorCode.NONE
+
+
+def test_deleting_a_group():
+    harness = Harness()
+    assert harness.coordinator.delete(GROUP) == ErrorCode.GROUP_ID_NOT_FOUND
+    (one,) = harness.stable(1)
+    harness.commit(3, member_id=one, generation_id=1)
+    assert harness.coordinator.delete(GROUP) == ErrorCode.NON_EMPTY_GROUP
+    harness.leave(one)
+    assert harness.coordinator.delete(GROUP) == ErrorCode.NONE
+    assert harness.coordinator.groups == {}
+    assert harness.coordinator.offsets(GROUP) == {}
+    assert list(harness.store.groups(0)) == []
+    assert harness.timers.keys == set()
+
+
+def test_a_deleted_topic_takes_its_offsets_along():
+    harness = Harness()
+    harness.commit(3)
+    harness.store.remove_topic("other")
+    assert T0 in harness.coordinator.offsets(GROUP)
+    harness.store.remove_topic("t")
+    assert harness.coordinator.offsets(GROUP) == {}
+
+
+# -- another coordinator -------------------------------------------------------------------------------------
+
+
+def move(harness: Harness) -> None:
+    """The partition of `__consumer_offsets` goes to another node with a coordinator of its own."""
+    harness.coordinator.unload(0)
+    timers = FakeTimers()
+    timers.now = harness.timers.now
+    harness.timers, harness.coordinator = timers, harness.new_coordinator(timers)
+    harness.coordinator.load(0)
+
+
+def test_a_stable_group_survives_with_members_assignments_and_offsets():
+    harness = Harness()
+    one, two = harness.stable(2, session_timeout=10.0)
+    harness.commit(42, member_id=one, generation_id=1)
+    harness.advance(9.0)
+    old = harness.coordinator
+    move(harness)
+    assert old.groups == {}
+    assert old.heartbeat(GROUP, one, 1) == ErrorCode.NOT_COORDINATOR
+    group = harness.group
+    assert (group.state, group.generation_id, group.leader) == (GroupState.STABLE, 1, one)
+    assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
+    assert harness.heartbeat(one) == ErrorCode.NONE
+    assert harness.sync(two)[0].assignment == b"1"
+    assert harness.coordinator.offsets(GROUP)[T0].offset == 42
+    harness.advance(9.9)  # a whole session timeout from the move on
+    assert harness.heartbeat(two) == ErrorCode.NONE
+    assert harness.leave(one) == [0]
+    assert harness.join(two)[0].generation_id == 2
+
+
+def test_members_that_do_not_find_the_new_coordinator_expire():
+    harness = Harness()
+    harness.stable(2, session_timeout=10.0)
+    move(harness)
+    harness.advance(10.0)
+    assert harness.group.state is GroupState.EMPTY
+
+
+def test_a_rebalance_under_way_is_lost():
+    harness = Harness()
+    one, two = harness.stable(2)
+    parked = harness.join(one)
+    move(harness)
+    assert parked[0].error == ErrorCode.NOT_COORDINATOR
+    assert harness.group.state is GroupState.STABLE
+    assert harness.group.generation_id == 1
+    assert harness.heartbeat(two) == ErrorCode.NONE
+
+
+def test_a_generation_that_was_not_synced_is_lost_and_parked_syncs_are_told():
+    harness = Harness()
+    one, two = harness.stable(2)
+    harness.join(one)
+    harness.join(two)
+    parked = harness.sync(two, generation=2)
+    move(harness)
+    assert parked[0].error == ErrorCode.NOT_COORDINATOR
+    assert harness.group.generation_id == 1
+    assert harness.heartbeat(two, generation=2) == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_an_id_that_was_given_out_is_lost():
+    harness = Harness()
+    pending = harness.new_id()
+    move(harness)
+    assert harness.join(pending)[0].error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_empty_group_survives():
+    harness = Harness()
+    (one,) = harness.stable(1)
+    harness.leave(one)
+    harness.commit(5)
+    move(harness)
+    assert (harness.group.state, harness.group.generation_id) == (GroupState.EMPTY, 2)
+    assert harness.coordinator.offsets(GROUP)[T0].offset == 5
+
+
+def test_offsets_of_a_simple_group_survive():
+    harness = Harness()
+    harness.commit(5)
+    move(harness)
+    assert harness.group.is_simple
+    assert harness.coordinator.offsets(GROUP)[T0].offset == 5
+
+
+def test_a_static_member_survives_and_can_be_replaced():
+    harness = Harness()
+    join = harness.join(group_instance_id="i1")
+    harness.advance(0)
+    harness.sync_all([join[0].member_id])
+    move(harness)
+    (answer,) = harness.join(group_instance_id="i1")
+    assert (answer.error, answer.generation_id) == (ErrorCode.NONE, 1)
+    move(harness)
+    assert set(harness.group.members) == {answer.member_id}
+
+
+def test_a_group_beyond_a_lowered_max_size_rebalances_after_loading():
+    harness = Harness()
+    one, two, three = harness.stable(3, session_timeout=100.0)
+    harness.config = type(harness.config)(max_size=2)
+    move(harness)
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    first, second = harness.join(one), harness.join(two)
+    assert harness.join(three)[0].error == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert first == second == []  # as in Kafka, nobody looks whether the join phase is complete now
+    harness.advance(60.0)
+    assert first[0].generation_id == second[0].generation_id == 2
+
+
+# -- a store that takes its time -----------------------------------------------------------------------------
+
+
+class SlowStore:
+    """An `OffsetStore` around another one that acknowledges only when told: what `__consumer_offsets` will
+    be.
+    """
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.waiting: list[Written] = []
+
+    def write_group(self, snapshot, done):
+        if snapshot.members:
+            self.waiting.append(done)
+            self._store.write_group(snapshot, lambda _error: None)
+        else:
+            self._store.write_group(snapshot, done)
+
+    def write_offsets(self, group_id, offsets, done):
+        self.waiting.append(done)
+        self._store.write_offsets(group_id, offsets, lambda _error: None)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def acknowledge(self, error=ErrorCode.NONE):
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
+            done(error)
+
+
+def slow() -> Harness:
+    harness = Harness()
+    harness.store = SlowStore(harness.store)
+    harness.coordinator = harness.new_coordinator(harness.timers)
+    harness.coordinator.load(0)
+    return harness
+
+
+def in_sync_phase() -> tuple[Harness, list[str]]:
+    harness = slow()
+    ids = [harness.new_id(), harness.new_id()]
+    for member_id in ids:
+        harness.join(member_id)
+    harness.advance(0)
+    return harness, ids
+
+
+def test_assignments_are_given_out_only_when_they_are_written():
+    harness, (one, two) = in_sync_phase()
+    second, first = harness.sync(two), harness.sync(one, {one: b"A", two: b"B"})
+    assert first == second == []
+    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    harness.store.acknowledge()
+    assert (first[0].assignment, second[0].assignment) == (b"A", b"B")
+    assert harness.group.state is GroupState.STABLE
+
+
+def test_an_assignment_that_could_not_be_written_is_refused_and_the_group_rebalances():
+    harness, (one, two) = in_sync_phase()
+    second, first = harness.sync(two), harness.sync(one, {one: b"A"})
+    harness.store.acknowledge(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert {first[0].error, second[0].error} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_an_assignment_written_too_late_is_void():
+    harness, (one, two) = in_sync_phase()
+    first = harness.sync(one, {one: b"A", two: b"B"})
+    harness.leave(two)
+    assert first[0].error == ErrorCode.REBALANCE_IN_PROGRESS
+    harness.store.acknowledge()
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.members[one].assignment == b""
+
+
+def test_a_commit_is_answered_only_when_it_is_written():
+    harness = slow()
+    with pytest.raises(ValueError, match="not enough values"):
+        harness.commit(1)  # no answer yet
+    harness.store.acknowledge(ErrorCode.COORDINATOR_NOT_AVAILABLE)

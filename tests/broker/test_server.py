@@ -1,0 +1,264 @@
+"""Connections: frames, order, and everything that Kafka answers by hanging up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from asyncgroup.broker import EmbeddedCluster, handlers
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.testing import run_virtual
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import APIS, decode_response, encode_request
+from tests.broker.client import Disconnected, connect
+
+VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+
+
+async def is_alive(client) -> bool:
+    return bool((await client.ask(VERSIONS)).api_keys)
+
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_it_serves_on_both_kinds_of_loop():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        assert await is_alive(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_requests_sent_ahead_are_answered_in_order():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        requests = [m.MetadataRequest(), VERSIONS, m.HeartbeatRequest(group_id="g")] * 40
+        sent = [(request, *client.send(request)) for request in requests]
+        for request, version, correlation_id in sent:
+            assert await client.receive(request, version, correlation_id)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_one_request_at_a_time_even_if_the_first_one_waits():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        waiting = m.FetchRequest(
+            max_wait_ms=5000,
+            min_bytes=1,
+            topics=[
+                m.FetchRequest.FetchTopic(
+                    topic="t", partitions=[m.FetchRequest.FetchPartition(partition_max_bytes=1000)]
+                )
+            ],
+        )
+        first = (waiting, *client.send(waiting, 12))
+        second = (VERSIONS, *client.send(VERSIONS))
+        await client.receive(*first)
+        await client.receive(*second)
+        assert [exchange.api for exchange in cluster.history] == ["Fetch", "ApiVersions"]
+        assert [exchange.time for exchange in cluster.history] == [0.0, 5.0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_frames_may_come_in_any_pieces():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        data = b"".join(encode_request(VERSIONS, 3, 7, "pieces")) * 3
+        for i in range(len(data)):
+            client.send_bytes(data[i : i + 1])
+            await asyncio.sleep(0.001)
+        for _ in range(3):
+            frame = await client.receive_frame()
+            assert decode_response(m.ApiVersionsResponse, 3, frame).api_keys
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        client.send_frame(struct.pack(">hhih", 18, 99, 41, -1) + b"whatever comes in version 99")
+        frame = await client.receive_frame()
+        assert frame[:4] == struct.pack(">i", 41)
+        answer = decode_response(m.ApiVersionsResponse, 0, frame)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert ranges[18] == (0, 4)
+        assert await is_alive(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack(">hhih", 999, 0, 1, -1),
+        struct.pack(">hhih", 68, 0, 1, -1),  # known to the wire, not served
+        struct.pack(">hhih", 3, 14, 1, -1),
+        struct.pack(">hhih", 0, 2, 1, -1),  # offered, but only for the sake of old librdkafka
+        struct.pack(">hhih", 3, -1, 1, -1),
+        b"",
+        b"\x00\x03",
+        struct.pack(">hhih", 3, 5, 1, 50) + b"short",
+        struct.pack(">hhih", 3, 5, 1, -1) + b"\x00",
+        b"".join(encode_request(m.MetadataRequest(), 5, 1, "x"))[4:] + b"left over",
+    ],
+    ids=lambda frame: frame[:8].hex() or "empty",
+)
+async def test_what_is_answered_by_hanging_up(frame, caplog):
+    async with EmbeddedCluster() as cluster, connect(cluster) as other, connect(cluster) as client:
+        with caplog.at_level(logging.WARNING, "asyncgroup.broker"):
+            client.send_frame(frame)
+            with pytest.raises(Disconnected):
+                await client.receive_frame()
+        assert "closes the connection" in caplog.text
+        assert await is_alive(other)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+async def test_frames_have_a_size_limit(size):
+    async with EmbeddedCluster() as cluster:
+        cluster.nodes[1].max_request_bytes = 1000
+        async with connect(cluster) as client:
+            client.send_bytes(struct.pack(">i", size) + b"x" * 100)
+            assert await client.disconnected() == b""
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_answers_before_the_bad_frame_still_arrive():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        first = (VERSIONS, *client.send(VERSIONS))
+        client.send_frame(b"nonsense")
+        assert (await client.receive(*first)).api_keys
+        with pytest.raises(Disconnected):
+            await client.receive_frame()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_handler_that_fails_is_a_server_error_and_not_the_end(monkeypatch, caplog):
+    def fail(*_args):
+        raise RuntimeError("a bug")
+
+    async def fail_later(*_args):
+        raise RuntimeError("a later bug")
+
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        for handle in (fail, fail_later):
+            broken = handlers.HANDLERS[12]._replace(handle=handle)
+            monkeypatch.setitem(handlers.HANDLERS, 12, broken)
+            answer = await client.ask(m.HeartbeatRequest(group_id="g"))
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "a bug" in caplog.text
+        assert "a later bug" in caplog.text
+        assert await is_alive(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_client_that_goes_away_takes_its_parked_fetch_along():
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        async with connect(cluster) as client:
+            fetch = m.FetchRequest.FetchTopic(
+                topic="t", partitions=[m.FetchRequest.FetchPartition(partition_max_bytes=1000)]
+            )
+            client.send(m.FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[fetch]), 12)
+            await asyncio.sleep(1)
+            assert len(cluster.nodes[1].purgatory) == 1
+        await asyncio.sleep(1)
+        assert len(cluster.nodes[1].purgatory) == 0
+        assert cluster.nodes[1].connections == set()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_client_that_reads_nothing_is_not_served_without_end():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        for number in range(50):
+            cluster.create_topic(f"topic-{number}", 10)
+        request = m.MetadataRequest(topics=None)
+        for _ in range(100):
+            client.send(request)
+        await asyncio.sleep(1)
+        served = len(cluster.history)
+        assert served < 100
+        for _ in range(100):
+            await client.receive_frame()
+        assert len(cluster.history) == 100
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_client_that_sends_on_and_on_while_its_request_waits_is_not_read_without_end():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        held = cluster.faults.on("ApiVersions").hold()
+        data = b"".join(encode_request(VERSIONS, 3, 1, "x" * 1000))
+        count = 4_000_000 // len(data)
+        for _ in range(count):
+            client.send_bytes(data)
+        await asyncio.sleep(1)
+        (connection,) = cluster.nodes[1].connections
+        assert connection.unread < 2_000_000
+        held.release()
+        for _ in range(count):
+            await client.receive_frame()
+        assert connection.unread == 0
+        assert await is_alive(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_large_frame_is_read_whole():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        topics = [m.MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
+        answer = await client.ask(m.MetadataRequest(topics=topics))
+        assert len(answer.topics) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_response_that_its_version_cannot_say_ends_the_connection(monkeypatch, caplog):
+    def handle(*_args):
+        return m.HeartbeatResponse(error_code=1 << 40)
+
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        monkeypatch.setitem(handlers.HANDLERS, 12, handlers.HANDLERS[12]._replace(handle=handle))
+        client.send(m.HeartbeatRequest(group_id="g"))
+        with pytest.raises(Disconnected):
+            await client.receive_frame()
+        assert "a response that version 4 cannot say" in caplog.text
+
+
+def test_every_served_version_is_known_to_the_wire():
+    for key, handler in handlers.HANDLERS.items():
+        known = APIS[key].versions
+        assert known.low <= handler.versions.low <= handler.versions.high <= known.high, handler.name
+        assert handler.versions == known, handler.name
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=5), st.sampled_from(sorted(handlers.HANDLERS)))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_bytes_hurt_anybody_else(frames, key):
+    """Random bytes, also behind a good header, end that connection at the worst; the node lives on."""
+
+    async def story():
+        async with EmbeddedCluster() as cluster, connect(cluster) as other:
+            async with connect(cluster) as client:
+                for number, frame in enumerate(frames):
+                    version = handlers.HANDLERS[key].versions.low + number % 3
+                    header = struct.pack(">hhih", key, version, number, -1)
+                    client.send_frame(header + frame if number % 2 else frame)
+                await asyncio.sleep(1)
+            assert await is_alive(other)
+
+    logging.disable(logging.CRITICAL)
+    try:
+        run_virtual(story())
+    finally:
+        logging.disable(logging.NOTSET)
