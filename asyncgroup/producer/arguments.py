@@ -1,0 +1,71 @@
+"""What a caller may hand to the producer: clear errors for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import Header
+from asyncgroup.producer.batch import BATCH_OVERHEAD, RECORD_OVERHEAD, record_size
+
+__all__ = ["check_record", "measure_record"]
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+HEADERS_RULE: Final = "a sequence of pairs (str, bytes or None)"
+
+
+def measure_record(
+    value: bytes | None,
+    key: bytes | None,
+    headers: Sequence[Header],
+    partition: int | None,
+    timestamp: int | None,
+    max_request_size: int,
+) -> int:
+    """The bytes that a record takes of the buffer; raises ConfigError for a record that cannot be or is too large."""
+    plain = type(value) is bytes and not headers and partition is timestamp is None
+    # most records are of one of these two kinds; the rest is checked thoroughly
+    if plain and key is None:
+        size = RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]  # plain: it is bytes
+    elif plain and type(key) is bytes:
+        size = RECORD_OVERHEAD + len(value) + len(key)  # type: ignore[arg-type]
+    else:
+        check_record(value, key, headers, partition, timestamp)
+        size = record_size(key, value, headers)
+    if size > max_request_size - BATCH_OVERHEAD:
+        raise ConfigError(f"a record of {size} bytes is too large: max_request_size={max_request_size}")
+    return size
+
+
+def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: Any) -> None:
+    """Raise ConfigError for the first argument of a record that is not what it has to be, naming it."""
+    for name, content in (("value", value), ("key", key)):
+        if content is not None and not isinstance(content, bytes):
+            hint = f"; encode text first: {name}.encode()" if isinstance(content, str) else ""
+            raise ConfigError(name, _short(content), f"bytes or None{hint}")
+    if not isinstance(headers, Sequence) or isinstance(headers, (str, bytes)):
+        raise ConfigError("headers", _short(headers), HEADERS_RULE)
+    for header in headers:
+        _check_header(header)
+    if partition is not None and not _whole(partition, INT32_MAX):
+        raise ConfigError("partition", partition, "None, or a partition's number")
+    if timestamp is not None and not _whole(timestamp, INT64_MAX):
+        raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+
+
+def _check_header(header: Any) -> None:
+    if isinstance(header, (tuple, list)) and len(header) == 2:
+        name, content = header
+        if isinstance(name, str) and (content is None or isinstance(content, bytes)):
+            return
+    raise ConfigError("headers", _short(header), HEADERS_RULE)
+
+
+def _whole(number: Any, high: int) -> bool:
+    return type(number) is int and 0 <= number <= high
+
+
+def _short(value: Any) -> Any:
+    return value if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"

@@ -1,0 +1,320 @@
+"""The producer: records in, batches out, and where each record went."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
+from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import Owner, finish
+from asyncgroup.model import Header, RecordMetadata
+from asyncgroup.producer.accumulator import Accumulator
+from asyncgroup.producer.arguments import measure_record
+from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.ledger import Ledger
+from asyncgroup.producer.room import Room
+from asyncgroup.producer.router import Router
+from asyncgroup.producer.sender import Sender
+
+__all__ = ["Producer"]
+
+_log = logging.getLogger("asyncgroup.producer")
+
+Clock = Callable[[], int]
+
+
+def _wall_clock() -> int:
+    """Milliseconds since 1970: the timestamp of a record is the one thing here that means the world's time."""
+    return time.time_ns() // 1_000_000
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Producer:
+    """Writes records to topics, in batches by partition.
+
+        async with Producer("localhost:9092") as producer:
+            where = await producer.send("orders", b"one dozen", key=b"eggs")
+
+    - `send` waits until the record is in the log and says where.
+    - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
+    - `enqueue` waits for room in the buffer only; what fails later is raised by `flush` or `aclose`.
+
+    Records of one partition keep their order, whatever is retried. A batch whose response got lost is sent again, so
+    its records may be in the log twice; a later release makes the producer idempotent. Given a Cluster, the producer
+    shares it and leaves it open.
+
+    `clock` gives the timestamp (ms since 1970) of records that bring none; `hooks` are told of `on_produce`, and of
+    everything on the connections if the cluster is the producer's own. `rng` is the source of its random choices. Not
+    thread-safe: all calls belong to one loop.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] | Cluster,
+        config: ProducerConfig | None = None,
+        *,
+        hooks: Iterable[object] = (),
+        clock: Clock = _wall_clock,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = ProducerConfig.of(config)
+        self._hooks = hooks if isinstance(hooks, Hooks) else Hooks(hooks)
+        self._owns_cluster = not isinstance(bootstrap_servers, Cluster)
+        self.cluster = (
+            bootstrap_servers
+            if isinstance(bootstrap_servers, Cluster)
+            else Cluster(bootstrap_servers, self.config, hooks=self._hooks, rng=rng)
+        )
+        self._clock = clock
+        self._max_size = self.config.max_request_size
+        self._owner = Owner("Producer", self._on_failure)
+        self._accumulator = Accumulator(self.config, _loop_time)
+        self._room = Room(self._accumulator.reserve, self._accumulator.release)
+        self._ledger = Ledger()
+        spawn = self._owner.spawn
+        self._sender = Sender(self.cluster, self.config, self._accumulator, spawn, self._on_end)
+        self._router = Router(
+            self.cluster,
+            self.config,
+            self._accumulator,
+            spawn=spawn,
+            rng=rng or self.cluster.random,
+            on_lost=self._ledger.lose,
+            on_freed=self._on_freed,
+            on_news=self._sender.wake,
+        )
+        self._open = False
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        buffer = self._accumulator
+        return (
+            f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
+            f"{buffer.used} of {buffer.limit} bytes, {len(self._room)} callers waiting>"
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._owns_cluster:
+            await self.cluster.__aenter__()
+        try:
+            await self._owner.start()
+        except BaseException:
+            if self._owns_cluster:
+                await self.cluster.aclose()
+            raise
+        self._sender.start()
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        except DeliveryFailedError as lost:
+            if error is None:
+                raise
+            _log.error("%s", lost)
+            error.add_note(str(lost))
+
+    async def aclose(self) -> None:
+        """Send what is left, for at most `close_timeout` seconds, and close; safe to call twice.
+
+        What is still not acknowledged then fails with ClosedError. Raises DeliveryFailedError for records of `enqueue`
+        that were lost since the last `flush`. Carried to its end even if the caller is cancelled meanwhile.
+        """
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
+            return
+        self._open = False
+        self._closing = asyncio.create_task(self._close(), name="Producer: close")
+        await finish(self._closing)
+
+    async def _close(self) -> None:
+        self._room.fail(self._closed_error)
+        try:
+            async with asyncio.timeout(self.config.close_timeout):
+                await self._until_done()
+        except TimeoutError:
+            _log.warning("%r was closed before all its records were acknowledged", self)
+        try:
+            await self._owner.stop()
+        finally:
+            self._give_up()
+            self._router.close()
+            if self._owns_cluster:
+                await self.cluster.aclose()
+        if (lost := self._ledger.take_losses()) is not None:
+            raise lost
+
+    def _give_up(self) -> None:
+        batches, waiting = self._accumulator.incomplete, self._router.waiting
+        if not batches and not waiting:
+            return
+        count = self._accumulator.records + waiting
+        partitions = len({batch.tp for batch in batches})
+        error = ClosedError(
+            f"the producer was closed with {count} records for {partitions} partitions not acknowledged"
+            f" (close_timeout={self.config.close_timeout:g} s)"
+        )
+        self._sender.fail_all(error)
+        self._router.fail_all(error)
+
+    def _on_failure(self, error: Exception) -> None:
+        """A task of the producer died of a bug: nothing will be sent any more, and nobody may wait for it."""
+        self._open = False
+        self._room.fail(self._closed_error)
+        self._sender.fail_all(error)
+        self._router.fail_all(error)
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError("the producer is closed, or was never entered by `async with`")
+
+    # --- records in ---------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        """Write a record and wait until it is acknowledged; says where it went (offset -1 with acks=0).
+
+        Without `partition` the key decides (as Java's producer would), without a key a partition is chosen that fills
+        batches well. `timestamp` counts ms since 1970. A caller that is cancelled while it waits for room takes the
+        record back; later the record is on its way and stays so.
+
+        Raises ConfigError for arguments that cannot be, BrokerError for what the broker refuses, RequestTimedOut when
+        `delivery_timeout` is over, ClosedError.
+        """
+        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        if not self._room.take(size):
+            await self._wait_for_room(size)
+        promise: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self._put(topic, timestamp, key, value, headers, partition, size, promise)
+        return await promise
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """As `send`, but returns a future of the metadata at once.
+
+        Raises QueueFull when the buffer has no room, ConfigError, ClosedError. Cancelling the future does not take the
+        record back.
+        """
+        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        if not self._room.take(size):
+            raise QueueFull(f"no room for {size} bytes: {self!r}")
+        promise: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self._put(topic, timestamp, key, value, headers, partition, size, promise)
+        return promise
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Hand over a record, waiting for room in the buffer only; the fastest way to write many.
+
+        What becomes of the record is for `flush` to say. A caller that is cancelled while it waits for room takes the
+        record back. Raises ConfigError for arguments that cannot be, ClosedError.
+        """
+        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        if not self._room.take(size):
+            await self._wait_for_room(size)
+        if self._put(topic, timestamp, key, value, headers, partition, size, None):
+            await asyncio.sleep(0)  # whoever never has to wait must not keep the loop for itself
+
+    async def _wait_for_room(self, size: int) -> None:
+        if not self._open:
+            raise self._closed_error()
+        # whoever waits for room must not wait for a batch that lingers
+        self._sender.hurry = True
+        self._sender.wake()
+        await self._room.wait(size)
+
+    def _put(
+        self,
+        topic: str,
+        timestamp: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        size: int,
+        promise: asyncio.Future[RecordMetadata] | None,
+    ) -> bool:
+        """Add a record for which `size` bytes are reserved; True if the sender has something new to do."""
+        stamp = self._clock() if timestamp is None else timestamp
+        try:
+            if not self._open:
+                raise self._closed_error()
+            news = self._router.put(topic, stamp, key, value, headers, partition, size, promise)
+        except BaseException:
+            self._accumulator.release(size)
+            self._on_freed()
+            raise
+        if news:
+            self._sender.wake()
+        return news
+
+    # --- what became of them ------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Send everything that was handed over before this call, without lingering, and wait until it is done.
+
+        Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; records of `send` and
+        `send_nowait` tell by themselves.
+        """
+        await self._until_done()
+        if (lost := self._ledger.take_losses()) is not None:
+            raise lost
+
+    async def _until_done(self) -> None:
+        if lookups := self._router.lookups():
+            await asyncio.wait(lookups)
+        self._accumulator.close_open()
+        self._sender.wake()
+        await self._ledger.wait(self._accumulator.incomplete)
+
+    def _on_end(self, batch: ProducerBatch, error: Exception | None) -> None:
+        silent = batch.count - len(batch.promises)
+        if error is not None and silent:
+            self._ledger.lose(batch.tp, silent, error)
+        self._ledger.ended(batch)
+        self._on_freed()
+        self._hooks.emit("on_produce", *batch.tp, batch.count, error)
+
+    def _on_freed(self) -> None:
+        self._room.serve()
+        self._sender.hurry = bool(self._room)

@@ -1,0 +1,156 @@
+"""All routes of a producer, and the lookups of topics that are not known yet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from asyncgroup.checks import check_topic
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
+from asyncgroup.model import Header, TopicPartition
+from asyncgroup.producer.accumulator import Accumulator
+from asyncgroup.producer.routing import Parcel, Promise, Route
+
+__all__ = ["Router"]
+
+
+class Router:
+    """Finds each record's partition. A record whose topic is not known yet waits for the lookup, in order.
+
+    `spawn` runs coroutine functions in the owner's task group, `on_lost(tp, count, error)` hears of records without a
+    promise that cannot be routed, `on_freed()` that bytes of the buffer were given back, and `on_news()` that there is
+    something to send.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        *,
+        spawn: Callable[..., None],
+        rng: random.Random,
+        on_lost: Callable[[TopicPartition, int, Exception], None],
+        on_freed: Callable[[], None],
+        on_news: Callable[[], None],
+    ) -> None:
+        self._cluster, self._config, self._accumulator = cluster, config, accumulator
+        self._random = rng
+        self._spawn, self._on_lost, self._on_freed, self._on_news = spawn, on_lost, on_freed, on_news
+        self._routes: dict[str, Route] = {}
+
+    def __repr__(self) -> str:
+        return f"<Router {len(self._routes)} topics, {self.waiting} records waiting for a lookup>"
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait for a lookup."""
+        return sum(len(route.backlog) for route in self._routes.values())
+
+    def lookups(self) -> list[asyncio.Future[None]]:
+        """The lookups under way: futures that are done when their records have found a partition or failed."""
+        return [route.settled for route in self._routes.values() if route.settled is not None]
+
+    def put(
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        size: int,
+        promise: Promise,
+    ) -> bool:
+        """Take in a record for which `size` bytes are reserved; True if it began a batch.
+
+        Raises ConfigError for an impossible topic name or a partitioner's bad answer; the record is then not taken.
+        """
+        route = self._routes.get(topic) or self._add(topic)
+        if route.view is not self._cluster.view:
+            route.learn(self._cluster.view)
+        if route.settled is None and route.count > (partition or 0):
+            return route.put(timestamp, key, value, headers, partition, size, promise)
+        deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
+        route.backlog.append(Parcel(timestamp, key, value, headers, partition, size, promise, deadline))
+        if route.settled is None:
+            route.settled = asyncio.get_running_loop().create_future()
+            self._spawn(self._look_up, route, name=f"look up {topic}")
+        return False
+
+    def _add(self, topic: str) -> Route:
+        check_topic(topic)
+        route = Route(topic, self._accumulator, self._config.partitioner, self._random)
+        self._routes[topic] = route
+        self._cluster.track([topic])
+        return route
+
+    async def _look_up(self, route: Route) -> None:
+        try:
+            # what is known did not do: for a partition beyond the known ones, or a topic that is new
+            await self._until_known(route)
+        except AsyncGroupError as error:
+            while route.backlog:
+                self._refuse(route, route.backlog.popleft(), error)
+        finally:
+            settled, route.settled = route.settled, None
+            if settled is not None and not settled.done():
+                settled.set_result(None)
+        self._deliver(route)
+
+    async def _until_known(self, route: Route) -> None:
+        """Return when the topic is known; records that run out of time meanwhile fail one by one."""
+        backoff = self._cluster.backoff()
+        reason: Exception | None = None
+        while route.backlog:
+            try:
+                async with asyncio.timeout_at(route.backlog[0].deadline):
+                    try:
+                        await self._cluster.refresh()
+                        await self._cluster.topics([route.topic])
+                        return
+                    except TransportError as error:
+                        reason = error
+                        await asyncio.sleep(backoff.next())
+            except TimeoutError:
+                self._expire(route, reason)
+
+    def _deliver(self, route: Route) -> None:
+        route.learn(self._cluster.view)
+        while route.backlog:
+            parcel = route.backlog.popleft()
+            try:
+                route.put(*parcel[:-1])
+            except Exception as error:  # noqa: BLE001  a partitioner is the caller's code: its record fails, no other
+                self._refuse(route, parcel, error)
+        self._on_news()
+
+    def _expire(self, route: Route, reason: Exception | None) -> None:
+        now = asyncio.get_running_loop().time()
+        limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
+        error = RequestTimedOut(f"topic {route.topic!r} could not be looked up within {limit}: {reason}")
+        error.__cause__ = reason
+        while route.backlog and route.backlog[0].deadline <= now:
+            self._refuse(route, route.backlog.popleft(), error)
+
+    def _refuse(self, route: Route, parcel: Parcel, error: Exception) -> None:
+        self._accumulator.release(parcel.size)
+        if parcel.promise is None:
+            self._on_lost(TopicPartition(route.topic, -1), 1, error)
+        elif not parcel.promise.done():
+            parcel.promise.set_exception(error)
+        self._on_freed()
+
+    def fail_all(self, error: Exception) -> None:
+        """Give up every record that waits for a lookup."""
+        for route in self._routes.values():
+            while route.backlog:
+                self._refuse(route, route.backlog.popleft(), error)
+
+    def close(self) -> None:
+        """Take the topics out of the cluster's refreshes."""
+        self._cluster.untrack(self._routes)
+        self._routes.clear()

@@ -1,0 +1,149 @@
+"""Records find their partition: one route a topic, and the records that wait for a topic to be looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
+from asyncgroup.model import Header, RecordMetadata, TopicPartition
+from asyncgroup.producer.accumulator import Accumulator, PartitionQueue
+from asyncgroup.producer.partitioners import Sticky, partition_for_key
+
+__all__ = ["Parcel", "Partitioner", "Route"]
+
+Partitioner: TypeAlias = Callable[[bytes | None, int], int]
+Promise: TypeAlias = "asyncio.Future[RecordMetadata] | None"
+
+KEYS_REMEMBERED: Final = 10_000
+"""Keys of a topic whose partition is kept: hashing a key costs as much as everything else about its record."""
+
+
+class Parcel(NamedTuple):
+    """A record that waits until its topic is known; `deadline` is the loop's time of its delivery timeout."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    size: int
+    promise: Promise
+    deadline: float
+
+
+class Route:
+    """The partitions of one topic as the cluster's metadata shows them, and the choice among them.
+
+    `view` is the metadata it was made from, `count` the number of partitions (0: unknown), `backlog` the records that
+    wait for a lookup, and `settled` that lookup while it is under way.
+    """
+
+    __slots__ = (
+        "_accumulator",
+        "_available",
+        "_by_key",
+        "_partitioner",
+        "_queues",
+        "_sticky",
+        "backlog",
+        "count",
+        "settled",
+        "topic",
+        "view",
+    )
+
+    def __init__(
+        self, topic: str, accumulator: Accumulator, partitioner: Partitioner | None, rng: random.Random
+    ) -> None:
+        self.topic = topic
+        self._accumulator, self._partitioner = accumulator, partitioner
+        self._sticky = Sticky(rng)
+        self._queues: list[PartitionQueue] = []
+        self._available: list[int] = []
+        self._by_key: dict[bytes, PartitionQueue] = {}
+        self.backlog: deque[Parcel] = deque()
+        self.settled: asyncio.Future[None] | None = None
+        self.count = 0
+        self.view: ClusterView | None = None
+
+    def __repr__(self) -> str:
+        return f"<Route {self.topic}: {self.count} partitions, {len(self.backlog)} records waiting>"
+
+    def learn(self, view: ClusterView) -> None:
+        """Take over what the metadata says of the topic."""
+        self.view = view
+        info = view.topics.get(self.topic)
+        partitions = info.partitions if info is not None and not info.error_code else {}
+        if len(partitions) != self.count:
+            self._by_key.clear()
+        self.count = len(partitions)
+        for number in range(len(self._queues), self.count):
+            self._queues.append(self._accumulator.queue(TopicPartition(self.topic, number)))
+        led = [number for number, part in partitions.items() if part.leader in view.brokers]
+        self._available = sorted(led) or list(range(self.count))
+        if self._sticky.current not in self._available:
+            self._sticky.current = -1
+
+    def put(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        size: int,
+        promise: Promise,
+    ) -> bool:
+        """Add a record, for which `size` bytes are reserved, to its partition; True if it began a batch.
+
+        Raises BrokerError for a partition that the topic does not have, ConfigError for a partitioner's bad answer.
+        """
+        if partition is not None:
+            if not 0 <= partition < self.count:
+                raise BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"partition {self.topic}-{partition}",
+                    f"the topic has {self.count} partitions",
+                )
+            queue = self._queues[partition]
+        elif self._partitioner is not None:
+            queue = self._queues[self._ask_partitioner(self._partitioner, key)]
+        elif key is not None:
+            queue = self._by_key.get(key) or self._queue_of(key)
+        else:
+            return self._put_anywhere(timestamp, value, headers, size, promise)
+        return self._accumulator.append(queue, timestamp, key, value, headers, size, promise)
+
+    def _put_anywhere(
+        self, timestamp: int, value: bytes | None, headers: Sequence[Header], size: int, promise: Promise
+    ) -> bool:
+        """Add a record without a key: to the batch of its predecessor, or else to another partition."""
+        if self._sticky.current >= 0:
+            queue = self._queues[self._sticky.current]
+            if queue.open is not None and queue.open.append(timestamp, None, value, headers, size, promise):
+                return False
+            queue.close_open()
+        queue = self._queues[self._sticky.move(self._available)]
+        self._accumulator.append(queue, timestamp, None, value, headers, size, promise)
+        return True
+
+    def _queue_of(self, key: bytes) -> PartitionQueue:
+        queue = self._queues[partition_for_key(key, self.count)]
+        if len(self._by_key) >= KEYS_REMEMBERED:
+            self._by_key.clear()
+        self._by_key[key] = queue
+        return queue
+
+    def _ask_partitioner(self, partitioner: Partitioner, key: bytes | None) -> int:
+        number = partitioner(key, self.count)
+        if type(number) is not int or not 0 <= number < self.count:
+            raise ConfigError(
+                f"the partitioner answered {number!r} for a key of topic {self.topic!r}: "
+                f"a partition from 0 to {self.count - 1} is needed"
+            )
+        return number

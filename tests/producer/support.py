@@ -1,0 +1,42 @@
+"""What the producer's scenario tests share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.config import ProducerConfig
+from asyncgroup.producer import Producer
+
+TOPIC = "orders"
+QUICK: dict[str, Any] = {"linger": 0.0, "retry_backoff": 0.1, "retry_backoff_max": 1.0}
+
+
+def now() -> float:
+    """The loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+@asynccontextmanager
+async def writing(
+    nodes: int = 3, partitions: int = 6, *, clock: Any = lambda: 1_700_000_000_000, **config: Any
+) -> AsyncIterator[tuple[EmbeddedCluster, Producer]]:
+    """An embedded cluster with topic `orders`, and a producer on it."""
+    async with EmbeddedCluster(nodes=nodes, seed=1) as cluster:
+        cluster.create_topic(TOPIC, partitions)
+        settings = ProducerConfig(**{"linger": 0.0, **config})
+        async with Producer(cluster.bootstrap_servers, settings, clock=clock) as producer:
+            yield cluster, producer
+
+
+def stored(cluster: EmbeddedCluster, partition: int | None = None, topic: str = TOPIC) -> list[bytes | None]:
+    """The values in the log."""
+    return [record.value for record in cluster.records(topic, partition)]
+
+
+def produced(cluster: EmbeddedCluster) -> list[Any]:
+    """The Produce requests that arrived."""
+    return cluster.history.of("Produce")

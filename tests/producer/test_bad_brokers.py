@@ -1,0 +1,216 @@
+"""Brokers that misbehave, and bugs of our own: nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    ErrorCode,
+    UnsupportedVersionError,
+)
+from asyncgroup.producer import Producer
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import Call, World
+from tests.producer.support import TOPIC, stored, writing
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+def produce_response(call: Call, offset: int, leave_out: bool = False) -> m.ProduceResponse:
+    topics = []
+    for topic in call.request.topic_data:
+        parts = [
+            m.ProduceResponse.PartitionProduceResponse(part.index, base_offset=offset)
+            for part in topic.partition_data
+            if not leave_out
+        ]
+        topics.append(m.ProduceResponse.TopicProduceResponse(topic.name, topic.topic_id, parts))
+    return m.ProduceResponse(topics)
+
+
+async def test_a_broker_too_old_is_refused_by_name() -> None:
+    async with World("10.0.0.1") as world:
+        world.topics = {TOPIC: {0: (1, 0)}}
+        world[1].versions["Produce"] = (0, 2)
+        async with Producer(world.servers) as producer:
+            with pytest.raises(
+                UnsupportedVersionError, match=r"Produce: node 1 .* offers 0-2, this client speaks 3-12"
+            ):
+                await producer.send(TOPIC, b"x")
+
+
+@pytest.mark.parametrize("version", [3, 5, 8, 9, 12, 13])
+async def test_every_version_of_produce(version: int) -> None:
+    async with World("10.0.0.1") as world:
+        world.topics = {TOPIC: {0: (1, 0)}}
+        world[1].versions["Produce"] = (0, version)
+        world[1].script["Produce"] = lambda call: call.answer(produce_response(call, 42))
+        async with Producer(world.servers) as producer:
+            assert (await producer.send(TOPIC, b"x")).offset == 42
+            # the scripted brokers give no topic ids, so the names must go: up to version 12
+            assert world.of("Produce")[0].version == min(version, 12)
+
+
+async def test_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
+    async with World("10.0.0.1") as world:
+        world.topics = {TOPIC: {0: (1, 0)}}
+        answers = [True, False]
+        world[1].script["Produce"] = lambda call: call.answer(produce_response(call, 7, answers.pop(0)))
+        async with Producer(world.servers) as producer:
+            assert (await producer.send(TOPIC, b"x")).offset == 7
+            assert len(world.of("Produce")) == 2
+
+
+async def test_an_answer_that_is_garbage_is_no_answer() -> None:
+    async with World("10.0.0.1") as world:
+        world.topics = {TOPIC: {0: (1, 0)}}
+
+        def answer(call: Call) -> None:
+            if len(world.of("Produce")) == 1:
+                call.write(
+                    b"\x00\x00\x00\x07" + call.header.correlation_id.to_bytes(4, "big") + b"\x00\xff\xff"
+                )
+            else:
+                call.answer(produce_response(call, 3))
+
+        world[1].script["Produce"] = answer
+        async with Producer(world.servers) as producer:
+            assert (await producer.send(TOPIC, b"x")).offset == 3
+
+
+async def test_refused_records_are_named() -> None:
+    """KIP-467."""
+    async with World("10.0.0.1") as world:
+        world.topics = {TOPIC: {0: (1, 0)}}
+
+        def answer(call: Call) -> None:
+            response = produce_response(call, -1)
+            part = response.responses[0].partition_responses[0]
+            part.error_code, part.error_message = ErrorCode.INVALID_RECORD, "no"
+            part.record_errors = [m.ProduceResponse.BatchIndexAndErrorMessage(2, "has no key")]
+            call.answer(response)
+
+        world[1].script["Produce"] = answer
+        async with Producer(world.servers) as producer:
+            with pytest.raises(BrokerError, match=r"INVALID_RECORD \(87\): no; record 2: has no key"):
+                await producer.send(TOPIC, b"x")
+
+
+async def test_the_brokers_own_timestamps() -> None:
+    async with World("10.0.0.1") as world:
+        world.topics = {TOPIC: {0: (1, 0)}}
+
+        def answer(call: Call) -> None:
+            response = produce_response(call, 0)
+            response.responses[0].partition_responses[0].log_append_time_ms = 123
+            call.answer(response)
+
+        world[1].script["Produce"] = answer
+        async with Producer(world.servers) as producer:
+            assert (await producer.send(TOPIC, b"x", timestamp=5)).timestamp == 123
+
+
+async def test_after_giving_up_everything_new_records_start_in_new_batches() -> None:
+    async with writing(linger=1.0) as (_, producer):
+        await producer.send(TOPIC, b"x", partition=0)
+        lost = producer.send_nowait(TOPIC, b"lost", partition=0)
+        producer._sender.fail_all(ClosedError("given up"))
+        with pytest.raises(ClosedError, match="given up"):
+            await lost
+        assert (await producer.send(TOPIC, b"y", partition=0)).offset == 1
+
+
+async def test_a_bug_in_the_sender_fails_what_waits_instead_of_hanging_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with writing(nodes=1) as (_, producer):
+        await producer.send(TOPIC, b"x")
+        producer._accumulator.plan = lambda *_, **__: 1 / 0  # type: ignore[assignment, method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await producer.send(TOPIC, b"y")
+        with pytest.raises(ClosedError):
+            await producer.send(TOPIC, b"z")
+        with pytest.raises(ZeroDivisionError):
+            await producer.aclose()
+        assert "Producer: sender failed" in caplog.text
+
+
+async def test_cut_while_many_wait() -> None:
+    """Everything at once, replayed from a seed: moves, errors, cuts and deaths under three writers."""
+    rng = random.Random(11)
+    async with writing(linger=0.01, retry_backoff=0.05, retry_backoff_max=0.5) as (cluster, producer):
+
+        async def trouble() -> None:
+            codes = [
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.REQUEST_TIMED_OUT,
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+            ]
+            for _ in range(40):
+                await asyncio.sleep(0.1)
+                match rng.randrange(4):
+                    case 0:
+                        cluster.move_leader(
+                            TOPIC,
+                            rng.randrange(6),
+                            rng.choice([n for n in (1, 2, 3) if cluster.nodes[n].running]),
+                        )
+                    case 1:
+                        cluster.faults.on("Produce").error(rng.choice(codes))
+                    case 2:
+                        cluster.faults.on("Produce").disconnect("before")
+                    case 3:
+                        node = rng.randrange(1, 4)
+                        await cluster.stop_node(node)
+                        await asyncio.sleep(0.2)
+                        await cluster.start_node(node)
+
+        async def writer(partition: int) -> list[int]:
+            return [
+                (await producer.send(TOPIC, b"%d-%04d" % (partition, number), partition=partition)).offset
+                for number in range(150)
+            ]
+
+        troubles = asyncio.create_task(trouble())
+        offsets = await asyncio.gather(*(writer(partition) for partition in range(3)))
+        await troubles
+        for partition, found in enumerate(offsets):
+            values = stored(cluster, partition)
+            assert found == sorted(found)
+            firsts = list(dict.fromkeys(values))  # a dying node may have written a batch and not said so
+            assert firsts == [b"%d-%04d" % (partition, number) for number in range(150)]
+            for number, offset in enumerate(found):
+                assert values[offset] == b"%d-%04d" % (partition, number)
+
+
+async def test_a_codec_whose_library_is_missing_fails_the_records_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(_: object) -> bytes:
+        raise UnsupportedVersionError("Libraries for zstd compression codec not found")
+
+    async with writing(nodes=1) as (_, producer):
+        await producer.send(TOPIC, b"x", partition=0)
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncgroup.wire.records.BatchBuilder.build", missing)
+            with pytest.raises(UnsupportedVersionError, match="zstd"):
+                await producer.send(TOPIC, b"y", partition=0)
+        assert (await producer.send(TOPIC, b"z", partition=0)).offset == 1
+
+
+async def test_a_bug_in_one_request_fails_its_records_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with writing(nodes=1) as (_, producer):
+        await producer.send(TOPIC, b"x", partition=0)
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncgroup.producer.sender.build_request", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await producer.send(TOPIC, b"y", partition=0)
+        assert "failed in an unforeseen way" in caplog.text
+        assert (await producer.send(TOPIC, b"z", partition=0)).offset == 1

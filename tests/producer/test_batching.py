@@ -1,0 +1,166 @@
+"""When records go, together with what, and what happens when the buffer is full."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import QueueFull
+from asyncgroup.producer.sender import LANE
+from tests.producer.support import TOPIC, now, produced, stored, writing
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+# --- when they go, and together with what --------------------------------------------------------------------------
+
+
+async def test_linger_gathers_records_of_one_partition() -> None:
+    async with writing(linger=0.5) as (cluster, producer):
+        async with asyncio.TaskGroup() as group:
+            for number in range(5):
+                group.create_task(producer.send(TOPIC, b"%d" % number, partition=0))
+                await asyncio.sleep(0.1)
+        assert len(produced(cluster)) == 1
+        assert produced(cluster)[0].time == pytest.approx(0.5)
+        assert stored(cluster, 0) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_without_linger_what_comes_during_a_request_is_one_batch() -> None:
+    async with writing(linger=0.0) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").delay(1.0)
+        first = asyncio.create_task(producer.send(TOPIC, b"first", partition=0))
+        await asyncio.sleep(0.1)
+        rest = [asyncio.create_task(producer.send(TOPIC, b"rest", partition=0)) for _ in range(10)]
+        await asyncio.gather(first, *rest)
+        assert len(produced(cluster)) == 3
+
+
+async def test_one_request_carries_the_batches_of_all_partitions_of_a_node() -> None:
+    async with writing(nodes=1, linger=0.1) as (cluster, producer):
+        await asyncio.gather(*(producer.send(TOPIC, b"x", partition=partition) for partition in range(6)))
+        (asked,) = produced(cluster)
+        assert [part.index for topic in asked.request.topic_data for part in topic.partition_data] == list(
+            range(6)
+        )
+
+
+async def test_a_node_has_one_request_under_way_and_none_waits_for_another_node() -> None:
+    async with writing(linger=0.0) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        leaders = [cluster.leader(TOPIC, partition) for partition in range(6)]
+        slow = leaders[0]
+        cluster.faults.on("Produce", node=slow, times=None).delay(10.0)
+        first = asyncio.create_task(producer.send(TOPIC, b"x", partition=0))
+        await asyncio.sleep(1)
+        started = now()
+        await asyncio.gather(
+            *(producer.send(TOPIC, b"x", partition=p) for p in range(6) if leaders[p] != slow)
+        )
+        assert now() == started
+        beside = next(p for p in range(1, 6) if leaders[p] == slow)
+        second = asyncio.create_task(producer.send(TOPIC, b"y", partition=beside))
+        await asyncio.sleep(1)
+        assert (await producer.cluster.connection(slow, LANE)).in_flight == 1
+        await asyncio.gather(first, second)
+
+
+async def test_batches_and_requests_keep_to_their_sizes() -> None:
+    async with writing(nodes=1, linger=60.0, batch_size=1000, max_request_size=2500) as (cluster, producer):
+        for number in range(200):
+            await producer.enqueue(TOPIC, b"." * 90, partition=number % 6)
+        await producer.enqueue(TOPIC, b"." * 2000, partition=0)
+        await producer.flush()
+        assert len(cluster.records(TOPIC)) == 201
+        assert max(asked.request_bytes for asked in produced(cluster)) < 2500 + 200
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_compression(codec: Any) -> None:
+    async with writing(compression_type=codec, linger=1.0) as (cluster, producer):
+        for number in range(500):
+            await producer.enqueue(TOPIC, b"%05d" % number * 20, partition=0)
+        await producer.flush()
+        assert stored(cluster, 0) == [b"%05d" % number * 20 for number in range(500)]
+        assert (produced(cluster)[0].request_bytes < 20_000) == (codec != "none")
+
+
+@pytest.mark.parametrize(("acks", "on_the_wire", "offset"), [("all", -1, 0), (1, 1, 0), (0, 0, -1)])
+async def test_acks(acks: Any, on_the_wire: int, offset: int) -> None:
+    async with writing(acks=acks) as (cluster, producer):
+        assert (await producer.send(TOPIC, b"x", partition=0)).offset == offset
+        await producer.send(TOPIC, b"y", partition=0)
+        assert {asked.request.acks for asked in produced(cluster)} == {on_the_wire}
+        await asyncio.sleep(1)
+        assert stored(cluster, 0) == [b"x", b"y"]
+
+
+async def test_topics_go_by_id_where_the_broker_knows_ids() -> None:
+    async with writing() as (cluster, producer):
+        await producer.send(TOPIC, b"x")
+        (asked,) = produced(cluster)
+        assert asked.version == 13
+        assert asked.request.topic_data[0].topic_id == cluster.topic(TOPIC).id
+
+
+# --- the buffer ----------------------------------------------------------------------------------------------------
+
+
+async def test_send_nowait_raises_when_the_buffer_is_full_and_others_wait() -> None:
+    async with writing(buffer_bytes=1000, linger=100.0, delivery_timeout=200.0) as (cluster, producer):
+        await producer.enqueue(TOPIC, b"warm up")
+        await producer.flush()
+        futures = [producer.send_nowait(TOPIC, b"." * 300, partition=0) for _ in range(3)]
+        with pytest.raises(QueueFull, match=r"no room for 321 bytes: <Producer open: 3 records"):
+            producer.send_nowait(TOPIC, b"." * 300, partition=0)
+        await producer.enqueue(TOPIC, b"." * 300, partition=0)
+        assert now() < 1.0, "whoever waits for room does not wait for linger"
+        await asyncio.gather(*futures)
+        await producer.flush()
+        assert len(stored(cluster, 0)) >= 4
+
+
+async def test_enqueue_waits_for_room_in_order() -> None:
+    async with writing(buffer_bytes=1000, max_request_size=10_000) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").delay(5.0)
+        tasks = [
+            asyncio.create_task(producer.enqueue(TOPIC, b"%02d" % number + b"." * 300, partition=1))
+            for number in range(12)
+        ]
+        await asyncio.sleep(1)
+        assert 0 < sum(task.done() for task in tasks) < 12
+        tasks[5].cancel()
+        await asyncio.wait(tasks)
+        await producer.flush()
+        numbers = [int((value or b"")[:2]) for value in stored(cluster, 1)]
+        assert numbers == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+async def test_a_record_larger_than_the_buffer_goes_when_the_buffer_is_empty() -> None:
+    async with writing(buffer_bytes=100) as (cluster, producer):
+        await asyncio.gather(*(producer.send(TOPIC, b"." * 500, partition=0) for _ in range(3)))
+        assert len(stored(cluster, 0)) == 3
+
+
+async def test_a_producer_that_never_has_to_wait_gives_the_loop_its_turns() -> None:
+    async with writing(batch_size=1000) as (_, producer):
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        beside = asyncio.create_task(other())
+        await producer.send(TOPIC, b"warm up")
+        before = turns
+        for _ in range(1000):
+            await producer.enqueue(TOPIC, b"." * 100)
+        assert turns - before > 50
+        beside.cancel()
+        await producer.flush()

@@ -1,0 +1,77 @@
+"""What callers may hand over, and what becomes of those that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import ConfigError
+from tests.producer.support import TOPIC, produced, stored, writing
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+# --- arguments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"value": "text"}, r"value='text' is not allowed: bytes or None; .*value\.encode"),
+        ({"key": 5}, "key=5"),
+        ({"headers": {"a": b"b"}}, "headers="),
+        ({"partition": -1}, "partition=-1"),
+        ({"timestamp": 1.5}, "timestamp=1.5"),
+        ({"topic": "a b"}, "topic='a b'"),
+        ({"topic": None}, "topic=None"),
+        ({"value": b"x" * 2_000_000}, "a record of 2000021 bytes is too large: max_request_size=1048576"),
+        ({"headers": [("h", b"x" * 2_000_000)]}, "is too large"),
+    ],
+)
+async def test_bad_arguments_are_refused_by_name_and_cost_nothing(
+    arguments: dict[str, Any], said: str
+) -> None:
+    async with writing() as (cluster, producer):
+        record = {"topic": TOPIC, "value": b"x", **arguments}
+        with pytest.raises(ConfigError, match=said):
+            await producer.send(**record)
+        with pytest.raises(ConfigError, match=said):
+            producer.send_nowait(**record)
+        with pytest.raises(ConfigError, match=said):
+            await producer.enqueue(**record)
+        assert "0 of 33554432 bytes" in repr(producer)
+        await producer.flush()
+        assert not produced(cluster)
+
+
+# --- cancelled callers ---------------------------------------------------------------------------------------------
+
+
+async def test_a_record_on_its_way_goes_on_when_its_sender_is_cancelled() -> None:
+    async with writing(linger=1.0) as (cluster, producer):
+        sending = asyncio.create_task(producer.send(TOPIC, b"goes on", partition=0))
+        await asyncio.sleep(0)
+        future = producer.send_nowait(TOPIC, b"too", partition=0)
+        await asyncio.sleep(0.5)
+        sending.cancel()
+        future.cancel()
+        other = await producer.send(TOPIC, b"other", partition=0)
+        assert sending.cancelled()
+        assert other.offset == 2
+        assert stored(cluster, 0) == [b"goes on", b"too", b"other"]
+
+
+async def test_a_sender_cancelled_while_it_waits_for_room_sends_nothing() -> None:
+    async with writing(buffer_bytes=400) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").delay(5.0)
+        first = producer.send_nowait(TOPIC, b"." * 300, partition=1)
+        waiting = asyncio.create_task(producer.send(TOPIC, b"." * 300, partition=1))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await first
+        await producer.flush()
+        assert len(stored(cluster, 1)) == 1
+        assert "0 of 400 bytes" in repr(producer)

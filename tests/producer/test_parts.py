@@ -1,0 +1,250 @@
+"""The producer's small parts: room, ledger, batches, the table of outcomes, arguments."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.error_codes import ErrorCode, is_retriable
+from asyncgroup.errors import BrokerError, ClosedError, ConfigError
+from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.producer.arguments import check_record
+from asyncgroup.producer.batch import BATCH_OVERHEAD, ProducerBatch, record_size
+from asyncgroup.producer.ledger import Ledger
+from asyncgroup.producer.outcomes import ACTIONS, Action, action_for
+from asyncgroup.producer.room import Room
+from asyncgroup.wire.records import BatchBuilder
+
+TP = TopicPartition("t", 3)
+
+
+class Buffer:
+    """A buffer of ten bytes."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.room = Room(self.reserve, self.release)
+
+    def reserve(self, size: int) -> bool:
+        if self.used + size > 10:
+            return False
+        self.used += size
+        return True
+
+    def release(self, size: int) -> None:
+        self.used -= size
+
+
+def batch_of(count: int, promised: int = 0) -> tuple[ProducerBatch, list[asyncio.Future[RecordMetadata]]]:
+    batch, promises = ProducerBatch(TP, "none", 10_000, 0.0, 1.0), []
+    for number in range(count):
+        promise = asyncio.get_running_loop().create_future() if number >= count - promised else None
+        if promise is not None:
+            promises.append(promise)
+        assert batch.append(1000 + number, None, b"x", (), 22, promise)
+    return batch, promises
+
+
+# --- room -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_room_is_given_in_order_even_where_a_later_one_would_fit() -> None:
+    buffer = Buffer()
+    assert buffer.room.take(8)
+    order: list[int] = []
+
+    async def caller(size: int) -> None:
+        await buffer.room.wait(size)
+        order.append(size)
+
+    tasks = [asyncio.create_task(caller(size)) for size in (5, 1, 4)]
+    await asyncio.sleep(1)
+    assert not buffer.room.take(1), "nobody jumps the queue"
+    buffer.release(8)
+    buffer.room.serve()
+    await asyncio.gather(*tasks)
+    assert order == [5, 1, 4]
+    assert buffer.used == 10
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
+    buffer = Buffer()
+    buffer.room.take(8)
+    first, second = (asyncio.create_task(buffer.room.wait(size)) for size in (5, 2))
+    await asyncio.sleep(1)
+    first.cancel()
+    await second
+    assert buffer.used == 10
+    assert len(buffer.room) == 0
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_a_caller_cancelled_after_the_grant_gives_it_back() -> None:
+    buffer = Buffer()
+    buffer.room.take(8)
+    first, second = (asyncio.create_task(buffer.room.wait(size)) for size in (8, 5))
+    await asyncio.sleep(1)
+    buffer.release(8)
+    buffer.room.serve()
+    assert buffer.used == 8
+    first.cancel()
+    await second
+    assert first.cancelled()
+    assert buffer.used == 5
+
+
+@pytest.mark.asyncio
+async def test_everybody_can_be_sent_away() -> None:
+    buffer = Buffer()
+    buffer.room.take(10)
+    waiting = [asyncio.create_task(buffer.room.wait(1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    buffer.room.fail(lambda: ClosedError("closed"))
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError, ClosedError, ClosedError]
+    assert buffer.used == 10
+
+
+# --- ledger ---------------------------------------------------------------------------------------------------------
+
+
+def test_losses_are_counted_by_partition_and_told_once() -> None:
+    ledger = Ledger()
+    assert ledger.take_losses() is None
+    first = BrokerError(10, "first")
+    ledger.lose(TP, 2, first)
+    ledger.lose(TP, 3, BrokerError(29, "second"))
+    lost = ledger.take_losses()
+    assert lost is not None
+    assert lost.failed == {TP: (5, first)}
+    assert ledger.take_losses() is None
+
+
+@pytest.mark.asyncio
+async def test_a_flush_waits_for_its_batches_and_no_others() -> None:
+    ledger = Ledger()
+    (one, _), (two, _), (three, _) = batch_of(1), batch_of(1), batch_of(1)
+    one.succeed(0)
+    await ledger.wait([one])
+    waiting = asyncio.create_task(ledger.wait([one, two]))
+    impatient = asyncio.create_task(ledger.wait([three]))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    await asyncio.wait([impatient])
+    assert not waiting.done()
+    two.fail(TimeoutError)
+    ledger.ended(two)
+    await waiting
+    assert "0 flushes" in repr(ledger)
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_promises_are_kept_with_each_records_own_place() -> None:
+    batch, promises = batch_of(4, promised=2)
+    batch.succeed(100)
+    assert [promise.result() for promise in promises] == [
+        RecordMetadata("t", 3, 102, 1002),
+        RecordMetadata("t", 3, 103, 1003),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_the_brokers_timestamp_wins_where_the_topic_wants_it() -> None:
+    batch, (promise,) = batch_of(1, promised=1)
+    batch.succeed(7, append_time=5555)
+    assert promise.result().timestamp == 5555
+
+
+@pytest.mark.asyncio
+async def test_with_acks_0_nobody_knows_the_offset() -> None:
+    batch, promises = batch_of(2, promised=2)
+    batch.succeed(-1)
+    assert [promise.result().offset for promise in promises] == [-1, -1]
+
+
+@pytest.mark.asyncio
+async def test_each_broken_promise_has_an_error_of_its_own_and_cancelled_ones_are_left_alone() -> None:
+    batch, promises = batch_of(3, promised=3)
+    promises[0].cancel()
+    batch.fail(lambda: ClosedError("closed"))
+    errors = [promise.exception() for promise in promises[1:]]
+    assert [type(error) for error in errors] == [ClosedError, ClosedError]
+    assert errors[0] is not errors[1]
+
+
+@given(
+    st.none() | st.binary(max_size=300),
+    st.none() | st.binary(max_size=300),
+    st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=50)), max_size=4),
+)
+def test_the_counted_size_is_never_too_small(key: Any, value: Any, headers: Any) -> None:
+    builder = BatchBuilder()
+    builder.append(2**40, key, value, headers)
+    assert len(builder.build()) <= BATCH_OVERHEAD + record_size(key, value, headers)
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def test_every_error_code_has_an_action_that_fits_whether_kafka_retries_it() -> None:
+    for code in ErrorCode:
+        action = action_for(code)
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            assert action is Action.DONE
+        else:
+            assert (action in (Action.RETRY, Action.REFRESH)) == is_retriable(code), code.name
+    assert action_for(4711) is Action.FAIL
+    assert set(ACTIONS) <= set(ErrorCode)
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (None, None, (), None, None),
+        (b"", b"", [], 0, 0),
+        (b"v", b"k", [("a", b"b"), ("a", None), ["c", b""]], 2**31 - 1, 2**63 - 1),
+    ],
+)
+def test_records_that_can_be(record: Any) -> None:
+    check_record(*record)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (("text", None, (), None, None), r"value='text' is not allowed: bytes or None; .*value\.encode\(\)"),
+        ((7, None, (), None, None), "value=7 is not allowed: bytes or None$"),
+        ((bytearray(b"x"), None, (), None, None), "value=bytearray"),
+        (({"a" * 99: 1}, None, (), None, None), "value=.*…"),
+        ((b"", "key", (), None, None), r"key='key' .*key\.encode\(\)"),
+        ((b"", None, {"a": b"b"}, None, None), "headers=.*pairs"),
+        ((b"", None, "ab", None, None), "headers=.*pairs"),
+        ((b"", None, [("a",)], None, None), "headers=.*pairs"),
+        ((b"", None, [("a", "text")], None, None), "headers=.*pairs"),
+        ((b"", None, [(b"a", b"b")], None, None), "headers=.*pairs"),
+        ((b"", None, (), -1, None), "partition=-1"),
+        ((b"", None, (), True, None), "partition=True"),
+        ((b"", None, (), "0", None), "partition='0'"),
+        ((b"", None, (), None, 1.5), "timestamp=1.5 .*milliseconds"),
+        ((b"", None, (), None, -1), "timestamp=-1"),
+        ((b"", None, (), None, 2**63), "timestamp="),
+    ],
+)
+def test_records_that_cannot_be(record: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_record(*record)

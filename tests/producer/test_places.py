@@ -1,0 +1,155 @@
+"""Where records go: keys, numbers, partitioners, and no key at all."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import BrokerError, ConfigError
+from asyncgroup.model import RecordMetadata
+from asyncgroup.producer import Producer
+from asyncgroup.producer.partitioners import partition_for_key
+from tests.producer.support import TOPIC, produced, stored, writing
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+STAMP = 1_700_000_000_000
+
+
+async def test_send_says_where_the_record_is() -> None:
+    async with writing() as (cluster, producer):
+        headers = [("trace", b"1"), ("none", None)]
+        where = await producer.send(TOPIC, b"value", key=b"key", headers=headers)
+        assert where == RecordMetadata(TOPIC, partition_for_key(b"key", 6), 0, STAMP)
+        again = await producer.send(TOPIC, None, key=b"key", timestamp=5)
+        assert (again.offset, again.timestamp) == (1, 5)
+        first, second = cluster.records(TOPIC, where.partition)
+        assert (first.key, first.value, list(first.headers), first.timestamp) == (
+            b"key",
+            b"value",
+            headers,
+            STAMP,
+        )
+        assert (second.value, second.timestamp) == (None, 5)
+
+
+async def test_the_timestamp_is_the_clocks_unless_one_is_given() -> None:
+    ticks = itertools.count(100)
+    async with writing(clock=lambda: next(ticks)) as (_, producer):
+        stamps = [(await producer.send(TOPIC, b"x")).timestamp for _ in range(3)]
+        assert stamps == [100, 101, 102]
+        assert (await producer.send(TOPIC, b"x", timestamp=7)).timestamp == 7
+
+
+async def test_keys_go_where_java_would_put_them() -> None:
+    async with writing() as (cluster, producer):
+        keys = [b"key-%d" % number for number in range(200)]
+        for key in keys * 2:
+            await producer.enqueue(TOPIC, b"x", key=key)
+        await producer.flush()
+        for partition in range(6):
+            found = [record.key for record in cluster.records(TOPIC, partition)]
+            assert found == [key for key in keys * 2 if partition_for_key(key, 6) == partition]
+
+
+async def test_a_partition_by_number_and_a_partition_that_is_not_there() -> None:
+    async with writing() as (cluster, producer):
+        assert (await producer.send(TOPIC, b"x", key=b"key", partition=4)).partition == 4
+        with pytest.raises(
+            BrokerError, match=r"partition orders-6: UNKNOWN_TOPIC_OR_PARTITION .*has 6 partitions"
+        ):
+            await producer.send(TOPIC, b"x", partition=6)
+        cluster.create_partitions(TOPIC, 8)
+        assert (await producer.send(TOPIC, b"x", partition=7)).partition == 7, "the metadata was asked anew"
+
+
+async def test_keys_find_their_new_places_when_a_topic_grows() -> None:
+    async with writing() as (cluster, producer):
+        keys = [b"key-%d" % number for number in range(50)]
+        await asyncio.gather(*(producer.send(TOPIC, b"x", key=key) for key in keys))
+        cluster.create_partitions(TOPIC, 11)
+        await producer.cluster.refresh()
+        places = await asyncio.gather(*(producer.send(TOPIC, b"x", key=key) for key in keys))
+        assert [place.partition for place in places] == [partition_for_key(key, 11) for key in keys]
+
+
+async def test_a_full_batch_of_records_without_a_key_does_not_linger() -> None:
+    async with writing(linger=50.0, batch_size=1000) as (cluster, producer):
+        for _ in range(12):
+            await producer.enqueue(TOPIC, b"." * 90)
+        await asyncio.sleep(1)
+        assert len(stored(cluster)) == 9, "the other three wait for more"
+        await producer.flush()
+
+
+async def test_records_without_a_key_fill_one_batch_after_the_other() -> None:
+    """KIP-480: not a record here and a record there, but whole batches, and in the end an equal share for each."""
+    async with writing(linger=10.0, batch_size=2000, max_request_size=100_000) as (cluster, producer):
+        for number in range(6000):
+            await producer.enqueue(TOPIC, b"%05d" % number + b"." * 45)
+        await producer.flush()
+        sizes = Counter(record.partition for record in cluster.records(TOPIC))
+        assert len(sizes) == 6
+        assert all(500 < count < 1600 for count in sizes.values())
+        batches = sum(
+            len(topic.partition_data) for asked in produced(cluster) for topic in asked.request.topic_data
+        )
+        assert batches < 6000 / 20
+
+
+async def test_a_leaderless_partition_gets_no_records_without_a_key() -> None:
+    async with EmbeddedCluster(nodes=2, default_replication_factor=1, seed=1) as cluster:
+        cluster.create_topic(TOPIC, 4)
+        async with Producer(cluster.bootstrap_servers, ProducerConfig(linger=0.0)) as producer:
+            await cluster.stop_node(2)
+            await producer.cluster.refresh()
+            partitions = {(await producer.send(TOPIC, b"x")).partition for _ in range(30)}
+            assert partitions
+            assert {cluster.leader(TOPIC, partition) for partition in partitions} == {1}
+
+
+async def test_a_partitioner_of_ones_own() -> None:
+    asked: list[tuple[bytes | None, int]] = []
+
+    def last(key: bytes | None, partitions: int) -> int:
+        asked.append((key, partitions))
+        return partitions - 1
+
+    async with writing(partitioner=last) as (_, producer):
+        assert (await producer.send(TOPIC, b"x", key=b"k")).partition == 5
+        assert (await producer.send(TOPIC, b"x")).partition == 5
+        assert (await producer.send(TOPIC, b"x", partition=0)).partition == 0
+        assert asked == [(b"k", 6), (None, 6)]
+
+
+@pytest.mark.parametrize("answer", [6, -1, 1.0, None, True])
+async def test_a_partitioner_that_answers_nonsense(answer: Any) -> None:
+    async with writing(partitioner=lambda key, partitions: answer) as (_, producer):
+        for _ in range(2):  # before the topic is known, and after
+            with pytest.raises(
+                ConfigError, match=r"partitioner answered .* 'orders': a partition from 0 to 5"
+            ):
+                await producer.send(TOPIC, b"x", key=b"k")
+        assert "0 of 33554432 bytes" in repr(producer)
+        await producer.send(TOPIC, b"x", partition=0)
+
+
+async def test_a_partitioner_that_raises_fails_its_record_alone() -> None:
+    def picky(key: bytes | None, partitions: int) -> int:
+        return {b"good": 1}[key or b""]
+
+    async with writing(partitioner=picky) as (cluster, producer):
+        ends = await asyncio.gather(
+            *(producer.send(TOPIC, key, key=key) for key in (b"good", b"bad", b"good")),
+            return_exceptions=True,
+        )
+        assert [type(end) for end in ends] == [RecordMetadata, KeyError, RecordMetadata]
+        with pytest.raises(KeyError):
+            await producer.send(TOPIC, b"x", key=b"bad")
+        assert stored(cluster, 1) == [b"good", b"good"]

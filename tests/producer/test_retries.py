@@ -1,0 +1,194 @@
+"""Errors that pass: moves, deaths, cuts; every record arrives, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import (
+    BrokerError,
+    ErrorCode,
+)
+from asyncgroup.producer import Producer
+from asyncgroup.testing import Network
+from tests.producer.support import TOPIC, now, produced, stored, writing
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+    ],
+)
+async def test_an_error_that_passes_is_retried_in_order(code: ErrorCode) -> None:
+    async with writing(linger=0.05) as (cluster, producer):
+        cluster.faults.on("Produce", times=3).error(code)
+        sends = []
+        for number in range(30):
+            sends.append(asyncio.create_task(producer.send(TOPIC, b"%02d" % number, partition=0)))
+            await asyncio.sleep(0.02)
+        offsets = [place.offset for place in await asyncio.gather(*sends)]
+        assert offsets == list(range(30))
+        assert stored(cluster, 0) == [b"%02d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_a_final_error_is_told_at_once_and_the_next_batch_goes_on(code: ErrorCode) -> None:
+    async with writing() as (cluster, producer):
+        cluster.faults.on("Produce").error(code)
+        with pytest.raises(BrokerError, match=rf"1 records for orders-0: {code.name}") as caught:
+            await producer.send(TOPIC, b"lost", partition=0)
+        assert caught.value.code == code
+        assert now() < 0.5
+        assert (await producer.send(TOPIC, b"next", partition=0)).offset == 0
+
+
+async def test_a_batch_too_large_for_the_topic() -> None:
+    async with EmbeddedCluster(nodes=1, seed=1) as cluster:
+        cluster.create_topic(TOPIC, 1, configs={"max.message.bytes": "1000"})
+        async with Producer(cluster.bootstrap_servers, ProducerConfig(linger=0.0)) as producer:
+            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                await producer.send(TOPIC, b"." * 2000)
+            await producer.send(TOPIC, b"." * 500)
+
+
+async def test_leaders_may_move_as_often_as_they_like() -> None:
+    """Every record is there once, in order, although each partition's leader moves ten times under load."""
+    rng = random.Random(7)
+    async with writing(linger=0.01, retry_backoff=0.05) as (cluster, producer):
+
+        async def moving() -> None:
+            for _ in range(60):
+                await asyncio.sleep(0.05)
+                cluster.move_leader(TOPIC, rng.randrange(6), rng.randrange(1, 4))
+
+        mover = asyncio.create_task(moving())
+        for number in range(3000):
+            await producer.enqueue(TOPIC, b"%05d" % number, partition=number % 6)
+            if number % 10 == 0:
+                await asyncio.sleep(0.01)
+        await mover
+        await producer.flush()
+        for partition in range(6):
+            expected = [b"%05d" % number for number in range(3000) if number % 6 == partition]
+            assert stored(cluster, partition) == expected
+
+
+async def test_a_hint_about_the_new_leader_is_followed_at_once() -> None:
+    """KIP-951: no pause and no waiting for metadata when the old leader names the new one."""
+    async with writing(retry_backoff=10.0, retry_backoff_max=20.0) as (cluster, producer):
+        await producer.send(TOPIC, b"one", partition=0)
+        old = cluster.leader(TOPIC, 0)
+        cluster.move_leader(TOPIC, 0, old % 3 + 1)
+        cluster.faults.on("Metadata").delay(5.0)
+        started = now()
+        assert (await producer.send(TOPIC, b"two", partition=0)).offset == 1
+        assert now() - started < 0.1
+
+
+async def test_a_node_that_dies_is_followed_by_the_next_leader() -> None:
+    async with writing(linger=0.01) as (cluster, producer):
+        for number in range(300):
+            await producer.enqueue(TOPIC, b"%03d" % number, partition=number % 6)
+            if number == 100:
+                await cluster.stop_node(cluster.leader(TOPIC, 0))
+            if number == 200:
+                for node in cluster.nodes:
+                    await cluster.start_node(node)
+            await asyncio.sleep(0.01)
+        await producer.flush()
+        for partition in range(6):
+            expected = [b"%03d" % number for number in range(300) if number % 6 == partition]
+            assert stored(cluster, partition) == expected
+
+
+async def test_all_brokers_down_for_a_while() -> None:
+    async with writing(nodes=2) as (cluster, producer):
+        await producer.send(TOPIC, b"before", partition=0)
+        for node in (1, 2):
+            await cluster.stop_node(node)
+        sending = asyncio.create_task(producer.send(TOPIC, b"meanwhile", partition=0))
+        await asyncio.sleep(60)
+        assert not sending.done()
+        for node in (1, 2):
+            await cluster.start_node(node)
+        assert (await sending).offset == 1
+        assert now() < 70
+
+
+async def test_a_lost_response_may_leave_the_records_there_twice() -> None:
+    """Without idempotence there is no better answer: once is not sure, so it is sent again (documented)."""
+    async with writing() as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").disconnect("after")
+        assert (await producer.send(TOPIC, b"again", partition=0)).offset == 2
+        assert stored(cluster, 0) == [b"warm up", b"again", b"again"]
+
+
+@pytest.mark.parametrize("cut", ["before", "mid-frame"])
+async def test_a_connection_cut_is_survived(cut: Any) -> None:
+    async with writing() as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").disconnect(cut)
+        sends = [producer.send_nowait(TOPIC, b"%d" % number, partition=0) for number in range(5)]
+        await asyncio.gather(*sends)
+        assert stored(cluster, 0)[-5:] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_throttled_producer_waits(network: Network) -> None:
+    async with writing(nodes=1) as (cluster, producer):
+        cluster.faults.on("Produce").throttle(5000)
+        await producer.send(TOPIC, b"one", partition=0)
+        assert now() < 1.0
+        await producer.send(TOPIC, b"two", partition=0)
+        assert now() == pytest.approx(5.0, abs=0.1)
+
+
+async def test_retries_back_off() -> None:
+    async with writing(nodes=1, retry_backoff=1.0, retry_backoff_max=8.0) as (cluster, producer):
+        cluster.faults.on("Produce", times=6).error(ErrorCode.NOT_ENOUGH_REPLICAS)
+        await producer.send(TOPIC, b"x", partition=0)
+        times = [asked.time for asked in produced(cluster)]
+        pauses = [after - before for before, after in itertools.pairwise(times)]
+        for pause, middle in zip(pauses, [1, 2, 4, 8, 8, 8], strict=True):
+            assert 0.8 * middle <= pause <= 1.2 * middle + 0.01
+
+
+async def test_a_failing_partition_does_not_hold_up_its_neighbours() -> None:
+    async with EmbeddedCluster(nodes=1, seed=1) as cluster:
+        cluster.create_topic("good", 1)
+        cluster.create_topic("bad", 1)
+        async with Producer(cluster.bootstrap_servers, ProducerConfig(linger=0.0)) as producer:
+            cluster.faults.on("Produce", topic="bad", times=5).error(ErrorCode.NOT_ENOUGH_REPLICAS)
+            bad = producer.send_nowait("bad", b"x")
+            started = now()
+            for _ in range(20):
+                await producer.send("good", b"x")
+            assert now() - started < 0.1
+            assert not bad.done()
+            await bad
