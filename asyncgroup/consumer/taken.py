@@ -1,0 +1,80 @@
+"""Records on their way out of a buffer: those of whole record batches are made only when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple, overload
+
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.wire.primitives import Buffer
+from asyncgroup.wire.records import BatchHeader, read_batch
+
+__all__ = ["Chunk", "Taken"]
+
+
+class Chunk(NamedTuple):
+    """One record batch as it came over the wire."""
+
+    header: BatchHeader
+    data: Buffer
+
+
+class Taken(Sequence[Record]):
+    """Records in offset order, of record batches still undecoded and of lists.
+
+    A loop makes one record after another, and a second loop makes them anew. Thousands of records at once would not
+    fit the processor's cache and keep the garbage collector busy, which took longer than to decode them. An index
+    makes them all, and keeps them.
+    """
+
+    __slots__ = ("_count", "_parts", "_tp")
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self._tp = tp
+        self._parts: list[Chunk | list[Record]] = []
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<Taken {self._tp}: {self._count} records>"
+
+    def add_chunk(self, chunk: Chunk) -> None:
+        """A record batch that `check_batch` has passed, without a gap in its offsets."""
+        self._parts.append(chunk)
+        self._count += chunk.header.record_count
+
+    def add_records(self, records: list[Record]) -> None:
+        """Records that are there already, at least one."""
+        self._parts.append(records)
+        self._count += len(records)
+
+    @property
+    def first_offset(self) -> int:
+        part = self._parts[0]
+        return part[0].offset if isinstance(part, list) else part.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        part = self._parts[-1]
+        return part[-1].offset if isinstance(part, list) else part.header.last_offset
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Record]:
+        """Raises what `read_batch` raises, for content that is wrong although its checksum is right."""
+        return chain.from_iterable(map(self._open, self._parts))
+
+    def _open(self, part: Chunk | list[Record]) -> Iterator[Record] | list[Record]:
+        return part if isinstance(part, list) else read_batch(*self._tp, part.data, part.header)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        made = self._parts[0] if len(self._parts) == 1 else None
+        if not isinstance(made, list):
+            made = list(self)
+            self._parts = [made]
+        return made[index]

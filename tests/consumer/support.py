@@ -1,0 +1,117 @@
+"""Record batches as brokers hold them, gaps and markers included, and a partition consumer without a broker."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from zlib import crc32
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer
+from asyncgroup.hooks import Hooks
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire.records import CODECS, stamp_batch
+
+TP = TopicPartition("orders", 3)
+CONTROL = 0x20
+
+
+def batch(
+    base: int,
+    offsets: Iterable[int] | None = None,
+    *,
+    count: int = 1,
+    last: int | None = None,
+    control: bool = False,
+    codec: str = "none",
+    value: bytes = b"v",
+    epoch: int = 0,
+) -> bytes:
+    """A batch of magic 2 with records at `offsets` (default: `count` of them from `base` on).
+
+    `last` is the batch's last offset where compaction took the records at its end.
+    """
+    held = list(range(base, base + count) if offsets is None else offsets)
+    builder = DefaultRecordBatchBuilder(2, CODECS[codec], 0, -1, -1, -1, 1 << 30)
+    for offset in held or [base]:
+        assert (
+            builder.append(offset - base, 1_700_000_000_000 + offset, b"%06d" % offset, value, []) is not None
+        )
+    data = bytearray(builder.build())
+    if not held:  # compaction keeps an empty batch for its producer's sequence numbers
+        data = data[:57] + struct.pack(">i", 0)
+        struct.pack_into(">i", data, 8, len(data) - 12)
+    if control:
+        (attributes,) = struct.unpack_from(">h", data, 21)
+        struct.pack_into(">h", data, 21, attributes | CONTROL)
+    if last is not None:
+        struct.pack_into(">i", data, 23, last - base)
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    stamp_batch(data, base, epoch)
+    return bytes(data)
+
+
+def corrupt(data: bytes) -> bytes:
+    """The same batch with its last byte turned over, so that the CRC does not fit."""
+    return data[:-1] + bytes([data[-1] ^ 0xFF])
+
+
+def legacy(offsets: Sequence[int], *, magic: int = 1, compressed: bool = False) -> bytes:
+    """A message set of magic 0 or 1; compressed it is one message, known by its last offset."""
+    if not compressed:
+        return b"".join(_message(offset, magic, 0, b"v") for offset in offsets)
+    shown = [offset - offsets[0] for offset in offsets] if magic == 1 else offsets
+    inner = b"".join(_message(offset, magic, 0, b"v") for offset in shown)
+    return _message(offsets[-1], magic, 1, gzip.compress(inner, mtime=0))
+
+
+def _message(offset: int, magic: int, attributes: int, value: bytes) -> bytes:
+    body = struct.pack(">bb", magic, attributes)
+    if magic == 1:
+        body += struct.pack(">q", 1_600_000_000_000)
+    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    body = struct.pack(">I", crc32(body)) + body
+    return struct.pack(">qi", offset, len(body)) + body
+
+
+class Seen:
+    """A hook object that remembers stalls and their ends."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[object, ...]] = []
+
+    def on_stalled(self, *place: object) -> None:
+        self.events.append(("stalled", *place))
+
+    def on_resumed(self, *place: object) -> None:
+        self.events.append(("resumed", *place))
+
+
+def make_consumer(
+    offset: int = 0,
+    *,
+    share: int = 1 << 30,
+    ask: int = 1 << 20,
+    config: ConsumerConfig | None = None,
+    hooks: Iterable[object] = (),
+    interceptors: Iterable[Interceptor] = (),
+    wake: Callable[[], None] | None = None,
+) -> PartitionConsumer:
+    """A consumer of `orders-3` that may hold `share` bytes; `wake` stands for its fetcher."""
+    budget = Budget(share, ask)
+    budget.members = 1
+    consumer = PartitionConsumer(TP, offset, config or ConsumerConfig(), budget, Hooks(hooks), interceptors)
+    if wake is not None:
+        consumer.wake_fetcher = wake
+    return consumer
+
+
+def feed(consumer: PartitionConsumer, *batches: bytes, high_water_mark: int | None = None) -> None:
+    """Hand over an answer of a broker."""
+    data = b"".join(batches)
+    consumer.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, own=True)

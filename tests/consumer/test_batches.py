@@ -1,0 +1,177 @@
+"""`batches()`: what is there, or what comes in time, up to the limits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import ConfigError
+from tests.consumer.support import Seen, batch, feed, make_consumer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def offsets(records) -> list[int]:
+    return [record.offset for record in records]
+
+
+async def test_what_is_there_comes_at_once() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=3), batch(3, count=3))
+    first = await anext(consumer.batches())
+    assert (first.topic, first.partition, first.first_offset, first.last_offset) == ("orders", 3, 0, 5)
+    assert now() == 0
+
+
+async def test_the_first_records_to_come_are_handed_out_without_a_wait() -> None:
+    consumer = make_consumer()
+    task = asyncio.ensure_future(anext(consumer.batches()))
+    await asyncio.sleep(3)
+    feed(consumer, batch(0, count=2))
+    assert offsets(await task) == [0, 1]
+    assert now() == 3
+
+
+async def test_max_wait_counts_from_the_first_record() -> None:
+    consumer = make_consumer()
+    task = asyncio.ensure_future(anext(consumer.batches(max_wait=2)))
+    await asyncio.sleep(3)
+    feed(consumer, batch(0, count=1))
+    await asyncio.sleep(1.9)
+    feed(consumer, batch(1, count=1))
+    assert offsets(await task) == [0, 1]
+    assert now() == 5
+
+
+async def test_max_records_ends_the_wait() -> None:
+    consumer = make_consumer()
+    batches = consumer.batches(max_records=3, max_wait=60)
+    task = asyncio.ensure_future(anext(batches))
+    for base in (0, 2):
+        await asyncio.sleep(1)
+        feed(consumer, batch(base, count=2))
+    assert offsets(await task) == [0, 1, 2]
+    assert now() == 2
+    assert offsets(await anext(batches)) == [3]
+    assert now() == 62
+
+
+async def test_max_bytes_ends_the_wait_and_cuts_at_a_batch() -> None:
+    consumer = make_consumer()
+    size = len(batch(0, count=2))
+    batches = consumer.batches(max_bytes=2 * size + 1, max_wait=60)
+    task = asyncio.ensure_future(anext(batches))
+    for base in (0, 2, 4):
+        await asyncio.sleep(1)
+        feed(consumer, batch(base, count=2))
+    assert offsets(await task) == [0, 1, 2, 3]
+    assert now() == 3
+    assert offsets(await anext(consumer.batches())) == [4, 5]
+
+
+async def test_a_full_share_ends_the_wait() -> None:
+    """Nothing more can come before some is taken: waiting on would be in vain."""
+    size = len(batch(0, count=4))
+    consumer = make_consumer(share=2 * size, ask=size)
+    feed(consumer, batch(0, count=4), batch(4, count=4))
+    assert offsets(await anext(consumer.batches(max_wait=60))) == list(range(8))
+    assert now() == 0
+
+
+async def test_gathering_for_long_is_no_stall() -> None:
+    """Found by review: a reader that waits for a larger batch takes nothing, was held for stalled, and got no more."""
+    seen = Seen()
+    consumer = make_consumer(hooks=[seen])
+    task = asyncio.ensure_future(anext(consumer.batches(max_records=100, max_wait=5)))
+    feed(consumer, batch(0, count=1))
+    for _ in range(20):
+        await asyncio.sleep(0.1)
+        consumer.check_progress()
+    assert seen.events == []
+    assert consumer.wants_more
+    feed(consumer, batch(1, count=99))
+    assert len(await task) == 100
+    feed(consumer, batch(100, count=1))
+    consumer.check_progress()
+    consumer.check_progress()
+    assert [event for event, *_ in seen.events] == ["stalled"], "it gathers no more"
+
+
+async def test_a_stalled_partition_comes_back_when_its_reader_gathers() -> None:
+    seen = Seen()
+    consumer = make_consumer(hooks=[seen])
+    feed(consumer, batch(0, count=1))
+    consumer.check_progress()
+    consumer.check_progress()
+    assert consumer.stalled
+    task = asyncio.ensure_future(anext(consumer.batches(max_records=2, max_wait=5)))
+    await asyncio.sleep(0.1)
+    assert not consumer.stalled
+    assert consumer.wants_more
+    feed(consumer, batch(1, count=1))
+    assert offsets(await task) == [0, 1]
+
+
+async def test_small_batches_of_a_large_one_never_starve_the_partition() -> None:
+    """Found by review: a batch taken to its last record went on filling the share, and nothing was fetched any more."""
+    data = batch(0, count=4, value=b"x" * 1000)
+    consumer = make_consumer(share=len(data), ask=len(data) // 2)
+    feed(consumer, data)
+    found = []
+    batches = consumer.batches(max_records=2)
+    for _ in range(2):
+        found += offsets(await anext(batches))
+    assert found == [0, 1, 2, 3]
+    assert consumer.wants_more
+    task = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(1)
+    assert consumer.wants_more
+    feed(consumer, batch(4, count=1))
+    assert offsets(await task) == [4]
+
+
+async def test_a_pause_while_gathering_holds_the_records_back() -> None:
+    consumer = make_consumer()
+    task = asyncio.ensure_future(anext(consumer.batches(max_records=4, max_wait=2)))
+    feed(consumer, batch(0, count=2))
+    await asyncio.sleep(1)
+    consumer.pause()
+    await asyncio.sleep(10)
+    assert not task.done()
+    consumer.resume()
+    feed(consumer, batch(2, count=2))
+    assert offsets(await task) == [0, 1, 2, 3]
+
+
+async def test_batches_that_hold_nothing_of_ours_are_passed_over() -> None:
+    consumer = make_consumer(2)
+    feed(consumer, batch(0, [0, 1], last=3), batch(4, [], last=5))
+    task = asyncio.ensure_future(anext(consumer.batches()))
+    await asyncio.sleep(1)
+    assert not task.done()
+    assert (consumer.buffered_bytes, consumer.position) == (0, 6)
+    feed(consumer, batch(6, count=1))
+    assert offsets(await task) == [6]
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ({"max_records": 0}, "max_records=0"),
+        ({"max_bytes": 0}, "max_bytes=0"),
+        ({"max_wait": -1}, "max_wait=-1"),
+        ({"max_records": None}, "max_records=None"),
+        ({"max_bytes": 1.5}, "max_bytes=1.5"),
+        ({"max_wait": float("nan")}, "max_wait=nan"),
+    ],
+)
+async def test_impossible_limits_are_refused(limits: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make_consumer(config=ConsumerConfig()).batches(**limits)

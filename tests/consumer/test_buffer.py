@@ -1,0 +1,296 @@
+"""The record buffer against a model of a log: whatever comes in whatever order, every record once, in order."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.model import Record
+from tests.consumer.support import TP, batch, corrupt, legacy
+
+
+class Entry(NamedTuple):
+    """A batch of the model's log: its bytes, the offsets of users' records in it, the offset behind it."""
+
+    data: bytes
+    offsets: tuple[int, ...]
+    base: int
+    end: int
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Entry]:
+    """A log: an old part of message sets, then batches, with compacted gaps inside, between and at their ends."""
+    entries: list[Entry] = []
+    offset = draw(st.integers(0, 5))
+    for _ in range(draw(st.integers(0, 3))):
+        offsets = tuple(range(offset, offset + draw(st.integers(1, 4))))
+        magic = draw(st.sampled_from([0, 1]))
+        entries.append(
+            Entry(legacy(offsets, magic=magic, compressed=True), offsets, offset, offsets[-1] + 1)
+            if draw(st.booleans())
+            else Entry(legacy(offsets[:1], magic=magic), offsets[:1], offset, offset + 1)
+        )
+        offset = entries[-1].end
+    for _ in range(draw(st.integers(0, 8))):
+        base, span = offset + draw(st.integers(0, 3)), draw(st.integers(1, 6))
+        control = draw(st.integers(0, 4)) == 0
+        held = draw(st.sets(st.integers(base, base + span - 1)))
+        if control:
+            held = {base}
+        data = batch(base, sorted(held), last=base + span - 1, control=control)
+        entries.append(Entry(data, () if control else tuple(sorted(held)), base, base + span))
+        offset = base + span
+    return entries
+
+
+class BufferAndLog(RuleBasedStateMachine):
+    """Fetches, pops, takes and seeks in any order, compared with what the log holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[Entry] = []
+        self.buffer = RecordBuffer(TP, 0, check_crcs=True)
+        self.cursor = 0
+
+    @initialize(log=logs(), offset=st.integers(0, 20))
+    def begin(self, log: list[Entry], offset: int) -> None:
+        self.log = log
+        self.buffer = RecordBuffer(TP, offset, check_crcs=True)
+        self.cursor = offset
+
+    @property
+    def waiting(self) -> list[int]:
+        """What was fetched and not handed out yet."""
+        end = self.buffer.fetch_offset
+        return [o for entry in self.log if entry.end <= end for o in entry.offsets if o >= self.cursor]
+
+    def handed_out(self, records: list[Record]) -> None:
+        offsets = [record.offset for record in records]
+        assert offsets == self.waiting[: len(offsets)]
+        assert all((record.topic, record.partition) == TP for record in records)
+        if offsets:
+            self.cursor = offsets[-1] + 1
+
+    # -- what may happen ------------------------------------------------------------------------------------------------
+
+    @rule(batches=st.integers(0, 4), again=st.integers(0, 2), cut=st.integers(0, 60), own=st.booleans())
+    def fetch(self, batches: int, again: int, cut: int, own: bool) -> None:
+        """A broker's answer: from the batch with the asked offset on (or earlier ones again), the last cut short."""
+        first = next((i for i, e in enumerate(self.log) if e.end > self.buffer.fetch_offset), len(self.log))
+        first = max(0, first - again)
+        whole = self.log[first : first + again + batches]
+        rest = (
+            self.log[first + again + batches].data[:cut] if len(self.log) > first + again + batches else b""
+        )
+        rest = b"" if rest and len(rest) == len(self.log[first + again + batches].data) else rest
+        before = self.buffer.fetch_offset
+        self.buffer.add(b"".join(e.data for e in whole) + rest, own=own)
+        assert self.buffer.fetch_offset == max([before, *(e.end for e in whole)])
+
+    @rule()
+    def pop(self) -> None:
+        before = self.buffer.progress
+        record = self.buffer.pop()
+        if record is not None:
+            self.handed_out([record])
+        assert (self.buffer.progress != before) == (record is not None)
+
+    @precondition(lambda self: not self.buffer.decoded)
+    @rule()
+    def advance(self) -> None:
+        had_more = bool(self.buffer)
+        assert self.buffer.advance() == had_more
+
+    @rule(max_records=st.integers(1, 9), max_bytes=st.sampled_from([1, 100, 150, 400, 10_000]))
+    def take(self, max_records: int, max_bytes: int) -> None:
+        before, waited, held = self.buffer.progress, self.waiting, self.buffer.bytes
+        records = self.buffer.take(max_records, max_bytes)
+        self.handed_out(records)
+        assert len(records) <= max_records
+        assert bool(records) == bool(waited), "at least one if any waits"
+        if records:
+            assert self.buffer.progress != before
+        if max_bytes >= held:
+            assert len(records) == min(max_records, len(waited))
+
+    @rule(offset=st.integers(0, 40))
+    def seek(self, offset: int) -> None:
+        before = self.buffer.progress
+        self.buffer.seek(offset)
+        self.cursor = offset
+        assert self.buffer.progress != before
+        assert (self.buffer.position, self.buffer.fetch_offset) == (offset, offset)
+
+    # -- what must always hold ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def position_lies_between_the_last_record_and_the_next(self) -> None:
+        position = self.buffer.position
+        assert self.cursor <= position <= self.buffer.fetch_offset
+        if self.waiting:
+            assert position <= self.waiting[0]
+        if self.buffer.decoded:
+            assert position == self.waiting[0]
+        if not self.buffer:
+            assert position == self.buffer.fetch_offset
+
+    @invariant()
+    def nothing_waits_that_is_not_counted(self) -> None:
+        assert self.buffer.records >= len(self.buffer.decoded)
+        assert self.buffer.bytes >= 0
+        if not self.buffer:
+            assert (self.buffer.bytes, self.buffer.records, self.waiting) == (0, 0, [])
+        else:
+            assert self.buffer.bytes > 0
+        if self.waiting:
+            assert self.buffer
+
+    def teardown(self) -> None:
+        """Read to the end: all comes, and then nothing is held."""
+        waiting, found = self.waiting, []
+        while True:
+            while (record := self.buffer.pop()) is not None:
+                found.append(record.offset)
+            if not self.buffer.advance():
+                break
+        assert found == waiting
+        assert (self.buffer.bytes, self.buffer.records) == (0, 0)
+        assert self.buffer.position == self.buffer.fetch_offset
+
+
+TestBufferAndLog = BufferAndLog.TestCase
+TestBufferAndLog.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_a_taken_batch_holds_no_bytes() -> None:
+    """Found by review: a batch used up to its last record by `take` kept its bytes, and a small share stayed full."""
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(batch(0, count=5), own=True)
+    assert [r.offset for r in buffer.take(5, 1 << 20)] == [0, 1, 2, 3, 4]
+    assert not buffer
+    assert (buffer.bytes, buffer.records) == (0, 0)
+
+
+def test_the_bytes_of_a_batch_count_until_its_last_record() -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    data = batch(0, count=3)
+    buffer.add(data, own=True)
+    assert buffer.advance()
+    counted = []
+    while buffer.pop() is not None:
+        counted.append(buffer.bytes)
+    assert counted == [len(data), len(data), 0]
+
+
+def test_a_seek_into_a_batch_drops_what_lies_before() -> None:
+    buffer = RecordBuffer(TP, 7, check_crcs=True)
+    buffer.add(batch(0, count=10), own=False)
+    assert buffer.position == 7
+    assert [r.offset for r in buffer.take(100, 1 << 20)] == [7, 8, 9]
+
+
+def test_the_position_in_an_old_compressed_set_does_not_run_ahead() -> None:
+    """Such a set is known by its last offset: that is not where its reader stands."""
+    buffer = RecordBuffer(TP, 2, check_crcs=True)
+    buffer.add(legacy([0, 1, 2, 3, 4], compressed=True), own=True)
+    assert buffer.position == 2
+    assert [r.offset for r in buffer.take(9, 1 << 20)] == [2, 3, 4]
+
+
+def test_a_response_is_copied_unless_it_is_ours_alone() -> None:
+    shared = bytearray(batch(0, count=2))
+    copied, owned = (RecordBuffer(TP, 0, check_crcs=True) for _ in range(2))
+    copied.add(shared, own=False)
+    owned.add(shared, own=True)
+    shared[:] = bytes(len(shared))
+    assert [r.offset for r in copied.take(9, 1 << 20)] == [0, 1]
+    with pytest.raises(CorruptRecordsError):
+        owned.take(9, 1 << 20)
+
+
+@pytest.mark.parametrize("by", ["pop", "take"])
+def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    data = batch(0, count=5)
+    buffer.add(data, own=True)
+    buffer.add(data, own=True)
+    assert buffer.bytes == len(data), "the same once more is not kept"
+    buffer.add(batch(3, count=5), own=True)
+    found = [record.offset for record in buffer.take(100, 1 << 20)] if by == "take" else []
+    while by == "pop" and (buffer.decoded or buffer.advance()):
+        found += [record.offset for record in [buffer.pop()] if record is not None]
+    assert found == list(range(8))
+    assert (buffer.bytes, buffer.position) == (0, 8)
+
+
+def test_a_corrupt_batch_stays_where_it_is_behind_the_good_ones() -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    good, bad, behind = batch(0, count=2), corrupt(batch(2, count=2)), batch(4, count=1)
+    buffer.add(good + bad + behind, own=True)
+    assert [r.offset for r in buffer.take(100, 1 << 20)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(CorruptRecordsError, match="orders-3 at offset 2"):
+            buffer.take(100, 1 << 20)
+        with pytest.raises(CorruptRecordsError):
+            buffer.advance()
+    assert (buffer.position, buffer.bytes) == (2, len(bad) + len(behind))
+    buffer.seek(4)
+    buffer.add(behind, own=True)
+    assert [r.offset for r in buffer.take(100, 1 << 20)] == [4]
+
+
+def test_an_unchecked_crc_lets_a_flipped_value_pass() -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=False)
+    data = bytearray(batch(0, count=1, value=b"abc"))
+    data[-2] ^= 0xFF  # the value's last byte; the record's headers follow
+    buffer.add(data, own=True)
+    assert len(buffer.take(9, 1 << 20)) == 1
+
+
+@pytest.mark.parametrize(("where", "kind"), [(23, "last offset delta"), (57, "record count")])
+def test_impossible_counts_are_told_and_not_passed_over(where: int, kind: str) -> None:
+    """A batch that ends before it begins would pass for an old one and be fetched for ever."""
+    data = bytearray(batch(5, count=2))
+    struct.pack_into(">i", data, where, -3)
+    buffer = RecordBuffer(TP, 5, check_crcs=True)
+    with pytest.raises(CorruptRecordsError, match="at offset 5"):
+        buffer.add(batch(3, count=2) + bytes(data), own=True)
+    assert buffer.fetch_offset == 5, kind
+
+
+def test_bytes_that_are_no_batches_are_told_and_what_came_before_is_kept() -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    nonsense = struct.pack(">qiib", 2, 40, 0, 9) + bytes(60)
+    with pytest.raises(CorruptRecordsError):
+        buffer.add(batch(0, count=2) + nonsense, own=True)
+    assert buffer.fetch_offset == 2
+    assert [r.offset for r in buffer.take(9, 1 << 20)] == [0, 1]
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8), limit=st.integers(1, 2000))
+@settings(max_examples=60, deadline=None)
+def test_take_stops_at_the_limit_of_bytes_by_whole_batches(sizes: list[int], limit: int) -> None:
+    buffer, base, lengths = RecordBuffer(TP, 0, check_crcs=True), 0, []
+    for size in sizes:
+        lengths.append(len(batch(base, count=size)))
+        buffer.add(batch(base, count=size), own=True)
+        base += size
+    fitting = 1
+    while fitting < len(sizes) and sum(lengths[: fitting + 1]) <= limit:
+        fitting += 1
+    assert len(buffer.take(10_000, limit)) == sum(sizes[:fitting])
+
+
+def test_repr_shows_where_it_stands() -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(batch(0, count=2), own=True)
+    assert repr(buffer) == f"<RecordBuffer orders-3: 2 records, {buffer.bytes} bytes, at 0>"

@@ -1,0 +1,138 @@
+"""The pure part of fetching: who is asked for, in which order and words, and what error codes mean."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_plan import (
+    ACTIONS,
+    SHORT_WAIT,
+    TOPIC_IDS,
+    Action,
+    Ask,
+    FetchPlan,
+    build_request,
+    make_plan,
+)
+from asyncgroup.error_codes import is_retriable
+from asyncgroup.errors import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.testing import run_virtual
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode, encode
+from asyncgroup.wire.protocol import API_BY_NAME
+from tests.consumer.support import batch, feed, make_consumer
+
+FETCH_VERSIONS = range(4, 19)
+IDS = {name: uuid.UUID(int=number + 1) for number, name in enumerate("abc")}
+
+
+class Partition:
+    """As much of a PartitionConsumer as a plan looks at."""
+
+    def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
+        self.tp, self.fetch_offset, self.version = tp, offset, version
+        self.wants_more, self.is_left_out = state == "wants", state == "full"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), unique=True, max_size=12),
+    st.data(),
+    st.floats(0, 5),
+)
+def test_a_plan_asks_for_all_that_want_more_in_the_given_order(names, data, max_wait) -> None:
+    states = [data.draw(st.sampled_from(["wants", "full", "idle"])) for _ in names]
+    consumers = [
+        Partition(TopicPartition(*name), state, offset=7 * number, version=number)
+        for number, (name, state) in enumerate(zip(names, states, strict=True))
+    ]
+    epochs = {consumer.tp: 5 for consumer in consumers[::2]}
+    plan = make_plan(consumers, epochs, 4096, max_wait)
+    wanted = [consumer for consumer in consumers if consumer.wants_more]
+    assert list(plan.asks) == [consumer.tp for consumer in wanted]
+    for consumer in wanted:
+        epoch = epochs.get(consumer.tp, -1)
+        assert plan.asks[consumer.tp] == (consumer, consumer.version, consumer.fetch_offset, epoch, 4096)
+    # a partition that is full now may want records in a moment: the broker must not park the fetch for long
+    assert plan.max_wait == (min(max_wait, SHORT_WAIT) if "full" in states else max_wait)
+
+
+def plan_of(*tps: TopicPartition, max_wait: float = 0.5) -> FetchPlan:
+    return FetchPlan({tp: Ask(None, 0, 100 + tp.partition, 7, 2048) for tp in tps}, max_wait)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), unique=True, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_a_request_says_the_plan_in_every_version(version: int, names: list[tuple[str, int]]) -> None:
+    tps = [TopicPartition(*name) for name in names]
+    config = ConsumerConfig(fetch_min_bytes=3, fetch_max_bytes=9999)
+    request = build_request(plan_of(*tps, max_wait=0.25), config, IDS, version)
+    read = decode(m.FetchRequest, version, encode(request, version))
+    assert (read.replica_id, read.replica_state.replica_id) == (-1, -1), "a consumer, not a follower"
+    assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (250, 3, 9999)
+    assert read.isolation_level == 0
+    if version >= 7:
+        assert (read.session_id, read.session_epoch) == (0, -1), "a full fetch outside any session"
+        assert read.forgotten_topics_data == []
+    # a broker would name a nearer replica and send no records, which only a client that follows it may ask for
+    assert read.rack_id == ""
+    by_id = {topic_id: name for name, topic_id in IDS.items()}
+    found = []
+    for topic in read.topics:
+        name = topic.topic if version < TOPIC_IDS else by_id[topic.topic_id]
+        for partition in topic.partitions:
+            found.append(TopicPartition(name, partition.partition))
+            assert partition.fetch_offset == 100 + partition.partition
+            assert partition.partition_max_bytes == 2048
+            assert partition.current_leader_epoch == (7 if version >= 9 else -1)
+            assert partition.last_fetched_epoch == -1
+    assert sorted(found) == sorted(tps)
+    assert len(read.topics) == len({tp.topic for tp in tps}), "each topic once"
+    # brokers fill an answer in this order (KIP-74): topics by their first partition, partitions as planned
+    assert [tp for tp in found if found and tp.topic == found[0].topic] == [
+        tp for tp in tps if tp.topic == tps[0].topic
+    ]
+
+
+def test_the_versions_tested_are_those_that_are_spoken() -> None:
+    assert API_BY_NAME["Fetch"].versions == (FETCH_VERSIONS.start, FETCH_VERSIONS.stop - 1)
+
+
+def test_a_plan_of_real_consumers() -> None:
+    async def story() -> None:
+        wanting, full, paused, ended, failed, sought = (make_consumer(share=200, ask=50) for _ in range(6))
+        feed(full, batch(0, value=b"x" * 150))
+        paused.pause()
+        ended.end()
+        failed.fail(OSError("broken"))
+        sought.seek(40)
+        everyone = (full, paused, ended, failed)
+        assert [c.wants_more for c in everyone] == [False] * 4
+        assert [c.is_left_out for c in everyone] == [True, False, False, False]
+        plan = make_plan([wanting], {}, 50, 0.5)
+        assert plan.asks[wanting.tp] == (wanting, 0, 0, -1, 50)
+        plan = make_plan([full, sought], {}, 50, 0.5)
+        assert plan.asks[sought.tp] == (sought, 1, 40, -1, 50)
+        assert plan.max_wait == SHORT_WAIT
+        wanting.reserved = 180
+        assert wanting.is_left_out, "bytes under way count"
+
+    run_virtual(story())
+
+
+def test_actions_are_kafkas() -> None:
+    """Codes that heal by asking anew must not reach the reader, final ones must, and none may be forgotten."""
+    assert {code for code, action in ACTIONS.items() if action is Action.DELIVER} == {ErrorCode.NONE}
+    assert {code for code, action in ACTIONS.items() if action is Action.RESET} == {
+        ErrorCode.OFFSET_OUT_OF_RANGE
+    }
+    for code, action in ACTIONS.items():
+        if action is Action.FAIL:
+            assert not is_retriable(code) or code == ErrorCode.CORRUPT_MESSAGE
+        if is_retriable(code) and code != ErrorCode.CORRUPT_MESSAGE:
+            assert action is Action.REDISPATCH

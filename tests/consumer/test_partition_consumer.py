@@ -1,0 +1,388 @@
+"""The iterators of a partition: order, breaks, cancellations, pauses, seeks, errors, ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, ErrorCode
+from asyncgroup.model import Record
+from tests.consumer.support import TP, Seen, batch, corrupt, feed, make_consumer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def offset_of(record: Awaitable[Record]) -> int:
+    return (await record).offset
+
+
+def reading(consumer) -> asyncio.Task[int]:
+    """A task that reads one record and returns its offset."""
+    return asyncio.ensure_future(offset_of(anext(consumer)))
+
+
+async def rest_of(consumer, count: int) -> list[int]:
+    return [await offset_of(anext(consumer)) for _ in range(count)]
+
+
+# -- order --------------------------------------------------------------------------------------------------------------
+
+
+async def test_records_in_order_over_batches_and_answers() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=3), batch(3, [4, 6], last=9), batch(10, control=True))
+    task = asyncio.ensure_future(rest_of(consumer, 6))
+    await turns(20)
+    assert not task.done()
+    assert (consumer.position, consumer.fetch_offset) == (11, 11)
+    feed(consumer, batch(11, count=2))
+    assert await task == [0, 1, 2, 4, 6, 11]
+    assert consumer.position == 12
+
+
+async def test_a_break_and_a_second_loop_go_on_at_the_very_next_record() -> None:
+    consumer, found = make_consumer(), []
+    feed(consumer, batch(0, count=4), batch(4, count=4))
+    for stop in (1, 4, 5, 7):
+        async for record in consumer:
+            found.append(record.offset)
+            if record.offset == stop:
+                break
+    assert found == list(range(8))
+
+
+async def test_loops_and_batches_share_one_position() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=4), batch(4, count=4))
+    assert await rest_of(consumer, 2) == [0, 1]
+    assert [r.offset for r in await anext(consumer.batches(max_records=3))] == [2, 3, 4]
+    assert await rest_of(consumer, 1) == [5]
+    assert [r.offset for r in await anext(consumer.batches())] == [6, 7]
+
+
+async def test_batches_that_hold_nothing_of_ours_make_room_for_others() -> None:
+    woken: list[bool] = []
+    consumer = make_consumer(2, share=100, ask=60, wake=lambda: woken.append(consumer.wants_more))
+    feed(consumer, batch(0, [0, 1], last=3))
+    assert not consumer.wants_more
+    task = reading(consumer)
+    await turns(10)
+    assert not task.done()
+    assert woken[-1:] == [True]
+    feed(consumer, batch(4, count=1))
+    assert await task == 4
+
+
+async def test_several_readers_share_the_records() -> None:
+    consumer, found = make_consumer(), []
+
+    async def read() -> None:
+        async for record in consumer:
+            found.append(record.offset)
+            await asyncio.sleep(0.001)
+
+    tasks = [asyncio.ensure_future(read()) for _ in range(3)]
+    for base in range(0, 30, 3):
+        feed(consumer, batch(base, count=3))
+        await asyncio.sleep(0.0015)
+    await asyncio.sleep(1)
+    consumer.end()
+    await asyncio.gather(*tasks)
+    assert sorted(found) == list(range(30))
+
+
+async def test_state_in_one_line() -> None:
+    consumer = make_consumer()
+    assert (consumer.lag, consumer.high_water_mark, consumer.log_start_offset) == (0, -1, -1)
+    consumer.fetched(batch(0, count=4), 10, 0, own=True)
+    assert (consumer.topic, consumer.partition, consumer.initial_offset) == (*TP, 0)
+    assert (consumer.lag, consumer.position) == (10, 0)
+    await rest_of(consumer, 4)
+    assert (consumer.lag, consumer.position, consumer.buffered_bytes) == (6, 4, 0)
+    consumer.pause()
+    consumer.end()
+    assert repr(consumer) == "<PartitionConsumer orders-3: at 4 of 10, 0 bytes buffered, paused, ended>"
+
+
+# -- cancellation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+@pytest.mark.parametrize("fed_before", [0, 1, 2])
+@pytest.mark.parametrize("fed_later", range(4))
+@pytest.mark.parametrize("cancelled", range(9))
+async def test_a_cancelled_read_loses_nothing(
+    as_batches: bool, fed_before: int, fed_later: int, cancelled: int
+) -> None:
+    """Cancelled in each turn of the loop, whatever it waits for there."""
+    consumer = make_consumer()
+    batches = consumer.batches(max_records=3, max_wait=0.5)
+    feed(consumer, *(batch(2 * n, count=2) for n in range(fed_before)))
+
+    async def read() -> list[int]:
+        if as_batches:
+            return [record.offset for record in await anext(batches)]
+        return await rest_of(consumer, 1)
+
+    task = asyncio.ensure_future(read())
+    for turn in range(cancelled):
+        await turns(1)
+        if turn == fed_later:
+            feed(consumer, batch(2 * fed_before, count=2))
+            fed_before += 1
+    task.cancel()
+    (result,) = await asyncio.gather(task, return_exceptions=True)
+    found = [] if isinstance(result, asyncio.CancelledError) else list(result)
+    feed(consumer, batch(2 * fed_before, count=1))
+    found += await rest_of(consumer, 2 * fed_before + 1 - len(found))
+    assert found == list(range(2 * fed_before + 1))
+
+
+async def test_timeouts_around_a_read_lose_nothing() -> None:
+    """Each of the ways to bound a read, against records that come at every moment around its end."""
+    consumer, found = make_consumer(), []
+
+    async def produce() -> None:
+        for base in range(0, 60, 2):
+            await asyncio.sleep(0.05)
+            feed(consumer, batch(base, count=2))
+        await asyncio.sleep(1)
+        consumer.end()
+
+    producing = asyncio.ensure_future(produce())
+    loops = 0
+    while not producing.done():
+        loops += 1
+        try:
+            if loops % 2:
+                found.append((await asyncio.wait_for(anext(consumer), 0.025)).offset)
+            else:
+                async with asyncio.timeout(0.05):
+                    async for record in consumer:
+                        found.append(record.offset)  # noqa: PERF401  a cut comprehension would lose them
+                    await asyncio.sleep(0.05)
+        except (TimeoutError, StopAsyncIteration):
+            continue
+    await producing
+    assert found == list(range(60))
+
+
+# -- pause, resume, end -------------------------------------------------------------------------------------------------
+
+
+async def test_a_pause_holds_before_the_next_record_and_keeps_what_is_buffered() -> None:
+    woken: list[str] = []
+    consumer = make_consumer(wake=lambda: woken.append("wake"))
+    feed(consumer, batch(0, count=3))
+    assert await rest_of(consumer, 1) == [0]
+    consumer.pause()
+    assert not consumer.wants_more
+    assert not consumer.is_left_out
+    task = reading(consumer)
+    await turns(10)
+    assert not task.done()
+    assert consumer.buffered_bytes > 0
+    woken.clear()
+    consumer.resume()
+    assert woken, "the fetcher must hear of it"
+    assert await task == 1
+    assert consumer.wants_more
+
+
+async def test_a_pause_between_decoding_and_handing_out_holds() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2))
+    task = reading(consumer)
+    await turns(2)  # the first turn was given, the batch is decoded, the second turn is under way
+    consumer.pause()
+    await turns(5)
+    assert not task.done()
+    consumer.resume()
+    assert await task == 0
+
+
+async def test_an_end_stops_every_reader_before_its_next_record() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=9))
+    waiting_for_more = asyncio.ensure_future(anext(consumer.batches(max_records=100, max_wait=60)))
+    await turns()
+    consumer.end()
+    consumer.end()
+    with pytest.raises(StopAsyncIteration):
+        await waiting_for_more
+    for _ in range(2):
+        with pytest.raises(StopAsyncIteration):
+            await anext(consumer)
+    assert [record async for record in consumer] == []
+    assert [records async for records in consumer.batches()] == []
+    assert consumer.ended
+    assert consumer.position == 0, "nothing was handed out"
+
+
+async def test_an_end_wakes_readers_that_wait_or_are_paused() -> None:
+    consumer = make_consumer()
+    tasks = [reading(consumer), asyncio.ensure_future(anext(consumer.batches()))]
+    await turns()
+    consumer.pause()
+    await turns()
+    consumer.end()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [StopAsyncIteration] * 2
+
+
+# -- seek ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_seek_drops_what_is_buffered_and_tells_the_fetcher() -> None:
+    woken: list[str] = []
+    consumer = make_consumer(wake=lambda: woken.append("wake"))
+    feed(consumer, batch(0, count=5))
+    assert await rest_of(consumer, 2) == [0, 1]
+    consumer.reserved, version = 500, consumer.version
+    woken.clear()
+    consumer.seek(40)
+    assert woken
+    assert (consumer.position, consumer.fetch_offset, consumer.buffered_bytes) == (40, 40, 0)
+    assert consumer.version > version, "what is under way for the old offset must be known as such"
+    assert consumer.reserved == 0
+    task = reading(consumer)
+    await turns()
+    feed(consumer, batch(38, count=4))
+    assert await task == 40
+
+
+async def test_a_seek_back_hands_out_again() -> None:
+    consumer = make_consumer()
+    for _ in range(3):
+        feed(consumer, batch(0, count=2))
+        assert await rest_of(consumer, 2) == [0, 1]
+        consumer.seek(0)
+
+
+@pytest.mark.parametrize("offset", [-1, 1.5, float("nan"), float("inf"), 2**63, "5", None], ids=repr)
+async def test_what_is_no_offset_is_refused(offset: Any) -> None:
+    """Found by review: each fetch of the broker's partitions failed on it, over and over, without a word."""
+    consumer = make_consumer()
+    with pytest.raises(ConfigError, match=f"offset={offset!r} is not allowed: 0 or more"):
+        consumer.seek(offset)
+    assert (consumer.position, consumer.version) == (0, 0)
+
+
+async def test_a_seek_while_a_batch_is_gathered() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2))
+    task = asyncio.ensure_future(anext(consumer.batches(max_records=4, max_wait=1)))
+    await asyncio.sleep(0.5)
+    consumer.seek(10)
+    feed(consumer, batch(10, count=4))
+    assert [record.offset for record in await task] == [10, 11, 12, 13]
+
+
+# -- errors -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+async def test_an_error_is_raised_once_and_then_fetching_goes_on(as_batches: bool) -> None:
+    """Found by review: nobody told the fetcher that the error had been raised, so a reader of batches waited for ever."""
+    woken: list[bool] = []
+    consumer = make_consumer(wake=lambda: woken.append(consumer.wants_more))
+    iterator = consumer.batches() if as_batches else consumer
+    error = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch of orders-3")
+    task = asyncio.ensure_future(anext(iterator))
+    await turns()
+    consumer.fail(error)
+    assert not consumer.wants_more, "not before the reader has met it"
+    with pytest.raises(BrokerError) as raised:
+        await task
+    assert raised.value is error
+    assert consumer.wants_more
+    assert woken[-1:] == [True]
+    feed(consumer, batch(0, count=1))
+    await anext(iterator)
+
+
+async def test_an_error_goes_ahead_of_what_is_buffered_and_drops_nothing() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2))
+    consumer.fail(CorruptRecordsError("behind it"))
+    with pytest.raises(CorruptRecordsError):
+        await anext(consumer)
+    assert await rest_of(consumer, 2) == [0, 1]
+
+
+async def test_a_seek_away_from_an_error_forgets_it() -> None:
+    consumer = make_consumer()
+    consumer.fail(CorruptRecordsError("at the old place"))
+    consumer.seek(7)
+    assert consumer.wants_more
+    feed(consumer, batch(7, count=1))
+    assert await rest_of(consumer, 1) == [7]
+
+
+async def test_a_corrupt_batch_is_raised_at_its_place_until_sought_over() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=1), corrupt(batch(1, count=2)), batch(3, count=1))
+    assert await rest_of(consumer, 1) == [0]
+    for _ in range(3):
+        with pytest.raises(CorruptRecordsError, match="orders-3 at offset 1"):
+            await anext(consumer)
+        with pytest.raises(CorruptRecordsError):
+            await anext(consumer.batches())
+    assert consumer.position == 1
+    consumer.seek(3)
+    feed(consumer, batch(3, count=1))
+    assert await rest_of(consumer, 1) == [3]
+
+
+# -- interceptors -------------------------------------------------------------------------------------------------------
+
+
+async def test_interceptors_see_each_record_exactly_once_however_it_is_read() -> None:
+    """sarama calls them twice for the record at which MaxProcessingTime ends (reference: H3)."""
+    seen: list[int] = []
+    consumer = make_consumer(interceptors=[lambda record: seen.append(record.offset)])
+    feed(consumer, batch(0, count=4), batch(4, count=4))
+    cancelled = reading(consumer)
+    await turns(2)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert await rest_of(consumer, 3) == [0, 1, 2]
+    for _ in range(5):
+        consumer.check_progress()
+    assert [r.offset for r in await anext(consumer.batches(max_records=2))] == [3, 4]
+    assert await rest_of(consumer, 3) == [5, 6, 7]
+    assert seen == list(range(8))
+
+
+async def test_interceptors_form_a_chain_that_none_can_break(caplog: pytest.LogCaptureFixture) -> None:
+    def replace(record: Record) -> Record:
+        return Record(record.topic, record.partition, record.offset, value=b"replaced")
+
+    def broken(record: Record) -> Record:
+        raise ValueError("no luck")
+
+    values: list[bytes | None] = []
+    consumer = make_consumer(interceptors=[replace, broken, lambda record: values.append(record.value)])
+    feed(consumer, batch(0, count=1))
+    assert (await anext(consumer)).value == b"replaced"
+    assert values == [b"replaced"]
+    assert "no luck" in caplog.text
+    assert "orders-3@0" in caplog.text
+
+
+async def test_hooks_are_told_by_name() -> None:
+    seen = Seen()
+    consumer = make_consumer(hooks=[seen])
+    feed(consumer, batch(0, count=1))
+    consumer.check_progress()
+    consumer.check_progress()
+    consumer.seek(0)
+    assert seen.events == [("stalled", "orders", 3), ("resumed", "orders", 3)]

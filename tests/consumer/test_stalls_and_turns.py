@@ -1,0 +1,246 @@
+"""MaxProcessingTime, and turns for the event loop beside a reader that never waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from asyncgroup.consumer.partition_consumer import TURN_SECONDS
+from asyncgroup.testing import VirtualTimeLoop
+from tests.consumer.support import Seen, batch, feed, make_consumer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+SIZE = len(batch(0, count=4))
+
+
+def burn(seconds: float) -> None:
+    """What a handler does that blocks: the clock moves on and the loop does not."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop._set_time(loop.time() + seconds)
+
+
+async def tick(consumer, periods: int = 1) -> None:
+    for _ in range(periods):
+        consumer.check_progress()
+
+
+# -- stalls -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stall_takes_one_to_two_periods() -> None:
+    """Records that come just before a look count from there on, those that come just after it one look later."""
+    before, after = make_consumer(), make_consumer()
+    feed(before, batch(0, count=1))
+    await tick(before)
+    await tick(after)
+    feed(after, batch(0, count=1))
+    await tick(before)
+    await tick(after)
+    assert (before.stalled, after.stalled) == (True, False)
+    await tick(after)
+    assert after.stalled
+
+
+async def test_a_stalled_partition_is_not_fetched_but_keeps_its_buffer_and_is_not_paused() -> None:
+    seen = Seen()
+    consumer = make_consumer(hooks=[seen])
+    feed(consumer, batch(0, count=4))
+    await tick(consumer, 5)
+    assert (consumer.stalled, consumer.paused, consumer.wants_more) == (True, False, False)
+    assert not consumer.is_left_out, "a stalled partition must not shorten the waits of the others"
+    assert consumer.buffered_bytes == SIZE
+    assert seen.events == [("stalled", "orders", 3)], "told once"
+
+
+@pytest.mark.parametrize("reader", ["records", "batches"])
+async def test_progress_is_a_record_handed_out(reader: str) -> None:
+    consumer = make_consumer()
+    feed(consumer, *(batch(4 * n, count=4) for n in range(10)))
+    batches = consumer.batches(max_records=1)
+    for _ in range(20):
+        await anext(consumer if reader == "records" else batches)
+        await tick(consumer)
+        assert not consumer.stalled
+    await tick(consumer)
+    assert consumer.stalled
+
+
+async def test_it_resumes_at_half_of_its_share_and_not_only_when_empty() -> None:
+    woken: list[bool] = []
+    seen = Seen()
+    consumer = make_consumer(
+        share=8 * SIZE, ask=SIZE, hooks=[seen], wake=lambda: woken.append(consumer.wants_more)
+    )
+    feed(consumer, *(batch(4 * n, count=4) for n in range(8)))
+    await tick(consumer, 2)
+    assert consumer.stalled
+    for n in range(16):
+        assert consumer.stalled, n
+        await anext(consumer)
+    assert not consumer.stalled, "the fourth of eight batches is used up"
+    assert consumer.buffered_bytes == 4 * SIZE
+    assert woken[-1:] == [True], "the fetcher hears of it at once"
+    assert [event for event, *_ in seen.events] == ["stalled", "resumed"]
+
+
+async def test_batches_resume_it_as_well() -> None:
+    consumer = make_consumer(share=8 * SIZE, ask=SIZE)
+    feed(consumer, *(batch(4 * n, count=4) for n in range(8)))
+    await tick(consumer, 2)
+    batches = consumer.batches(max_records=12)
+    await anext(batches)
+    assert consumer.stalled
+    await anext(batches)
+    assert not consumer.stalled
+
+
+async def test_one_large_batch_in_hand_does_not_hold_it_back() -> None:
+    """Found by review: progress inside a batch did not count, so the buffer ran empty before anything was fetched."""
+    woken: list[bool] = []
+    consumer = make_consumer(share=10 * SIZE, ask=SIZE, wake=lambda: woken.append(consumer.wants_more))
+    feed(consumer, batch(0, count=4))
+    await anext(consumer)
+    await tick(consumer, 2)
+    assert consumer.stalled
+    await tick(consumer, 3)
+    assert consumer.stalled, "no record was taken since"
+    await anext(consumer)
+    await tick(consumer)
+    assert not consumer.stalled
+    assert consumer.buffered_bytes == SIZE, "of which three quarters still wait"
+    assert woken[-1:] == [True]
+
+
+async def test_progress_alone_does_not_end_a_stall() -> None:
+    consumer = make_consumer(share=3 * SIZE, ask=SIZE)
+    feed(consumer, *(batch(4 * n, count=4) for n in range(3)))
+    await tick(consumer, 2)
+    for _ in range(4):
+        await anext(consumer)
+        await tick(consumer)
+        assert consumer.stalled, "more than half of its share is still there"
+    await anext(consumer)
+    assert consumer.stalled
+
+
+async def test_no_stall_without_records_or_while_paused_or_at_the_end() -> None:
+    empty, paused, ended = make_consumer(), make_consumer(), make_consumer()
+    for consumer in (paused, ended):
+        feed(consumer, batch(0, count=1))
+    paused.pause()
+    ended.end()
+    for consumer in (empty, paused, ended):
+        await tick(consumer, 5)
+        assert not consumer.stalled
+    paused.resume()
+    await tick(paused)
+    assert not paused.stalled, "the time of the pause does not count"
+    await tick(paused)
+    assert paused.stalled
+
+
+async def test_a_pause_does_not_end_a_stall() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2))
+    await tick(consumer, 2)
+    consumer.pause()
+    await tick(consumer, 3)
+    consumer.resume()
+    await tick(consumer)
+    assert consumer.stalled
+    await anext(consumer)
+    await anext(consumer)
+    assert not consumer.stalled
+
+
+async def test_a_seek_ends_a_stall() -> None:
+    seen = Seen()
+    consumer = make_consumer(hooks=[seen])
+    feed(consumer, batch(0, count=1))
+    await tick(consumer, 2)
+    consumer.seek(5)
+    assert not consumer.stalled
+    assert [event for event, *_ in seen.events] == ["stalled", "resumed"]
+
+
+# -- turns --------------------------------------------------------------------------------------------------------------
+
+
+class Neighbour:
+    """Another task on the loop; it counts the turns that it gets, and the longest time between two."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.longest = 0.0
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        last = clock()
+        while True:
+            await asyncio.sleep(0)
+            self.turns += 1
+            self.longest, last = max(self.longest, clock() - last), clock()
+
+    async def gone(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def read_all(consumer, count: int, work: Callable[[], None]) -> Neighbour:
+    neighbour = Neighbour()
+    await asyncio.sleep(0)
+    async for record in consumer:
+        work()
+        if record.offset == count - 1:
+            break
+    await neighbour.gone()
+    return neighbour
+
+
+async def test_the_loop_has_a_turn_at_every_batch() -> None:
+    consumer = make_consumer()
+    feed(consumer, *(batch(4 * n, count=4) for n in range(50)))
+    neighbour = await read_all(consumer, 200, lambda: None)
+    assert neighbour.turns >= 50
+
+
+@pytest.mark.parametrize("each", [0.001, 0.004, 0.03])
+async def test_the_loop_has_a_turn_every_ten_milliseconds(each: float) -> None:
+    """A record that takes longer by itself can't be interrupted, but the turn comes right behind it."""
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=300))
+    neighbour = await read_all(consumer, 300, lambda: burn(each))
+    assert neighbour.longest < max(TURN_SECONDS + each, 2 * each) + 1e-9
+
+
+async def test_batches_give_a_turn_each() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=200))
+    neighbour, batches = Neighbour(), consumer.batches(max_records=2)
+    await asyncio.sleep(0)
+    for _ in range(100):
+        await anext(batches)
+    await neighbour.gone()
+    assert neighbour.turns >= 100
+
+
+async def test_two_readers_that_never_wait_share_the_loop() -> None:
+    first, second = make_consumer(), make_consumer()
+    order: list[int] = []
+    for consumer in (first, second):
+        feed(consumer, *(batch(4 * n, count=4) for n in range(20)))
+
+    async def read(number: int, consumer) -> None:
+        async for record in consumer:
+            order.append(number)
+            if record.offset == 79:
+                break
+
+    await asyncio.gather(read(1, first), read(2, second))
+    runs = [len(run) for run in "".join(map(str, order)).replace("12", "1 2").replace("21", "2 1").split()]
+    assert max(runs) <= 8

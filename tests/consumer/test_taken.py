@@ -1,0 +1,104 @@
+"""What a buffer hands out: a sequence like any other, whose records are made when they are read."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from aiokafka.record.util import calc_crc32c
+
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.taken import Taken
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.model import Batch
+from tests.consumer.support import TP, batch, feed, legacy, make_consumer
+
+
+def taken(*batches: bytes, offset: int = 0, popped: int = 0, max_records: int = 100) -> Taken:
+    buffer = RecordBuffer(TP, offset, check_crcs=True)
+    buffer.add(b"".join(batches), own=True)
+    for _ in range(popped):
+        assert buffer.decoded or buffer.advance()
+        assert buffer.pop() is not None
+    return buffer.take(max_records, 1 << 20)
+
+
+MIXED = {
+    "whole": (taken(batch(0, count=3), batch(3, count=2)), [0, 1, 2, 3, 4]),
+    "one": (taken(batch(7)), [7]),
+    "compressed": (taken(batch(0, count=40, codec="gzip"), max_records=50), list(range(40))),
+    "from the middle": (taken(batch(0, count=3), batch(3, count=2), offset=1), [1, 2, 3, 4]),
+    "begun": (taken(batch(0, count=3), batch(3, count=2), popped=1), [1, 2, 3, 4]),
+    "cut": (taken(batch(0, count=3), batch(3, count=2), max_records=4), [0, 1, 2, 3]),
+    "gaps": (taken(batch(0, [1, 3], last=5), batch(6, count=2)), [1, 3, 6, 7]),
+    "gap at the end": (taken(batch(0, count=2), batch(2, [2, 3], last=9)), [0, 1, 2, 3]),
+    "old": (taken(legacy([0, 1, 2], compressed=True), batch(3, count=2)), [0, 1, 2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_it_is_a_sequence(case: str) -> None:
+    records, offsets = MIXED[case]
+    assert (len(records), bool(records)) == (len(offsets), True)
+    assert (records.first_offset, records.last_offset) == (offsets[0], offsets[-1])
+    assert [record.offset for record in records] == offsets
+    assert [record.offset for record in records] == offsets, "a second time"
+    assert records[0].offset == offsets[0]
+    assert records[-1].offset == offsets[-1]
+    assert [record.offset for record in records[1:3]] == offsets[1:3]
+    assert records[0] is records[0], "an index keeps what it made"
+    assert [record.offset for record in reversed(records)] == offsets[::-1]
+    assert [record.key for record in records if record.key is not None] == [
+        b"%06d" % offset for offset in offsets if case != "old" or offset > 2
+    ]
+    with pytest.raises(IndexError):
+        records[len(offsets)]
+
+
+def test_a_loop_makes_no_more_than_it_reads() -> None:
+    records = taken(batch(0, count=3))
+    assert next(iter(records)) == next(iter(records))
+    assert next(iter(records)) is not next(iter(records))
+
+
+def test_nothing_is_nothing() -> None:
+    nothing = taken()
+    assert (len(nothing), list(nothing), bool(nothing)) == (0, [], False)
+    assert repr(nothing) == "<Taken orders-3: 0 records>"
+
+
+def test_wrong_content_under_a_right_checksum_is_told_where_it_is_read() -> None:
+    """No broker takes such a batch; if one comes all the same, its reader hears of it."""
+    data = bytearray(batch(5, count=2))
+    data[61] += 2  # the first record's length
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    records = taken(batch(3, count=2), bytes(data), offset=3)
+    found = []
+    with pytest.raises(CorruptRecordsError, match="orders-3 at offset 5"):
+        found += [found.append(record.offset) for record in records]
+    assert found == [3, 4]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_batch_of_them() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=3), batch(3, count=2))
+    got = await anext(consumer.batches())
+    assert isinstance(got, Batch)
+    assert (got.first_offset, got.last_offset, len(got)) == (0, 4, 5)
+    assert repr(got) == "<Batch orders-3 0..4 5 records>"
+    assert [record.offset for record in got] == [0, 1, 2, 3, 4]
+    assert got.to_arrow().column("offset").to_pylist() == [0, 1, 2, 3, 4]
+    assert (got[2].offset, [record.offset for record in got[3:]]) == (2, [3, 4])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_interceptors_see_each_record_once() -> None:
+    seen: list[int] = []
+    consumer = make_consumer(interceptors=[lambda record: seen.append(record.offset)])
+    feed(consumer, batch(0, count=3))
+    got = await anext(consumer.batches())
+    assert [record.offset for record in (*got, *got)] == [0, 1, 2, 0, 1, 2]
+    assert seen == [0, 1, 2]

@@ -1,0 +1,145 @@
+"""Committed offsets: one request in every version, retries, errors that name what they are about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, UnsupportedVersionError
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import CommittedOffset, OffsetManager
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode, encode
+from tests.offsets.fakes import FakeCluster
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+TPS = [TopicPartition("a", 10), TopicPartition("a", 2), TopicPartition("b", 0)]
+STORED = {TPS[0]: CommittedOffset(7, "text", 3), TPS[2]: CommittedOffset(0, "", -1)}
+VERSIONS = range(1, 10)
+
+
+def response_to(
+    request: m.OffsetFetchRequest,
+    version: int,
+    *,
+    code: int = 0,
+    codes: dict[TopicPartition, int] | None = None,
+) -> Any:
+    """What a broker answers that holds STORED, read back from the bytes of that version."""
+    response = m.OffsetFetchResponse
+    grouped = version >= 8
+    asked = request.groups[0].topics if grouped else request.topics
+    make_topic = response.OffsetFetchResponseTopics if grouped else response.OffsetFetchResponseTopic
+    make_part = response.OffsetFetchResponsePartitions if grouped else response.OffsetFetchResponsePartition
+    topics: list[Any] = []
+    for topic in asked or ():
+        topics.append(make_topic(name=topic.name, partitions=[]))
+        for number in topic.partition_indexes:
+            tp = TopicPartition(topic.name, number)
+            offset, metadata, epoch = STORED.get(tp, CommittedOffset(-1))
+            part = make_part(
+                partition_index=number,
+                committed_offset=offset,
+                committed_leader_epoch=epoch if version >= 5 else -1,
+                metadata=metadata,
+                error_code=(codes or {}).get(tp, 0),
+            )
+            topics[-1].partitions.append(part)
+    if grouped:
+        group = response.OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=code)
+        message = response(groups=[group])
+    else:
+        message = response(topics=topics, error_code=code)
+    return decode(response, version, encode(message, version))
+
+
+def cluster_that(*answers: Any, version: int = 9, **config: Any) -> FakeCluster:
+    """Answers with each of `answers` in turn, the last one for ever: keyword arguments of `response_to`, or an error."""
+    cluster, left = FakeCluster(**config), list(answers)
+    cluster.coordinators.version = version
+
+    async def script(request: Any) -> Any:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return response_to(request, version, **answer)
+
+    cluster.coordinators.script = script
+    return cluster
+
+
+async def fetched(cluster: FakeCluster) -> dict[TopicPartition, CommittedOffset]:
+    return await fetch_offsets(cluster, "g", TPS, lane="group")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_one_request_for_all_in_every_version(version: int) -> None:
+    cluster = cluster_that({}, version=version)
+    found = await fetched(cluster)
+    expected = STORED if version >= 5 else {tp: c._replace(leader_epoch=-1) for tp, c in STORED.items()}
+    assert found == expected, "a partition without a committed offset is left out"
+    ((_, request),) = cluster.coordinators.requests
+    if version >= 8:
+        assert [group.group_id for group in request.groups] == ["g"]
+        topics = request.groups[0].topics
+    else:
+        assert request.group_id == "g"
+        topics = request.topics
+    assert [(topic.name, topic.partition_indexes) for topic in topics] == [("a", [2, 10]), ("b", [0])]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_errors_of_a_partition_name_it(version: int) -> None:
+    codes = {TPS[1]: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    with pytest.raises(BrokerError, match=r"group 'g', partition a-2: TOPIC_AUTHORIZATION_FAILED"):
+        await fetched(cluster_that({"codes": codes}, version=version))
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+async def test_errors_of_the_group_name_it(version: int) -> None:
+    cluster = cluster_that({"code": ErrorCode.GROUP_AUTHORIZATION_FAILED}, version=version)
+    with pytest.raises(BrokerError, match="group 'g': GROUP_AUTHORIZATION_FAILED"):
+        await fetched(cluster)
+    assert len(cluster.coordinators.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "forgotten"),
+    [
+        ({"code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, 0),
+        ({"code": ErrorCode.NOT_COORDINATOR}, 1),
+        ({"code": ErrorCode.COORDINATOR_NOT_AVAILABLE}, 1),
+        ({"codes": {TPS[0]: ErrorCode.UNSTABLE_OFFSET_COMMIT}}, 0),
+        (ConnectionLost("gone"), 0),
+        (BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'"), 1),
+    ],
+)
+async def test_what_passes_is_tried_again(trouble: Any, forgotten: int) -> None:
+    cluster = cluster_that(trouble, trouble, {})
+    assert await fetched(cluster) == STORED
+    assert cluster.coordinators.forgotten == 2 * forgotten
+
+
+@pytest.mark.parametrize("tries", [0, 2])
+async def test_and_given_up_after_the_configured_tries(tries: int) -> None:
+    cluster = cluster_that({"code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, metadata_retry_max=tries)
+    with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        await fetched(cluster)
+    assert len(cluster.coordinators.requests) == 1 + tries
+
+
+async def test_a_version_that_nobody_shares_is_told_at_once() -> None:
+    cluster = cluster_that(UnsupportedVersionError("none"))
+    with pytest.raises(UnsupportedVersionError):
+        await fetched(cluster)
+    assert len(cluster.coordinators.requests) == 1
+
+
+async def test_the_manager_asks_on_the_lane_of_the_group() -> None:
+    cluster = cluster_that({})
+    manager = OffsetManager(cluster, "g")  # type: ignore[arg-type]
+    assert await manager.fetch(TPS) == STORED
+    assert cluster.coordinators.lanes == {"group"}
