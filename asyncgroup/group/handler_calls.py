@@ -1,0 +1,124 @@
+"""The handler's methods as a session calls them: in pairs, in tasks of their own, each within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import CallerCancelled, ClaimReturned, GroupClosed, SessionEnd
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.handler import Handler
+from asyncgroup.group.handler_tasks import HandlerTasks
+from asyncgroup.group.session import Session
+
+__all__ = ["HandlerCalls"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+
+class HandlerCalls:
+    """Calls the methods of `handler` for one session; `on_failure(error, what)` hears of what they raise."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        session: Session,
+        config: ConsumerConfig,
+        on_failure: Callable[[BaseException, str], None],
+    ) -> None:
+        self._handler, self._session, self._config = handler, session, config
+        self._on_failure = on_failure
+        self._tasks = HandlerTasks(session.group_id)
+        self._begun: set[str] = set()
+        self._hurried = self._drained = False
+
+    def __contains__(self, task: object) -> bool:
+        """Whether a method of the handler runs in this task."""
+        return task in self._tasks
+
+    # --- how much time they have --------------------------------------------------------------------------------
+
+    def limit(self, cause: SessionEnd) -> None:
+        """The session ends: limit what runs.
+
+        The most urgent cause counts, be it not the first; only the calls after the drain are never cut at once.
+        """
+        self._hurried = self._hurried or isinstance(cause, (GroupClosed, CallerCancelled))
+        at_once = isinstance(cause, CallerCancelled) and not self._drained
+        self._tasks.limit(0.0 if at_once else self._drain_time)
+
+    @property
+    def _drain_time(self) -> float:
+        return self._config.close_timeout if self._hurried else self._config.rebalance_timeout
+
+    # --- the calls ----------------------------------------------------------------------------------------------
+
+    async def begin(self) -> bool:
+        """`setup` and `on_assigned`; False if one failed, or the session ended meanwhile."""
+        handler, session = self._handler, self._session
+        self._begun.add("setup")
+        if not await self._call(handler.setup(session), "setup"):
+            return False
+        self._begun.add("on_assigned")
+        return await self._call(handler.on_assigned(session, session.partitions), "on_assigned")
+
+    def start_claim(self, claim: Claim) -> None:
+        """`consume_claim`, in a task that nobody waits for before `drain`."""
+        call = self._handler.consume_claim(self._session, claim)
+        self._tasks.start(call, f"claim {claim.tp}", partial(self._on_claim_done, claim))
+
+    async def drain(self) -> None:
+        """Wait until every call has ended."""
+        await self._tasks.wait()
+        self._drained = True
+
+    async def end(self) -> None:
+        """`on_revoked` or `on_lost` and `cleanup`, as far as their counterparts were called; after `drain`."""
+        handler, session = self._handler, self._session
+        partitions = [claim.tp for claim in session.claims]
+        if partitions and "on_assigned" in self._begun:
+            hook = handler.on_lost if session.is_lost else handler.on_revoked
+            await self._last_call(hook(session, partitions), "on_lost" if session.is_lost else "on_revoked")
+        if "setup" in self._begun:
+            await self._last_call(handler.cleanup(session), "cleanup")
+
+    async def _last_call(self, call: Coroutine[Any, Any, None], what: str) -> None:
+        """A hook after the end has its own time, counted from its start."""
+        self._tasks = HandlerTasks(self._session.group_id)
+        self._tasks.limit(self._drain_time)
+        await self._call(call, what)
+
+    async def _call(self, call: Coroutine[Any, Any, None], what: str) -> bool:
+        """Run a hook of the handler; False if it failed, or the session ended meanwhile."""
+        tasks = self._tasks
+        task = tasks.start(call, what)
+        await tasks.wait()
+        if task.cancelled():
+            if not self._session.ended:
+                self._on_failure(asyncio.CancelledError(f"{what} was cancelled by its handler"), what)
+        elif (error := task.exception()) is not None:
+            name = type(self._handler).__name__
+            error.add_note(f"raised by {what} of {name}, group {self._session.group_id!r}")
+            self._on_failure(error, f"{what} raised")
+        return not self._session.ended
+
+    def _on_claim_done(self, claim: Claim, task: asyncio.Task[None]) -> None:
+        group_id = self._session.group_id
+        if task.cancelled():
+            if not claim.ended:
+                error = asyncio.CancelledError(f"consume_claim of {claim.tp} was cancelled by its handler")
+                self._on_failure(error, "consume_claim was cancelled")
+        elif (raised := task.exception()) is not None:
+            place = f"{claim.tp} at offset {claim.next_mark}, the first that is not marked"
+            raised.add_note(
+                f"raised by consume_claim of {place} (next to read: {claim.position}), group {group_id!r}"
+            )
+            self._on_failure(raised, f"consume_claim of {claim.tp} raised")
+        elif not claim.ended:
+            text = f"consume_claim of {claim.tp} returned although its claim is alive"
+            _log.warning("group %s: %s; the session ends for all its claims", group_id, text)
+            self._session.end(ClaimReturned(text))

@@ -1,0 +1,83 @@
+"""The tasks in which a handler's methods run: plain asyncio tasks, cancelled at most once, always waited for.
+
+They never run inside a cancelled anyio scope: such a scope cancels every later await again, and what a handler does in
+its `finally` would die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+__all__ = ["HandlerTasks"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+REMINDER: Final = 30.0
+"""Seconds between log lines about a handler that goes on after its cancellation."""
+
+
+class HandlerTasks:
+    """Tasks that have until a deadline, then one cancellation each."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._expired = False
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._tasks
+
+    def start(
+        self,
+        call: Coroutine[Any, Any, None],
+        name: str,
+        on_done: Callable[[asyncio.Task[None]], None] | None = None,
+    ) -> asyncio.Task[None]:
+        """Run a coroutine in a task."""
+        task = asyncio.create_task(call, name=f"{self._group_id}: {name}")
+        self._tasks.add(task)
+        if on_done is not None:
+            task.add_done_callback(on_done)
+        if self._expired:
+            task.cancel()
+        return task
+
+    def limit(self, seconds: float) -> None:
+        """Cancel what still runs in `seconds`; a later call can only bring that moment forward.
+
+        With 0 it happens before this returns: a handler whose iterator ends in the same step must meet its one
+        cancellation there, and not a moment later in its `finally`.
+        """
+        if self._expired:
+            return
+        if seconds <= 0:
+            self._expire()
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._expired = True
+        for task in self._tasks:
+            if not task.done():
+                task.cancel()
+
+    async def wait(self) -> None:
+        """Wait until every task has ended; a handler that ignores its cancellation is named in the log."""
+        while pending := {task for task in self._tasks if not task.done()}:
+            await asyncio.wait(pending, timeout=REMINDER)
+            if self._expired:
+                for task in pending:
+                    if not task.done():
+                        _log.warning("%s was cancelled, but goes on", task.get_name())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

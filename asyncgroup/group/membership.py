@@ -1,0 +1,220 @@
+"""Membership by the classic protocol: join, sync, leave. One object lives as long as its group object."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Final, NamedTuple
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, ErrorCode, TransportError
+from asyncgroup.group.assignors import Assignor, MemberSubscription
+from asyncgroup.group.join_plan import (
+    ACTIONS,
+    JoinAction,
+    build_join,
+    build_sync,
+    decode_assignment,
+    read_members,
+)
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import GROUP_LANE, MemberIdentity
+from asyncgroup.wire import messages as m
+
+__all__ = ["JOIN_LANE", "ClassicMembership", "Joined"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+JOIN_LANE: Final = "join"
+"""The lane of JoinGroup and SyncGroup, which a coordinator parks until the whole group is there."""
+
+_LANES = count(1)
+JOIN_GRACE: Final = 5.0
+"""Seconds beyond the rebalance timeout that a JoinGroup may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
+
+
+class Joined(NamedTuple):
+    """The outcome of a join: who we are, what we got, and, for the leader, the counts that the plan was made for."""
+
+    identity: MemberIdentity
+    assignment: dict[str, list[int]]
+    is_leader: bool
+    counts: Mapping[str, int]
+
+
+class ClassicMembership:
+    """A member of a group: its id and generation, and the requests that change them."""
+
+    def __init__(
+        self, cluster: Cluster, group_id: str, config: ConsumerConfig, assignors: list[Assignor]
+    ) -> None:
+        self._cluster, self._group_id, self._config = cluster, group_id, config
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self.identity = MemberIdentity(group_instance_id=config.group_instance_id)
+        # two members of a group that share a Cluster would wait for each other: one's JoinGroup is parked until the
+        # other's has come, and the broker serves a connection's requests one after another
+        self._lane = f"{JOIN_LANE}-{next(_LANES)}"
+
+    def __repr__(self) -> str:
+        member = self.identity.member_id or "no member"
+        return f"<ClassicMembership {self._group_id!r}: {member}, generation {self.identity.generation_id}>"
+
+    def forget_member(self) -> None:
+        """Join as a new member next time."""
+        self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
+
+    def after_loss(self, error: BaseException | None) -> None:
+        """A session was lost: an unknown member needs a new id; an old generation keeps its id, as in Java."""
+        if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.forget_member()
+
+    async def join(self, topics: Iterable[str], reason: str) -> Joined:
+        """Join and sync until an assignment is there.
+
+        Tries are paused with backoff, for at most `rejoin_backoff`; the failure after `rejoin_retry_max` further tries
+        is raised. What a waiting member sees in the ordinary course (a rebalance that starts anew, a coordinator that
+        loads) doesn't count. Raises BrokerError, TransportError, AssignmentError.
+        """
+        backoff = self._cluster.backoff()
+        wanted = sorted(topics)
+        failures = 0
+        while True:
+            is_new = not self.identity.member_id
+            try:
+                return await self._try(wanted, reason)
+            except (BrokerError, TransportError) as error:
+                action = self._apply(error)
+                if action is JoinAction.FAIL:
+                    raise
+                # only the first id is taken at once: a coordinator that always wants another is not run over
+                if action is JoinAction.TAKE_MEMBER_ID and is_new and self.identity.member_id:
+                    continue
+                failures += action is not JoinAction.AGAIN
+                if failures > self._config.rejoin_retry_max:
+                    raise
+                _log.info("group %s: join failed, trying again: %s", self._group_id, error)
+                await asyncio.sleep(min(backoff.next(), self._config.rejoin_backoff))
+
+    def _apply(self, error: BrokerError | TransportError) -> JoinAction:
+        """Take the consequences of a failed try that are a matter of state; returns what else is to be done."""
+        if isinstance(error, TransportError):
+            return JoinAction.MOVED
+        action = ACTIONS.get(error.code, JoinAction.AGAIN if error.retriable else JoinAction.FAIL)
+        if action is JoinAction.NEW_MEMBER:
+            self.forget_member()
+        elif action is JoinAction.MOVED:
+            self._cluster.coordinators.forget(self._group_id)
+        return action
+
+    async def _try(self, topics: list[str], reason: str) -> Joined:
+        joined = await self._join_group(topics, reason)
+        plan: dict[str, list[TopicPartition]] = {}
+        is_leader = joined.leader == joined.member_id
+        counts: Mapping[str, int] = {}
+        protocol = joined.protocol_name or ""
+        if is_leader:
+            members = read_members(joined)
+            counts = await self._count_partitions(members)
+            # a static leader that came back finds its old plan in force; it watches over it all the same (KIP-814)
+            if not joined.skip_assignment:
+                plan = self._make_plan(members, counts, protocol)
+        request = build_sync(self._group_id, self.identity, protocol, plan)
+        response = await self._cluster.coordinators.request(
+            self._group_id, request, lane=self._lane, timeout=self._config.rebalance_timeout + JOIN_GRACE
+        )
+        if response.error_code:
+            raise BrokerError(response.error_code, f"sync of group {self._group_id!r}")
+        assignment = decode_assignment(response.assignment)
+        self._cluster.hooks.emit(
+            "on_join", self._group_id, self.identity.member_id, joined.generation_id, is_leader
+        )
+        return Joined(self.identity, assignment, is_leader, counts)
+
+    async def _join_group(self, topics: list[str], reason: str) -> m.JoinGroupResponse:
+        assignors = list(self._assignors.values())
+        request = build_join(self._group_id, self.identity, self._config, assignors, topics, reason)
+        response = await self._cluster.coordinators.request(
+            self._group_id, request, lane=self._lane, timeout=self._config.rebalance_timeout + JOIN_GRACE
+        )
+        if response.member_id:
+            # also with MEMBER_ID_REQUIRED: the id is ours from now on
+            self.identity = self.identity._replace(member_id=response.member_id)
+        if response.error_code:
+            raise BrokerError(response.error_code, f"join of group {self._group_id!r}")
+        self.identity = self.identity._replace(generation_id=response.generation_id)
+        return response
+
+    async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
+        """How many partitions all the members' topics have, looked up afresh; 0 for one that does not exist (yet)."""
+        topics = sorted({topic for member in members for topic in member.topics})
+        self._cluster.track(topics)
+        try:
+            await self._cluster.refresh()
+        finally:
+            self._cluster.untrack(topics)
+        return dict.fromkeys(topics, 0) | self._cluster.view.counts(topics)
+
+    def _make_plan(
+        self, members: Sequence[MemberSubscription], counts: Mapping[str, int], protocol: str
+    ) -> dict[str, list[TopicPartition]]:
+        """The leader's work: the plan of the assignor that the group has chosen."""
+        assignor = self._assignors.get(protocol)
+        if assignor is None:
+            raise AssignmentError(
+                f"group {self._group_id!r} chose the protocol {protocol!r}; this member offered {list(self._assignors)}"
+            )
+        existing = {topic: count for topic, count in counts.items() if count}
+        plan = {member.member_id: list[TopicPartition]() for member in members}
+        for member_id, partitions in assignor.assign(members, existing).items():
+            if member_id not in plan:
+                raise AssignmentError(
+                    f"assignor {protocol!r} gave partitions to {member_id!r}, who is no member"
+                )
+            plan[member_id] = list(partitions)
+        return plan
+
+    async def leave(self, reason: str) -> None:
+        """Tell the coordinator that the member is gone; a static member stays, as its place is kept (KIP-345).
+
+        Errors are logged only: the session timeout does the same later.
+        """
+        identity = self.identity
+        if not identity.member_id or identity.group_instance_id is not None:
+            return
+        self.forget_member()
+        try:
+            code = await self._leave(identity.member_id, reason)
+            if ACTIONS.get(code) is JoinAction.MOVED:
+                self._cluster.coordinators.forget(self._group_id)
+                code = await self._leave(identity.member_id, reason)
+        except AsyncGroupError as error:
+            _log.warning("group %s: could not leave: %s", self._group_id, error)
+        else:
+            if code not in _LEFT:
+                _log.warning("%s", BrokerError(code, f"leaving group {self._group_id!r}"))
+
+    async def _leave(self, member_id: str, reason: str) -> int:
+        """One LeaveGroup; the error code of the request or of the member."""
+        response = await self._cluster.coordinators.request_built(
+            self._group_id,
+            m.LeaveGroupRequest,
+            lambda version: _leave_request(self._group_id, member_id, reason, version),
+            lane=GROUP_LANE,
+        )
+        codes = [response.error_code, *(member.error_code for member in response.members)]
+        return max(codes, key=bool)
+
+
+_LEFT: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+_SEVERAL: Final = 3
+"""The LeaveGroup version from which several members can leave at once."""
+
+
+def _leave_request(group_id: str, member_id: str, reason: str, version: int) -> m.LeaveGroupRequest:
+    if version < _SEVERAL:
+        return m.LeaveGroupRequest(group_id=group_id, member_id=member_id)
+    member = m.LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)
+    return m.LeaveGroupRequest(group_id=group_id, members=[member])

@@ -1,0 +1,129 @@
+"""A session: one membership from its assignment to its end, and the only owner of that state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from asyncgroup.checks import check_offset
+from asyncgroup.errors import AsyncGroupError, MemberLost, SessionEnd, UsageError
+from asyncgroup.group.claim import Claim
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.offsets import MemberIdentity, OffsetManager
+
+__all__ = ["Session"]
+
+
+class Session:
+    """What a handler sees of its membership: who we are, what we own, marks, commits, and the end.
+
+    `assignment` maps topics to sorted partition numbers, `claims` holds the claims of this member (empty when there
+    are more members than partitions: such a session lives, heartbeats and takes over when somebody goes).
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        identity: MemberIdentity,
+        assignment: dict[str, list[int]],
+        offsets: OffsetManager,
+    ) -> None:
+        self.group_id = group_id
+        self.identity = identity
+        self.assignment = assignment
+        self.claims: list[Claim] = []
+        self.cause: SessionEnd | None = None
+        """Why the session ends; None while it lives."""
+        self.on_end: Callable[[SessionEnd], None] | None = None
+        self._offsets = offsets
+        self._ending = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._is_over = False
+
+    def __repr__(self) -> str:
+        state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
+        return (
+            f"<Session {self.group_id!r} generation {self.generation_id} member {self.member_id!r}: "
+            f"{len(self.claims)} claims, {state}>"
+        )
+
+    @property
+    def member_id(self) -> str:
+        """The id that the coordinator gave this member."""
+        return self.identity.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """The generation of the group, raised by every rebalance."""
+        return self.identity.generation_id
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All assigned partitions, in order."""
+        return [TopicPartition(topic, p) for topic in sorted(self.assignment) for p in self.assignment[topic]]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session ends or has ended: finish what is at hand, take nothing new."""
+        return self.cause is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the membership is gone, so that nothing can be committed any more."""
+        return isinstance(self.cause, MemberLost)
+
+    async def wait_ended(self) -> None:
+        """Wait until the session begins to end."""
+        await self._ending.wait()
+
+    async def wait_lost(self) -> None:
+        """Wait until the membership is lost; a session that ends in order never is."""
+        await self._lost.wait()
+
+    def mark_record(self, record: Record, metadata: str = "") -> None:
+        """This record, and all before it in its partition, are done. Raises ConfigError for a partition not owned."""
+        self._offsets.of(record.topic, record.partition).mark(record.offset + 1, metadata)
+
+    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Everything before `offset`, the next one to read, is done; only forwards.
+
+        Raises ConfigError for a partition not owned and for what is no offset.
+        """
+        self._offsets.of(topic, partition).mark(check_offset(offset), metadata)
+
+    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Take marks back to `offset`, the next one to read; only backwards. The claim's own reading goes on.
+
+        Raises ConfigError for a partition not owned and for what is no offset.
+        """
+        self._offsets.of(topic, partition).reset(check_offset(offset), metadata)
+
+    async def commit(self) -> None:
+        """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end."""
+        if self._is_over:
+            raise UsageError(f"{self!r} is over: nothing can be committed in its name any more")
+        await self._offsets.commit()
+
+    def end(self, cause: SessionEnd) -> None:
+        """Begin to end: every claim's iterator stops before its next record.
+
+        The first cause stays, except that a loss is always taken in: nothing may be committed after it.
+        """
+        news = self.cause is None or (isinstance(cause, MemberLost) and not self.is_lost)
+        if news:
+            self.cause = cause
+            if isinstance(cause, MemberLost):
+                self._lost.set()
+                reason = cause.__cause__
+                self._offsets.give_up(reason if isinstance(reason, AsyncGroupError) else cause)
+            for claim in self.claims:
+                claim.end(cause)
+            self._ending.set()
+        if self.on_end is not None:
+            self.on_end(cause)
+
+    def close(self) -> None:
+        """The life is over: refuse what comes too late."""
+        self._is_over = True
+        for claim in self.claims:
+            self._offsets.drop(claim.tp)

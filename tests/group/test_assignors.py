@@ -1,0 +1,222 @@
+"""Assignors: Java's plans, every partition once, balance, and the same plan however the members are listed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.group.assignors import (
+    Assignor,
+    MemberSubscription,
+    RangeAssignor,
+    RoundRobinAssignor,
+    resolve_assignors,
+)
+from asyncgroup.java import JavaNotFound, require_java
+from asyncgroup.model import TopicPartition
+from tests.group.java_plans import Case, Plans, ask_java, make_case, stored
+from tests.wire.kafka_files import kafka_jar
+
+ASSIGNORS: list[RangeAssignor | RoundRobinAssignor] = [RangeAssignor(), RoundRobinAssignor()]
+BOTH = pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda assignor: assignor.name)
+
+
+def members_of(case: Case) -> list[MemberSubscription]:
+    return [MemberSubscription(member, tuple(topics), instance) for member, instance, topics in case.members]
+
+
+def plans_of(case: Case) -> Plans:
+    plans = {assignor.name: assignor.assign(members_of(case), case.counts) for assignor in ASSIGNORS}
+    return {name: {member: sorted(tps) for member, tps in plan.items()} for name, plan in plans.items()}
+
+
+# -- Java ---------------------------------------------------------------------------------------------------------------
+
+
+def test_stored_plans_of_java() -> None:
+    cases = stored()
+    assert len(cases) >= 50
+    for case, plans in cases:
+        assert plans_of(case) == plans, case
+
+
+def test_fresh_plans_of_java(request: pytest.FixtureRequest) -> None:
+    """As above, on other groups in every run of another seed, where Java and Kafka's jars are at hand."""
+    try:
+        java = require_java("run Kafka's assignors")
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+    modules = subprocess.run(
+        [str(java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
+    )
+    if "jdk.compiler@" not in modules.stdout:
+        pytest.skip(f"{java.executable} cannot run a source file: it has no module jdk.compiler")
+    clients = kafka_jar("kafka-clients")
+    jars = [clients, *sorted(clients.parent.glob("slf4j-*.jar"))]
+    rng = random.Random(20130101)
+    cases = [make_case(rng) for _ in range(400)]
+    for case, plans in zip(cases, ask_java(cases, jars), strict=True):
+        assert plans_of(case) == plans, case
+
+
+# -- properties ---------------------------------------------------------------------------------------------------------
+
+CASES = st.integers(0, 1 << 32).map(lambda seed: make_case(random.Random(seed)))
+
+
+@BOTH
+@given(case=CASES)
+@settings(max_examples=150, deadline=None)
+def test_every_partition_of_a_subscribed_topic_once(assignor: Assignor, case: Case) -> None:
+    members = members_of(case)
+    plan = assignor.assign(members, case.counts)
+    assert set(plan) == {member.member_id for member in members}, "also those that get nothing"
+    given_out = [tp for partitions in plan.values() for tp in partitions]
+    wanted = {topic for member in members for topic in member.topics}
+    expected = {TopicPartition(t, p) for t, count in case.counts.items() if t in wanted for p in range(count)}
+    assert len(given_out) == len(set(given_out))
+    assert set(given_out) == expected
+    for member in members:
+        assert {tp.topic for tp in plan[member.member_id]} <= set(member.topics)
+
+
+@BOTH
+@given(case=CASES, seed=st.integers())
+@settings(max_examples=100, deadline=None)
+def test_the_plan_does_not_depend_on_any_order(assignor: Assignor, case: Case, seed: int) -> None:
+    """sarama made up to 33 plans of one input (reference: H4)."""
+    members, rng = members_of(case), random.Random(seed)
+    plan = assignor.assign(members, case.counts)
+    shuffled = [
+        MemberSubscription(m.member_id, tuple(rng.sample(m.topics, len(m.topics))), m.group_instance_id)
+        for m in rng.sample(members, len(members))
+    ]
+    counts = dict(rng.sample(list(case.counts.items()), len(case.counts)))
+    assert assignor.assign(shuffled, counts) == plan
+
+
+@given(case=CASES)
+@settings(max_examples=100, deadline=None)
+def test_range_gives_consecutive_partitions_that_differ_by_one_at_most(case: Case) -> None:
+    members = members_of(case)
+    plan = RangeAssignor().assign(members, case.counts)
+    for topic in case.counts:
+        ranges = [[tp.partition for tp in plan[m.member_id] if tp.topic == topic] for m in members]
+        sizes = [len(each) for each, m in zip(ranges, members, strict=True) if topic in m.topics]
+        assert max(sizes, default=0) - min(sizes, default=0) <= 1
+        for each in ranges:
+            assert each == list(range(each[0], each[0] + len(each))) if each else True
+
+
+@given(counts=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 30)), size=st.integers(1, 9))
+def test_roundrobin_balances_equal_subscriptions(counts: Mapping[str, int], size: int) -> None:
+    members = [MemberSubscription(f"m{number}", tuple(counts)) for number in range(size)]
+    plan = RoundRobinAssignor().assign(members, counts)
+    sizes = [len(partitions) for partitions in plan.values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@BOTH
+def test_numeric_order(assignor: Assignor) -> None:
+    """sarama's roundrobin sorts 10 and 11 before 2 (reference: H5)."""
+    members = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t",))]
+    plan = assignor.assign(members, {"t": 12})
+    for partitions in plan.values():
+        assert [tp.partition for tp in partitions] == sorted(tp.partition for tp in partitions)  # type: ignore[attr-defined]
+
+
+def test_four_over_three() -> None:
+    members = [MemberSubscription(name, ("t",)) for name in "abc"]
+    plan = RangeAssignor().assign(members, {"t": 4})
+    assert {name: [tp.partition for tp in tps] for name, tps in plan.items()} == {
+        "a": [0, 1],
+        "b": [2],
+        "c": [3],
+    }
+
+
+@BOTH
+def test_a_static_member_keeps_its_place_across_restarts(assignor: Assignor) -> None:
+    """Static members come first, by instance id (reference: H14); the member id, new at each start, does not count."""
+    others = [MemberSubscription("a-dynamic", ("t",)), MemberSubscription("zz", ("t",), "instance-1")]
+    before = assignor.assign([*others, MemberSubscription("aaa-old", ("t",), "instance-2")], {"t": 7})
+    after = assignor.assign([*others, MemberSubscription("zzz-new", ("t",), "instance-2")], {"t": 7})
+    assert before["aaa-old"] == after["zzz-new"]
+    assert list(before["zz"])[0] == TopicPartition("t", 0)  # noqa: RUF015  an Iterable by its protocol
+
+
+def test_members_in_order() -> None:
+    members = [
+        MemberSubscription("b", ()),
+        MemberSubscription("a", (), "x2"),
+        MemberSubscription("a", ()),
+        MemberSubscription("z", (), "x1"),
+    ]
+    assert [(m.group_instance_id, m.member_id) for m in sorted(members, key=lambda m: m.order)] == [
+        ("x1", "z"),
+        ("x2", "a"),
+        (None, "a"),
+        (None, "b"),
+    ]
+
+
+@BOTH
+def test_nothing_to_give_out(assignor: Assignor) -> None:
+    assert assignor.assign([MemberSubscription("a", ("t",))], {}) == {"a": []}
+    assert assignor.assign([MemberSubscription("a", ())], {"t": 3}) == {"a": []}
+    assert assignor.assign([], {"t": 3}) == {}
+
+
+@BOTH
+def test_a_large_group_takes_no_time(assignor: Assignor) -> None:
+    """The leader plans on its event loop: a pattern over a thousand topics must not hold everything else up."""
+    topics = tuple(f"t{number}" for number in range(1000))
+    members = [MemberSubscription(f"m{number}", topics) for number in range(100)]
+    seen = 0
+
+    class Counted(tuple):
+        __slots__ = ()
+
+        def __contains__(self, topic: object) -> bool:
+            nonlocal seen
+            seen += 1
+            return super().__contains__(topic)
+
+    counted = [MemberSubscription(m.member_id, Counted(m.topics)) for m in members]
+    plan = assignor.assign(counted, dict.fromkeys(topics, 4))
+    assert sum(len(list(partitions)) for partitions in plan.values()) == 4000
+    assert seen == 0, "a tuple of topics is searched from its start each time"
+
+
+# -- choosing -----------------------------------------------------------------------------------------------------------
+
+
+class Own:
+    name = "own"
+
+    def assign(self, members, counts):
+        return {}
+
+
+def test_assignors_by_name_and_as_objects() -> None:
+    own = Own()
+    found = resolve_assignors(("roundrobin", own, "range"))
+    assert [assignor.name for assignor in found] == ["roundrobin", "own", "range"]
+    assert found[1] is own
+    assert isinstance(own, Assignor)
+
+
+@pytest.mark.parametrize("wrong", ["sticky", 7, None, RangeAssignor, object()])
+def test_what_is_no_assignor_is_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError, match=r"assignors=.*range, roundrobin, or an object"):
+        resolve_assignors(["range", wrong])
+
+
+def test_a_name_given_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"assignors='range'.*each name once"):
+        resolve_assignors(["range", RangeAssignor()])

@@ -1,0 +1,173 @@
+"""What users may hand in as handlers and topics, and what they are told about anything else."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import pytest
+
+from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
+from asyncgroup.group.handler import Handler, as_handler
+from asyncgroup.group.threads import in_thread
+from asyncgroup.group.topics import check_topics, resolve_topics
+
+ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+class Whole(Handler):
+    async def consume_claim(self, session, claim):
+        session.append(claim)
+
+
+async def function(session, claim):
+    session.append(claim)
+
+
+class Callable_:
+    async def __call__(self, session, claim):
+        session.append(claim)
+
+    async def method(self, session, claim):
+        session.append(claim)
+
+
+def plain(session, claim):
+    """A function that blocks."""
+
+
+# -- handlers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "handler",
+    [Whole(), function, Callable_(), Callable_().method, functools.partial(function)],
+    ids=["Handler", "function", "callable object", "method", "partial"],
+)
+async def test_what_is_a_handler(handler: Any) -> None:
+    made, calls = as_handler(handler), []
+    assert isinstance(made, Handler)
+    for hook in (made.setup, made.cleanup):
+        await hook(calls)  # type: ignore[arg-type]
+    for hook in (made.on_assigned, made.on_revoked, made.on_lost):  # type: ignore[assignment]
+        await hook(calls, [])  # type: ignore[call-arg, arg-type]
+    await made.consume_claim(calls, "claim")  # type: ignore[arg-type]
+    assert calls == ["claim"]
+    assert as_handler(made) is made
+
+
+def lambda_handler(session, claim):
+    return function(session, claim)
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (plain, r"in_thread\(fn\)"),
+        (lambda_handler, r"in_thread\(fn\)"),
+        (functools.partial(plain), r"in_thread\(fn\)"),
+        (Whole, "an object, not its class"),
+        (None, "a Handler, or an async function"),
+        ("orders", "a Handler, or an async function"),
+    ],
+)
+def test_what_is_no_handler(handler: object, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        as_handler(handler)
+
+
+@pytest.mark.parametrize(
+    "name", ["setup", "consume_claim", "cleanup", "on_assigned", "on_revoked", "on_lost"]
+)
+def test_a_method_that_is_not_async_is_named(name: str) -> None:
+    broken = type("Broken", (Whole,), {name: plain})
+    with pytest.raises(ConfigError, match=rf"Broken\.{name}.*an `async def`"):
+        as_handler(broken())
+
+
+@pytest.mark.parametrize("wrong", [function, Callable_(), Callable_().method, functools.partial(function), 7])
+def test_in_thread_takes_plain_functions_only(wrong: Any) -> None:
+    """Found by review: an object with an async `__call__` passed, and its coroutine was thrown away."""
+    with pytest.raises(ConfigError, match=r"in_thread=.*a plain function \(session, claim\)"):
+        in_thread(wrong)
+
+
+# -- topics -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("orders", ["orders"]),
+        (["b", "a", "b"], ["a", "b"]),
+        ({"b", "a"}, ["a", "b"]),
+        ((name for name in ("b", "a")), ["a", "b"]),
+        ({"a": 1}, ["a"]),
+    ],
+)
+def test_topics_in_order_each_once(given: Any, expected: list[str]) -> None:
+    assert check_topics(given) == expected
+
+
+def test_a_pattern_stays_what_it_is() -> None:
+    pattern = re.compile("orders.*")
+    assert check_topics(pattern) is pattern
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ([], "there is none"),
+        ("", "topic=''"),
+        ("a b", "topic='a b'"),
+        (["good", "bad/name"], "topic='bad/name'"),
+        (["x" * 250], "1 to 249"),
+        (["."], r"topic='\.'"),
+        ([7], "topic=7"),
+        (None, "a topic, several topics, or a compiled pattern"),
+        (7, "topics=7"),
+        (b"orders", "topics=b'orders'"),
+        (re.compile(b"orders"), "a pattern of text"),
+    ],
+)
+def test_impossible_topics_are_named(wrong: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        check_topics(wrong)
+
+
+class Topics:
+    """A cluster that knows some topics."""
+
+    async def all_topics(self) -> dict[str, TopicInfo]:
+        names = ["orders", "orders-eu", "old-orders", "__consumer_offsets"]
+        return {name: TopicInfo(name, is_internal=name.startswith("__")) for name in names}
+
+    async def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+        found = await self.all_topics()
+        for name in names:
+            if name not in found:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}")
+        return {name: found[name] for name in names}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_pattern_means_the_topics_that_it_matches_from_the_start_but_no_internal_ones() -> None:
+    cluster: Any = Topics()
+    assert await resolve_topics(cluster, re.compile("orders")) == ["orders", "orders-eu"]
+    assert await resolve_topics(cluster, re.compile("orders$")) == ["orders"]
+    assert await resolve_topics(cluster, re.compile(".*")) == ["old-orders", "orders", "orders-eu"]
+    assert await resolve_topics(cluster, re.compile("none")) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_names_must_exist() -> None:
+    cluster: Any = Topics()
+    assert await resolve_topics(cluster, ["orders"]) == ["orders"]
+    with pytest.raises(BrokerError, match="'nowhere'"):
+        await resolve_topics(cluster, ["nowhere", "orders"])

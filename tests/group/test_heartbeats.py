@@ -1,0 +1,228 @@
+"""Heartbeats in virtual time: when they beat, what they say, and when silence is a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.error_codes import is_retriable
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectError,
+    ErrorCode,
+    NoBrokersError,
+    RequestTimedOut,
+    UnsupportedVersionError,
+)
+from asyncgroup.group.heartbeats import ACTIONS, Heartbeats, Verdict
+from asyncgroup.offsets import GROUP_LANE, MemberIdentity
+from tests.offsets.fakes import FakeCluster, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+IDENTITY = MemberIdentity("member-1", 7, "instance-1")
+
+
+class Scene:
+    """Heartbeats on a fake cluster; `answer` scripts it, `reports` holds (time, verdict)."""
+
+    def __init__(self, **config: Any) -> None:
+        self.cluster = FakeCluster(hooks=[self], **config)
+        self.cluster.last_answer = float("-inf")
+        self.cluster.coordinators.request = self.request  # type: ignore[method-assign]
+        self.beats: list[float] = []
+        self.seen: list[tuple[str, float]] = []
+        self.reports: list[tuple[float, Verdict, Exception | None]] = []
+        self.answers: list[Any] = [0]
+        self.delay = 0.0
+        self.timeouts: set[float] = set()
+        self.heartbeats = Heartbeats(self.cluster, "g", ConsumerConfig(**config))  # type: ignore[arg-type]
+
+    def on_heartbeat(self, group_id: str, seconds: float) -> None:
+        self.seen.append((group_id, seconds))
+
+    async def request(self, key: str, message: Any, *, lane: str, timeout: float) -> Any:
+        assert (key, lane) == ("g", GROUP_LANE)
+        assert (message.member_id, message.generation_id, message.group_instance_id) == IDENTITY
+        self.timeouts.add(timeout)
+        self.beats.append(now())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        await asyncio.sleep(self.delay)
+        if isinstance(answer, Exception):
+            raise answer
+        self.cluster.last_answer = now()
+        return SimpleNamespace(error_code=answer)
+
+    async def run(self, seconds: float) -> bool:
+        """Beat for so long; whether they ended by themselves."""
+        task = asyncio.ensure_future(
+            self.heartbeats.run(IDENTITY, lambda verdict, error: self.reports.append((now(), verdict, error)))
+        )
+        done, _ = await asyncio.wait([task], timeout=seconds)
+        task.cancel()
+        await asyncio.wait([task])
+        return bool(done)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [verdict for _, verdict, _ in self.reports]
+
+
+async def test_a_beat_an_interval_and_no_word_while_all_is_well() -> None:
+    scene = Scene(heartbeat_interval=3.0)
+    assert not await scene.run(13)
+    assert scene.beats == [3, 6, 9, 12]
+    assert scene.reports == []
+    assert scene.heartbeats.last_beat == 12
+    assert scene.seen == [("g", 0.0)] * 4
+
+
+async def test_the_time_of_an_answer_is_told() -> None:
+    scene = Scene(heartbeat_interval=3.0)
+    scene.delay = 0.5
+    await scene.run(8)
+    assert scene.beats == [3, 6.5]
+    assert scene.seen == [("g", 0.5)] * 2
+    assert scene.heartbeats.last_beat == 7
+
+
+async def test_a_rebalance_is_told_each_time_and_beats_go_on() -> None:
+    """The member lives for as long as its handlers need to end."""
+    scene = Scene()
+    scene.answers = [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert not await scene.run(10)
+    assert scene.beats == [3, 6, 9]
+    assert scene.verdicts == [Verdict.REBALANCE] * 3
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, Verdict.LOST),
+        (ErrorCode.ILLEGAL_GENERATION, Verdict.LOST),
+        (ErrorCode.FENCED_INSTANCE_ID, Verdict.FATAL),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, Verdict.FATAL),
+        (ErrorCode.INVALID_GROUP_ID, Verdict.FATAL),
+    ],
+)
+async def test_an_end_is_told_once_with_its_code(code: ErrorCode, verdict: Verdict) -> None:
+    scene = Scene()
+    scene.answers = [code]
+    assert await scene.run(60)
+    ((at, said, error),) = scene.reports
+    assert (at, said) == (3, verdict)
+    assert isinstance(error, BrokerError)
+    assert (error.code, "member 'member-1' in group 'g'" in str(error)) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "forgotten"),
+    [
+        (ErrorCode.NOT_COORDINATOR, Verdict.MOVED, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Verdict.MOVED, True),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Verdict.RETRY, False),
+        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, Verdict.RETRY, False),
+        (NoBrokersError("none"), Verdict.RETRY, False),
+        (BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "lookup"), Verdict.MOVED, False),
+        (ConnectError("refused"), Verdict.MOVED, False),
+        (RequestTimedOut("late"), Verdict.MOVED, False),
+        (ClosedError("the cluster"), Verdict.MOVED, False),
+    ],
+)
+async def test_what_passes_is_tried_again_with_growing_pauses(
+    answer: Any, verdict: Verdict, forgotten: bool
+) -> None:
+    scene = Scene(retry_backoff=0.1, retry_backoff_max=1.0)
+    scene.answers = [answer] * 4 + [0]
+    await scene.run(6)
+    assert scene.verdicts == [verdict] * 4
+    gaps = [later - earlier for earlier, later in zip(scene.beats, scene.beats[1:5], strict=False)]
+    for gap, pause in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=True):
+        assert pause * 0.8 <= gap <= pause * 1.2
+    assert scene.cluster.coordinators.forgotten == (4 if forgotten else 0)
+
+
+async def test_a_final_error_of_the_lookup_is_final() -> None:
+    scene = Scene()
+    scene.answers = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'")]
+    assert await scene.run(60)
+    assert scene.verdicts == [Verdict.FATAL]
+
+
+async def test_the_pause_between_tries_is_never_longer_than_the_interval() -> None:
+    scene = Scene(heartbeat_interval=0.5, retry_backoff=2.0, retry_backoff_max=2.0)
+    scene.answers = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    await scene.run(5)
+    assert scene.beats == pytest.approx([0.5 * n for n in range(1, 10)])
+
+
+# -- silence ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer", [ConnectError("refused"), NoBrokersError("none"), UnsupportedVersionError("x")]
+)
+async def test_refused_for_session_timeout_is_lost_to_the_point(answer: Exception) -> None:
+    """Found by review: the last pause went beyond the moment, up to two seconds of a zombie's life."""
+    scene = Scene(session_timeout=10.0, retry_backoff_max=2.0)
+    scene.answers = [0, answer]
+    assert await scene.run(60)
+    at, verdict, error = scene.reports[-1]
+    assert (at, verdict) == (pytest.approx(13.0), Verdict.LOST), "the last answer came at 3"
+    assert error is answer
+    assert Verdict.LOST not in scene.verdicts[:-1]
+
+
+async def test_no_answer_for_session_timeout_is_lost_to_the_point() -> None:
+    scene = Scene(session_timeout=10.0)
+    scene.delay = 3600.0
+    assert await scene.run(60)
+    at, verdict, error = scene.reports[-1]
+    assert (at, verdict) == (pytest.approx(10.0), Verdict.LOST)
+    assert isinstance(error, RequestTimedOut)
+    assert "group 'g'" in str(error)
+
+
+async def test_one_try_does_not_take_the_whole_session() -> None:
+    scene = Scene(session_timeout=30.0, heartbeat_interval=3.0)
+    scene.delay = 3600.0
+    await scene.run(29)
+    assert len(scene.beats) >= 3
+    assert scene.timeouts == {10.0}
+
+
+async def test_any_answer_of_any_broker_keeps_the_member_alive() -> None:
+    """The coordinator may be gone for minutes; the session timeout counts from what was heard last, of anyone."""
+    scene = Scene(session_timeout=10.0)
+    scene.answers = [ErrorCode.NONE, ConnectError("refused")]
+
+    async def others() -> None:
+        while True:
+            await asyncio.sleep(5)
+            scene.cluster.last_answer = now()
+
+    task = asyncio.ensure_future(others())
+    assert not await scene.run(120)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert set(scene.verdicts) == {Verdict.MOVED}
+
+
+async def test_a_member_that_was_stopped_past_its_session_asks_before_it_gives_up() -> None:
+    """The broker may have been stopped as well; if it says so, the zombie is lost by its word."""
+    scene = Scene(session_timeout=10.0)
+    scene.answers = [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    scene.cluster.last_answer = -1000.0
+    assert await scene.run(60)
+    assert scene.verdicts == [Verdict.LOST]
+
+
+async def test_verdicts_by_code() -> None:
+    for code, verdict in ACTIONS.items():
+        if verdict in (Verdict.FATAL, Verdict.LOST):
+            assert not is_retriable(code)

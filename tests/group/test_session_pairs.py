@@ -1,0 +1,82 @@
+"""What a session calls of its handler comes in pairs, wherever it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup.errors import BrokerError, ErrorCode
+from tests.scenario.support import Script, member
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+@pytest_asyncio.fixture
+async def env() -> AsyncIterator[VirtualEnvironment]:
+    async with VirtualEnvironment.made(nodes=1) as environment:
+        yield environment
+
+
+class Fails(Script):
+    """Raises in one of its methods."""
+
+    def __init__(self, env: VirtualEnvironment, method: str) -> None:
+        super().__init__(env)
+        self.method = method
+
+    async def setup(self, session: Any) -> None:
+        await super().setup(session)
+        if self.method == "setup":
+            raise ValueError("no setup")
+
+    async def on_assigned(self, session: Any, partitions: Any) -> None:
+        await super().on_assigned(session, partitions)
+        if self.method == "on_assigned":
+            raise ValueError("no assignment")
+
+
+async def test_a_session_that_finds_no_start_offsets_calls_nothing(env: VirtualEnvironment) -> None:
+    """Found by review: `cleanup` came without its `setup`, and what it raised hid why the session had failed."""
+    env.cluster.faults.on("OffsetFetch", times=None).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    script = Script(env)
+    async with member(env) as group:
+        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+            await group.consume("orders", script)
+    assert script.calls == []
+
+
+async def test_a_session_that_ends_while_it_looks_for_offsets_calls_nothing(env: VirtualEnvironment) -> None:
+    held = env.cluster.faults.on("OffsetFetch").hold()
+    script = Script(env)
+    async with member(env) as group:
+        task = asyncio.ensure_future(group.consume("orders", script))
+        await held.wait_hit()
+        closing = asyncio.ensure_future(group.aclose())
+        await asyncio.sleep(1)
+        held.release()
+        await asyncio.gather(task, closing)
+    assert script.calls == []
+
+
+@pytest.mark.parametrize(
+    ("method", "calls"),
+    [
+        ("setup", ["setup", "cleanup"]),
+        (
+            "on_assigned",
+            ["setup", "assigned [0, 1, 2, 3]", "revoked [0, 1, 2, 3]", "cleanup"],
+        ),
+    ],
+)
+async def test_what_was_begun_is_ended(env: VirtualEnvironment, method: str, calls: list[str]) -> None:
+    """Found by review: `on_revoked` came for partitions that `on_assigned` had never named."""
+    script = Fails(env, method)
+    async with member(env) as group:
+        with pytest.raises(ValueError, match="no "):
+            await group.consume("orders", script)
+    assert script.calls == calls

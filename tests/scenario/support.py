@@ -1,0 +1,189 @@
+"""One member under a magnifying glass: a handler that does as it is told and writes down every call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, TopicPartition
+from asyncgroup.errors import SessionEnd
+from tests.stories.virtual import GROUP_APIS, VirtualEnvironment, transcript
+
+__all__ = [
+    "Ends",
+    "Gate",
+    "Read",
+    "Script",
+    "asked",
+    "committed",
+    "member",
+    "orders",
+    "read_with",
+    "running",
+    "take",
+]
+
+Read = Callable[[Claim], Awaitable[None]]
+Work = Callable[[Session, Claim, Record], Awaitable[None]]
+
+
+async def nothing(_session: Session, _claim: Claim, _record: Record) -> None:
+    """No work at all."""
+
+
+class Script(Handler):
+    """Marks each record when `work(session, claim, record)` is done. `calls` says what happened, in order."""
+
+    def __init__(self, env: VirtualEnvironment, work: Work = nothing) -> None:
+        self.env, self.work = env, work
+        self.calls: list[str] = []
+        self.sessions: list[Session] = []
+
+    def note(self, text: str) -> None:
+        """Write a call down."""
+        self.calls.append(text)
+        self.env.bell.ring()
+
+    async def until(self, call: str, times: int = 1) -> None:
+        """Wait until `call` was written down so often."""
+        what = f"{call!r} ({times}) among {self.calls}"
+        await self.env.bell.until(lambda: self.calls.count(call) >= times, what, self.env.limit)
+
+    async def setup(self, session: Session) -> None:
+        self.sessions.append(session)
+        self.note("setup")
+
+    async def on_assigned(self, session: Session, partitions: Any) -> None:
+        self.note(f"assigned {[tp.partition for tp in partitions]}")
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        self.note(f"claim {claim.partition}@{claim.initial_offset}")
+        try:
+            async for record in claim:
+                self.note(f"record {record.partition}@{record.offset}")
+                await self.work(session, claim, record)
+                claim.mark(record)
+                self.note(f"done {record.partition}@{record.offset}")
+        except asyncio.CancelledError:
+            self.note(f"cancelled {claim.partition}")
+            raise
+        finally:
+            self.note(f"end {claim.partition}")
+
+    async def on_revoked(self, session: Session, partitions: Any) -> None:
+        self.note(f"revoked {[tp.partition for tp in partitions]}")
+
+    async def on_lost(self, session: Session, partitions: Any) -> None:
+        self.note(f"lost {[tp.partition for tp in partitions]}")
+
+    async def cleanup(self, session: Session) -> None:
+        self.note("cleanup")
+
+
+class Gate:
+    """Work that waits at one record until it is let through."""
+
+    def __init__(self, partition: int, offset: int) -> None:
+        self.place = (partition, offset)
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self, _session: Session, _claim: Claim, record: Record) -> None:
+        if (record.partition, record.offset) == self.place:
+            self.reached.set()
+            await self.open.wait()
+
+
+class Ends:
+    """A hook object that keeps the cause of every session's end."""
+
+    def __init__(self) -> None:
+        self.causes: list[SessionEnd] = []
+
+    def on_session_end(self, _session: Session, cause: SessionEnd) -> None:
+        self.causes.append(cause)
+
+    @property
+    def names(self) -> list[str]:
+        return [type(cause).__name__ for cause in self.causes]
+
+
+@contextlib.asynccontextmanager
+async def member(
+    env: VirtualEnvironment, name: str = "ann", hooks: tuple[object, ...] = (), **config: Any
+) -> AsyncIterator[ConsumerGroup]:
+    """An open group object; its host is `10.2.0.1`, which can be cut off alone."""
+    full = ConsumerConfig(**env.config(name, **config))
+    group = ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell, *hooks])
+    group.cluster.random.seed(name)
+    with env.network.source("10.2.0.1"):
+        async with group:
+            yield group
+
+
+@contextlib.asynccontextmanager
+async def running(call: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """`call` in a task that has ended when the block is left; what it raises is the block's to look at."""
+    task = asyncio.create_task(call)
+    try:
+        yield task
+    finally:
+        if not task.done():
+            task.cancel()
+        await asyncio.wait([task])
+
+
+def asked(env: VirtualEnvironment, name: str = "ann") -> list[str]:
+    """What the member has asked coordinators, without its name."""
+    exchanges = env.cluster.history.of(*GROUP_APIS, client_id=name)
+    return [line.removeprefix(f"{name} ") for line in transcript(exchanges)]
+
+
+def committed(env: VirtualEnvironment) -> dict[int, int]:
+    """The group's committed offsets of the topic, by partition."""
+    offsets = env.cluster.group(env.group_id).offsets
+    return {tp.partition: c.offset for tp, c in sorted(offsets.items()) if tp.topic == env.topic}
+
+
+def orders(partition: int) -> TopicPartition:
+    """A partition of the topic."""
+    return TopicPartition("orders", partition)
+
+
+class Reader(Script):
+    """Reads partition 0 by a function of the test's; the session lives on when it is done. `done` tells."""
+
+    def __init__(self, env: VirtualEnvironment, read: Read) -> None:
+        super().__init__(env)
+        self.read = read
+        self.done = asyncio.Event()
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        if claim.partition == 0:
+            await self.read(claim)
+            self.done.set()
+        await claim.wait_ended()
+
+
+async def read_with(env: VirtualEnvironment, read: Read, **config: object) -> None:
+    """One member reads partition 0 by `read`; what `read` raises comes out."""
+    async with member(env, **config) as group:
+        reader = Reader(env, read)
+        async with running(group.run("orders", reader)) as consuming:
+            done = asyncio.create_task(reader.done.wait())
+            await asyncio.wait([done, consuming], return_when=asyncio.FIRST_COMPLETED)
+            done.cancel()
+            if consuming.done():
+                await consuming
+
+
+async def take(claim: Claim, count: int) -> list[int]:
+    """The next offsets, out of a loop that is left by `break`."""
+    offsets = []
+    async for record in claim:
+        offsets.append(record.offset)
+        if len(offsets) == count:
+            break
+    return offsets

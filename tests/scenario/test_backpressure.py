@@ -1,0 +1,236 @@
+"""Slow claims: they stall, keep what they have, come back at half of their share, and never slow a neighbour down."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from asyncgroup import Claim, Record, Session
+from tests.scenario.support import Ends, Script, committed, member, orders, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+RECORD = 1000
+"""Bytes of a record's value; each is a batch of its own, of a little more."""
+
+BUDGET = {"buffer_bytes": 80_000, "max_partition_fetch_bytes": 10_000}
+"""Two claims: a share of 40,000 bytes each, asked for in portions of 10,000."""
+
+SHARE = 40_000
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Stalls:
+    """A hook object that writes down when partitions stall and resume, and how much they hold then."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int, float, int]] = []
+        self.claims: dict[int, Claim] = {}
+
+    def on_session_start(self, session: Session) -> None:
+        self.claims = {claim.partition: claim for claim in session.claims}
+
+    def on_stalled(self, _topic: str, partition: int) -> None:
+        self._note("stalled", partition)
+
+    def on_resumed(self, _topic: str, partition: int) -> None:
+        self._note("resumed", partition)
+
+    def _note(self, word: str, partition: int) -> None:
+        self.events.append((word, partition, now(), self.claims[partition].consumer.buffered_bytes))
+
+
+def pair() -> Any:
+    """One node, two partitions: whatever one does on the wire the other could feel."""
+    return VirtualEnvironment.made(nodes=1, partitions=2)
+
+
+async def fill(env: VirtualEnvironment, count: int, partition: int, *, batch: int = 1) -> None:
+    values = [b"%06d" % number + b"x" * (RECORD - 6) for number in range(count)]
+    await env.admin.produce(orders(partition), values, batch=batch)
+
+
+def asked_for(env: VirtualEnvironment, partition: int, since: float, until: float) -> int:
+    """How often a partition was in a fetch of ann's between two moments."""
+    return sum(
+        any(part.partition == partition for topic in exchange.request.topics for part in topic.partitions)
+        for exchange in env.cluster.history.of("Fetch", client_id="ann")
+        if since < exchange.time < until
+    )
+
+
+async def test_a_slow_claim_stalls_and_resumes_at_half_its_share(network):
+    """Records of 4 s: no progress for one to two periods stalls the claim; nothing comes twice, nothing is missed."""
+    stalls = Stalls()
+
+    async def work(_session: Session, claim: Claim, record: Record) -> None:
+        if claim.partition == 0:
+            await asyncio.sleep(4.0)
+
+    async with pair() as env:
+        script = Script(env, work)
+        await fill(env, 100, 0)
+        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", script)):
+            await script.until("record 0@0")
+            began = now()
+            await script.until("done 0@99")
+            assert [call for call in script.calls if call.startswith("record 0")] == [
+                f"record 0@{offset}" for offset in range(100)
+            ]
+            (word, partition, stalled_at, held), (word2, _, resumed_at, held2), *_ = stalls.events
+            assert (word, partition, word2) == ("stalled", 0, "resumed")
+            assert 0.1 <= stalled_at - began <= 0.2
+            assert held <= SHARE
+            # not before half is free, and long before it is empty
+            assert SHARE // 4 < held2 <= SHARE // 2
+            assert asked_for(env, 0, stalled_at, resumed_at) == 0
+            words = [word for word, *_ in stalls.events]
+            assert all(one != other for one, other in pairwise(words))
+            await group.aclose()
+        assert committed(env) == {0: 100}
+
+
+async def test_no_empty_bubble(network):
+    """The buffer of a slow claim is filled up again before the handler has used it up: it never waits for a fetch."""
+    waits: list[float] = []
+
+    class Measures(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            asked_at = now()
+            async for record in claim:
+                waits.append(now() - asked_at)
+                await asyncio.sleep(1.0)
+                self.note(f"done {record.partition}@{record.offset}")
+                asked_at = now()
+
+    async with pair() as env:
+        env.network.latency = 0.05
+        script = Measures(env)
+        await fill(env, 120, 0)
+        async with member(env, **BUDGET) as group, running(group.run("orders", script)):
+            await script.until("done 0@119")
+    assert max(waits[1:]) < 0.05
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.15, 10.0, 1e6], ids=lambda seconds: f"{seconds:g} s a record")
+async def test_a_neighbour_is_not_slowed_down(network, seconds: float):
+    """However slow the one is, the other gets all its records as if it were alone (sarama's H1)."""
+
+    async def work(_session: Session, claim: Claim, _record: Record) -> None:
+        if claim.partition == 0:
+            await asyncio.sleep(seconds)
+
+    async with pair() as env:
+        script, stalls = Script(env, work), Stalls()
+        await fill(env, 200, 0)
+        async with (
+            member(env, hooks=(stalls,), close_timeout=1.0, **BUDGET) as group,
+            running(group.run("orders", script)),
+        ):
+            await script.until("record 0@0")
+            await asyncio.sleep(3.0)
+            began = now()
+            await fill(env, 500, 1, batch=5)
+            await script.until("done 1@499")
+            assert now() - began <= 0.5
+            busy = len([call for call in script.calls if call.startswith("done 0")])
+            assert busy == pytest.approx((now() - began + 3.0) // seconds, abs=2)
+            if seconds < 0.1:
+                assert stalls.events == [], "20 ms for a record is progress"
+
+
+async def test_a_claim_that_is_never_read(network):
+    """A handler that does not iterate holds its share and no more; heartbeats and the neighbour go on."""
+    ends = Ends()
+
+    class Idle(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if claim.partition == 1:
+                await super().consume_claim(session, claim)
+            else:
+                await claim.wait_ended()
+
+    async with pair() as env:
+        script = Idle(env)
+        await fill(env, 300, 0)
+        await fill(env, 300, 1)
+        async with member(env, hooks=(ends,), **BUDGET) as group, running(group.run("orders", script)):
+            await script.until("done 1@299")
+            await asyncio.sleep(60.0)
+            assert ends.names == []
+            (claim, _) = group.session.claims
+            assert claim.stalled
+            assert not claim.paused
+            assert 0 < claim.consumer.buffered_bytes <= SHARE
+
+
+async def test_a_batch_larger_than_the_share_comes_through(network):
+    """Each claim is guaranteed one batch, whatever it weighs."""
+    async with pair() as env:
+        script = Script(env)
+        await fill(env, 200, 0, batch=100)  # 100,000 bytes at once
+        async with member(env, **BUDGET) as group, running(group.run("orders", script)):
+            await script.until("done 0@199")
+
+
+async def test_a_paused_claim_does_not_stall(network):
+    """Paused means by the user, stalled by the handler's pace: never both for one reason."""
+    stalls = Stalls()
+    async with pair() as env:
+        script = Script(env)
+        await fill(env, 50, 0)
+        async with member(env, hooks=(stalls,), **BUDGET) as group:
+            group.pause([orders(0)])
+            async with running(group.run("orders", script)):
+                await script.until("claim 1@0")
+                await asyncio.sleep(10.0)
+                (claim, _) = group.session.claims
+                assert (claim.paused, claim.stalled) == (True, False)
+                group.resume([orders(0)])
+                await script.until("done 0@49")
+                assert stalls.events == []
+
+
+async def test_max_processing_time_is_a_knob(network):
+    """With a longer period the same handler does not stall."""
+    stalls = Stalls()
+
+    async def work(_session: Session, _claim: Claim, _record: Record) -> None:
+        await asyncio.sleep(1.0)
+
+    async with pair() as env:
+        script = Script(env, work)
+        await fill(env, 30, 0)
+        async with (
+            member(env, hooks=(stalls,), max_processing_time=1.5, **BUDGET) as group,
+            running(group.run("orders", script)),
+        ):
+            await script.until("done 0@29")
+    assert stalls.events == []
+
+
+async def test_seek_frees_a_stalled_claim(network):
+    stalls = Stalls()
+
+    async def work(_session: Session, claim: Claim, record: Record) -> None:
+        if record.offset == 0:
+            await asyncio.sleep(5.0)
+            assert claim.stalled
+            claim.seek(60)
+            assert not claim.stalled
+
+    async with pair() as env:
+        script = Script(env, work)
+        await fill(env, 100, 0)
+        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", script)):
+            await script.until("done 0@99")
+            assert "record 0@1" not in script.calls
+            assert script.calls.count("record 0@60") == 1
+    assert [word for word, *_ in stalls.events] == ["stalled", "resumed"]

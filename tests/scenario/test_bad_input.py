@@ -1,0 +1,311 @@
+"""Bad input: each mistake gives an error that names the thing, and leaves nothing running or committed behind."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from asyncgroup import (
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    ConsumerConfig,
+    ConsumerGroup,
+    ErrorCode,
+    NoBrokersError,
+)
+from asyncgroup.errors import AssignmentError, UsageError
+from asyncgroup.group import RangeAssignor
+from tests.scenario.support import Script, committed, member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def handle(_session, _claim):
+    raise AssertionError("nobody gets here")
+
+
+# -- where is the cluster? ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("servers", "named"),
+    [
+        ("10.9.9.9:9092", "10.9.9.9:9092"),
+        ("10.9.9.9:9092,10.9.9.8:9092", "10.9.9.8:9092"),
+        ("no-such-host:9092", "no-such-host:9092"),
+    ],
+)
+async def test_unreachable_bootstrap(servers: str, named: str):
+    with pytest.raises(NoBrokersError, match=re.escape(named)):
+        async with ConsumerGroup(servers, "g"):
+            pytest.fail("entered")
+
+
+async def test_bootstrap_that_swallows_everything(network):
+    """Nobody refuses and nobody answers: connect_timeout bounds it."""
+    network.blackhole("10.9.9.9", 9092)
+    began = now()
+    with pytest.raises(NoBrokersError, match=r"10\.9\.9\.9:9092.*no answer in time"):
+        async with ConsumerGroup("10.9.9.9:9092", "g", ConsumerConfig(connect_timeout=5.0)):
+            pytest.fail("entered")
+    assert now() - began == pytest.approx(5.0)
+
+
+async def test_bootstrap_that_accepts_and_never_answers(network):
+    network.blackhole("10.9.9.9", 9092, connect="accept")
+    began = now()
+    with pytest.raises(NoBrokersError, match=r"10\.9\.9\.9:9092"):
+        async with ConsumerGroup("10.9.9.9:9092", "g", ConsumerConfig(connect_timeout=5.0)):
+            pytest.fail("entered")
+    assert now() - began == pytest.approx(5.0)
+
+
+async def test_one_good_bootstrap_address_is_enough(env: VirtualEnvironment):
+    async with ConsumerGroup(f"10.9.9.9:9092,{env.bootstrap_servers}", "g", ConsumerConfig()) as group:
+        assert len(group.cluster.view.brokers) == 3
+
+
+@pytest.mark.parametrize(
+    "servers", ["localhost", "localhost:", "localhost:port", "::1:9092", "", [], None, 9092]
+)
+async def test_malformed_bootstrap(servers):
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        ConsumerGroup(servers, "g")
+
+
+# -- what to consume ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["consume", "run"])
+async def test_unknown_topic(env: VirtualEnvironment, how: str):
+    async with member(env) as group:
+        began = now()
+        with pytest.raises(BrokerError, match=r"'oders'.*UNKNOWN_TOPIC_OR_PARTITION") as caught:
+            await getattr(group, how)(["orders", "oders"], handle)
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert now() - began < 10.0
+    assert env.cluster.history.of("JoinGroup") == []
+    assert "oders" not in env.cluster._shared.controller.topics
+
+
+@pytest.mark.parametrize(
+    ("topics", "named"),
+    [
+        ([], "there is none"),
+        ("", "topic=''"),
+        ("or/ders", "topic='or/ders'"),
+        (["orders", "."], r"topic='\.'"),
+        ("x" * 250, "topic='xxx"),
+        (None, "topics=None"),
+        (5, "topics=5"),
+        ([5], "topic=5"),
+        (b"orders", "topics=b'orders'"),
+        (re.compile(b"orders"), "a pattern of text"),
+    ],
+    ids=repr,
+)
+async def test_impossible_topics(env: VirtualEnvironment, topics, named: str):
+    async with member(env) as group:
+        with pytest.raises(ConfigError, match=named):
+            await group.run(topics, handle)
+    assert env.cluster.history.of("JoinGroup") == []
+
+
+@pytest.mark.parametrize("how", ["consume", "run"])
+async def test_a_topic_deleted_under_way(env: VirtualEnvironment, how: str):
+    """The leader sees it in the metadata and joins anew, and then it is an unknown topic as any other."""
+    script = Script(env)
+    await env.produce(5, [0])
+    async with member(env) as group, running(getattr(group, how)("orders", script)) as consuming:
+        await script.until("done 0@4")
+        env.cluster.delete_topic("orders")
+        if how == "run":
+            with pytest.raises(BrokerError, match=r"'orders'.*UNKNOWN_TOPIC_OR_PARTITION"):
+                await consuming
+        else:
+            await consuming
+        assert type(script.sessions[0].cause).__name__ == "PartitionsChanged"
+
+
+async def test_a_pattern_that_matches_nothing_waits(env: VirtualEnvironment):
+    """No error: the topic may come later. The member joins without claims."""
+    async with member(env) as group, running(group.run(re.compile("payments-.*"), Script(env))):
+        ann = group
+        await env.bell.until(
+            lambda: ann.session is not None and not ann.session.claims, "a session", env.limit
+        )
+
+
+# -- who handles it -----------------------------------------------------------------------------------------------------
+
+
+class HalfAsync(Script):
+    def setup(self, session):  # type: ignore[override]
+        """Forgot the `async`."""
+
+
+@pytest.mark.parametrize(
+    ("handler", "named"),
+    [
+        (lambda session, claim: None, r"in_thread\(fn\)"),
+        (Script, "not its class"),
+        (None, "handler=None"),
+        (HalfAsync.__new__(HalfAsync), r"HalfAsync\.setup"),
+    ],
+    ids=["plain function", "class", "None", "plain method"],
+)
+async def test_impossible_handlers(env: VirtualEnvironment, handler, named: str):
+    async with member(env) as group:
+        with pytest.raises(ConfigError, match=named):
+            await group.run("orders", handler)
+    assert env.cluster.history.of("JoinGroup") == []
+
+
+# -- the group and its settings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group_id", ["", "  ", None, 5, "g" * 40_000])
+async def test_bad_group_id(group_id):
+    with pytest.raises(ConfigError, match="group_id"):
+        ConsumerGroup("localhost:9092", group_id)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (
+            {"session_timeout": 3.0, "heartbeat_interval": 3.0},
+            r"heartbeat_interval=3\.0.*session_timeout=3\.0",
+        ),
+        ({"session_timeout": 2.0}, r"heartbeat_interval=3\.0.*session_timeout=2\.0"),
+        ({"session_timeout": 10_000}, r"session_timeout=10000.*durations are seconds: 10\.0\?"),
+        ({"rebalance_timeout": 60_000}, r"rebalance_timeout=60000.*durations are seconds: 60\.0\?"),
+        ({"auto_commit_interval": 5000}, r"auto_commit_interval=5000.*seconds: 5\.0\?"),
+        ({"request_timeout": 30_000}, r"request_timeout=30000.*seconds: 30\.0\?"),
+        ({"session_timeout": 0}, "session_timeout=0"),
+        ({"session_timeout": "10"}, "session_timeout='10'"),
+        ({"auto_offset_reset": "newest"}, "auto_offset_reset='newest'.*earliest"),
+        ({"assignors": ("sticky-ish",)}, "sticky-ish"),
+        ({"assignors": ()}, "assignors"),
+        ({"assignors": ("range", RangeAssignor())}, "range.*each name once"),
+        ({"group_instance_id": "desk 1"}, "group_instance_id='desk 1'"),
+        ({"max_processing_time": 0}, "max_processing_time=0"),
+    ],
+    ids=str,
+)
+async def test_impossible_settings(settings: dict[str, object], named: str):
+    with pytest.raises(ConfigError, match=named):
+        ConsumerGroup("localhost:9092", "g", ConsumerConfig(**settings))
+
+
+async def test_what_only_the_broker_knows_to_be_wrong(network):
+    """A session timeout beyond the broker's limits: its error comes out, and names the group."""
+    async with (
+        VirtualEnvironment.made(group_max_session_timeout=30.0) as env,
+        member(env, session_timeout=40.0) as group,
+    ):
+        with pytest.raises(BrokerError, match=r"'g'.*INVALID_SESSION_TIMEOUT"):
+            await group.run("orders", handle)
+
+
+async def test_a_full_group(network):
+    async with VirtualEnvironment.made(group_max_size=1) as env:
+        await env.member("ann")
+        async with member(env, "bob") as group:
+            with pytest.raises(BrokerError, match=r"'g'.*GROUP_MAX_SIZE_REACHED"):
+                await group.run("orders", handle)
+
+
+async def test_members_that_share_no_assignor(env: VirtualEnvironment):
+    ann = await env.member("ann", assignors=("range",))
+    await env.settled(ann)
+    async with member(env, "bob", assignors=("roundrobin",)) as group:
+        with pytest.raises(BrokerError, match=r"'g'.*INCONSISTENT_GROUP_PROTOCOL"):
+            await group.run("orders", handle)
+    assert ann.session is not None
+
+
+class Wrong(RangeAssignor):
+    name = "wrong"
+
+    def __init__(self, plan) -> None:
+        self.plan = plan
+
+    def assign(self, members, counts):
+        return self.plan(members)
+
+
+def absurd(_members):
+    raise LookupError("no plan today")
+
+
+@pytest.mark.parametrize(
+    ("plan", "error", "named"),
+    [
+        (absurd, LookupError, "no plan today"),
+        (lambda _: {"nobody": [("orders", 0)]}, AssignmentError, "'wrong'.*'nobody'"),
+    ],
+    ids=["raises", "unknown member"],
+)
+async def test_an_assignor_that_fails(env: VirtualEnvironment, plan, error: type[Exception], named: str):
+    """It comes out of run() as itself; the member leaves with its context and holds nobody up."""
+    async with member(env, assignors=(Wrong(plan),)) as group:
+        with pytest.raises(error, match=named):
+            await group.run("orders", handle)
+    assert env.cluster.group("g").members == {}
+
+
+async def test_after_closing_and_before_opening(env: VirtualEnvironment):
+    group = ConsumerGroup(env.bootstrap_servers, "g")
+    with pytest.raises(ClosedError, match="'g' is not open"):
+        await group.run("orders", handle)
+    async with group:
+        pass
+    with pytest.raises(ClosedError, match="'g' was closed"):
+        await group.consume("orders", handle)
+    with pytest.raises(ClosedError):
+        async with group:
+            pytest.fail("entered twice")
+
+
+async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
+    """Found by review: it waited for ever, and left a lock behind on which the group's own `aclose` failed."""
+    script = Script(env)
+    await env.produce(1, [0])
+    async with member(env) as group, running(group.run("orders", script)) as consuming:
+        await script.until("done 0@0")
+
+        async def call(method: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            with pytest.raises(UsageError, match="'g' belongs to another event loop"):
+                await method()
+
+        for method in (group.aclose, group.__aenter__, lambda: group.run("orders", script)):
+            await asyncio.to_thread(asyncio.run, call(method))
+        assert not consuming.done()
+    assert committed(env) == {0: 1}
+
+
+async def test_a_commit_after_the_end(env: VirtualEnvironment):
+    """A session that is over refuses, by name, what comes too late; nothing of it reaches the broker."""
+    script = Script(env)
+    await env.produce(2, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@1")
+        await group.aclose()
+        before = committed(env)
+        (session,) = script.sessions
+        with pytest.raises(RuntimeError, match=r"'g' generation 1 .* over"):
+            await session.commit()
+        with pytest.raises(ConfigError, match="orders-0"):
+            session.mark_offset("orders", 0, 99)
+        assert committed(env) == before == {0: 2}

@@ -1,0 +1,226 @@
+"""How things end: the table of the design, line by line, each with its handlers, its offsets and its caller.
+
+The lines of claims and sessions; those of errors and callers are in `test_ends_table_callers.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import pairwise
+
+import pytest
+
+from asyncgroup import Claim, ErrorCode, Record, Session
+from tests.scenario.support import Ends, Gate, Script, committed, member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# -- a claim is revoked -------------------------------------------------------------------------------------------------
+
+
+async def test_revoked(env: VirtualEnvironment):
+    """The record at hand is finished, no other is begun; its mark is committed; consume() returns."""
+    gate, ends = Gate(0, 2), Ends()
+    script = Script(env, gate)
+    await env.produce(5, [0])
+    async with member(env, hooks=(ends,)) as group, running(group.consume("orders", script)) as consuming:
+        await gate.reached.wait()
+        bob = await env.member("bob")
+        await env.bell.until(lambda: script.sessions[0].ended, "the rebalance seen", env.limit)
+        assert script.sessions[0].claims[0].ended
+        gate.open.set()
+        await consuming
+        assert script.calls[-4:] == ["done 0@2", "end 0", "revoked [0, 1, 2, 3]", "cleanup"]
+        assert "record 0@3" not in script.calls
+        assert committed(env) == {0: 3}
+        assert ends.names == ["Rebalanced"]
+        await bob.leave()
+
+
+async def test_revoked_and_run_goes_on(env: VirtualEnvironment):
+    script, ends = Script(env), Ends()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)) as consuming:
+        await script.until("assigned [0, 1, 2, 3]")
+        bob = await env.member("bob")
+        await script.until("assigned [0, 1]")
+        await bob.leave()
+        await script.until("assigned [0, 1, 2, 3]", 2)
+        assert not consuming.done()
+        assert ends.names == ["Rebalanced", "Rebalanced"]
+
+
+async def test_revoked_handler_has_rebalance_timeout(env: VirtualEnvironment):
+    """A handler that does not come to an end is cancelled once, `rebalance_timeout` after the revocation."""
+    gate = Gate(0, 2)
+    script = Script(env, gate)
+    await env.produce(5, [0])
+    async with (
+        member(env, rebalance_timeout=20.0) as group,
+        running(group.consume("orders", script)) as consuming,
+    ):
+        await gate.reached.wait()
+        bob = await env.member("bob")
+        await env.bell.until(lambda: script.sessions[0].ended, "the rebalance seen", env.limit)
+        revoked_at = now()
+        await script.until("cancelled 0")
+        assert now() - revoked_at == pytest.approx(20.0)
+        await consuming
+        assert script.calls.count("cancelled 0") == 1
+        assert committed(env) == {0: 2}
+        await bob.leave()
+
+
+async def test_revoked_handler_that_holds_up_the_whole_group(env: VirtualEnvironment):
+    """What was finished is committed while the handler still drains; the group goes on from there without it."""
+    gate = Gate(0, 2)
+    script = Script(env, gate)
+    await env.produce(5, [0])
+    async with (
+        member(env, rebalance_timeout=20.0) as group,
+        running(group.run("orders", script)),
+    ):
+        await gate.reached.wait()
+        bob = await env.member("bob", rebalance_timeout=20.0)
+        await script.until("cancelled 0")
+        await script.until("assigned [0, 1]")
+        assert bob.log.handled == [("orders", 0, offset) for offset in (2, 3, 4)]
+        assert script.calls.count("cancelled 0") == 1
+        commits = [
+            partition.committed_offset
+            for exchange in env.cluster.history.of("OffsetCommit")
+            for topic, answered in zip(exchange.request.topics, exchange.response.topics, strict=True)
+            for partition, answer in zip(topic.partitions, answered.partitions, strict=True)
+            if not answer.error_code
+        ]
+        assert commits == [2, 5], "never backwards"
+        await bob.leave()
+
+
+# -- a member is lost ---------------------------------------------------------------------------------------------------
+
+
+async def test_lost_when_fenced(env: VirtualEnvironment):
+    """Iterators stop, on_lost instead of on_revoked, nothing is committed, run() joins anew."""
+    gate, ends = Gate(0, 2), Ends()
+    script = Script(env, gate)
+    await env.produce(5, [0])
+    env.cluster.faults.on("Heartbeat").error(ErrorCode.UNKNOWN_MEMBER_ID)
+    async with (
+        member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
+        running(group.run("orders", script)),
+    ):
+        await gate.reached.wait()
+        await env.bell.until(lambda: script.sessions[0].ended, "the loss seen", env.limit)
+        assert script.sessions[0].is_lost
+        gate.open.set()
+        await script.until("cleanup")
+        assert script.calls[script.calls.index("end 0") :][:3] == ["end 0", "lost [0, 1, 2, 3]", "cleanup"]
+        assert "record 0@3" not in script.calls[: script.calls.index("cleanup")]
+        assert committed(env) == {}
+        assert env.cluster.history.of("OffsetCommit") == []
+        await script.until("claim 0@0", 2)  # again from the start: nothing was committed
+        await script.until("done 0@4")
+        assert ends.names == ["MemberLost"]
+
+
+@pytest.mark.parametrize("handler_time", [0.0, 5.0])
+async def test_lost_when_no_broker_answers(env: VirtualEnvironment, handler_time: float):
+    """session_timeout after the last answer of any broker the session ends, to the point."""
+    ends, lost_at = Ends(), []
+
+    async def work(session: Session, _claim: Claim, _record: Record) -> None:
+        await session.wait_ended()
+        lost_at.append(now())
+        await asyncio.sleep(handler_time)
+
+    script = Script(env, work)
+    await env.produce(5, [0])
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+        await script.until("record 0@0")
+        await asyncio.sleep(4.0)
+        last_answer = group.cluster.last_answer
+        env.network.blackhole("10.2.0.1")
+        await env.bell.until(lambda: ends.names == ["MemberLost"], "the loss", env.limit)
+        assert lost_at == [pytest.approx(last_answer + env.session_timeout, abs=0.01)]
+        assert committed(env) == {}
+        env.network.heal()
+        await script.until("record 0@0", 2)
+
+
+async def test_one_node_that_answers_keeps_a_session_alive(env: VirtualEnvironment):
+    """While any broker answers, the coordinator may be gone for minutes: claims go on and marks wait."""
+    script, ends = Script(env), Ends()
+    await env.produce(5, [0])
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        await asyncio.sleep(2.0)
+        assert committed(env) == {0: 5}
+        for api in ("Heartbeat", "OffsetCommit"):
+            env.cluster.faults.on(api, times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        env.cluster.faults.on("FindCoordinator", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        await env.produce(5, [0])
+        await script.until("done 0@9")
+        await asyncio.sleep(60.0)
+        assert ends.names == []
+        assert committed(env) == {0: 5}
+        assert not script.sessions[0].ended
+
+
+# -- consume_claim returns ----------------------------------------------------------------------------------------------
+
+
+async def test_claim_returned(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+    """The session ends for all claims; what was marked is committed; one warning names the claim."""
+    ends = Ends()
+
+    class Leaves(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if claim.partition != 1:
+                await super().consume_claim(session, claim)
+                return
+            async for record in claim:
+                claim.mark(record)
+                if record.offset == 2:
+                    return
+
+    script = Leaves(env)
+    await env.produce(5, [0, 1])
+    async with member(env, hooks=(ends,)) as group:
+        with caplog.at_level(logging.WARNING, "asyncgroup"):
+            await group.consume("orders", script)
+        assert ends.names == ["ClaimReturned"]
+        assert "end 0" in script.calls
+        assert script.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
+        assert committed(env)[1] == 3
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 1
+    assert "orders-1" in warnings[0]
+
+
+async def test_claim_returned_and_run_joins_anew_after_backoff(env: VirtualEnvironment):
+    ends = Ends()
+    starts: list[float] = []
+
+    class Returns(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            self.note("returned")
+
+        async def setup(self, session: Session) -> None:
+            starts.append(now())
+
+    async with member(env, hooks=(ends,), retry_backoff=1.0, retry_backoff_max=8.0) as group:
+        script = Returns(env)
+        async with running(group.run("orders", script)) as consuming:
+            await script.until("returned", 16)
+            assert not consuming.done()
+    assert set(ends.names[:4]) == {"ClaimReturned"}
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses[0] >= 0.8
+    assert pauses[2] >= 3.2

@@ -1,0 +1,199 @@
+"""Handlers that raise, in any of their methods: the error comes out as itself, finished work is committed, no more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import Claim, ConfigError, ErrorCode, Handler, Session, in_thread
+from tests.scenario.support import Ends, Script, committed, member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+class Boom(Exception):
+    """What a user's handler may raise."""
+
+
+class FailsIn(Script):
+    """Raises in the methods named, after 3 records of partition 0 if in consume_claim."""
+
+    def __init__(self, env: VirtualEnvironment, *methods: str) -> None:
+        super().__init__(env)
+        self.methods = methods
+        self.errors = {method: Boom(f"boom in {method}") for method in methods}
+
+    def fail(self, method: str) -> None:
+        if method in self.methods:
+            raise self.errors[method]
+
+    async def setup(self, session: Session) -> None:
+        await super().setup(session)
+        self.fail("setup")
+
+    async def on_assigned(self, session: Session, partitions: object) -> None:
+        await super().on_assigned(session, partitions)
+        self.fail("on_assigned")
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        if claim.partition != 0:
+            await super().consume_claim(session, claim)
+            return
+        async for record in claim:
+            if record.offset == 3:
+                self.fail("consume_claim")
+            claim.mark(record)
+            self.note(f"done 0@{record.offset}")
+
+    async def on_revoked(self, session: Session, partitions: object) -> None:
+        await super().on_revoked(session, partitions)
+        self.fail("on_revoked")
+
+    async def on_lost(self, session: Session, partitions: object) -> None:
+        await super().on_lost(session, partitions)
+        self.fail("on_lost")
+
+    async def cleanup(self, session: Session) -> None:
+        await super().cleanup(session)
+        self.fail("cleanup")
+
+
+TABLE = {
+    # the method that raises: what is committed then, by partition
+    "setup": {},
+    "on_assigned": {},
+    "consume_claim": {0: 3, 1: 5},
+    "on_revoked": {0: 5, 1: 5},
+    "cleanup": {0: 5, 1: 5},
+}
+
+
+@pytest.mark.parametrize("how", ["consume", "run"])
+@pytest.mark.parametrize("method", TABLE)
+async def test_raises(env: VirtualEnvironment, method: str, how: str):
+    script, ends = FailsIn(env, method), Ends()
+    await env.produce(5, [0, 1])
+    async with member(env, hooks=(ends,), auto_commit_interval=3000.0) as group:
+        async with running(getattr(group, how)("orders", script)) as consuming:
+            if method in ("on_revoked", "cleanup"):  # those need an end that has another reason
+                await script.until("done 0@4")
+                await script.until("done 1@4")
+                await env.member("bob")
+            with pytest.raises(Boom) as caught:
+                await consuming
+        assert caught.value is script.errors[method]
+        assert method in " ".join(caught.value.__notes__)
+        assert "'g'" in " ".join(caught.value.__notes__)
+        assert committed(env) == TABLE[method]
+        assert script.calls[-1] == "cleanup"
+        assert script.calls.count("cleanup") == 1
+        assert ends.names == ["Rebalanced" if method in ("on_revoked", "cleanup") else "HandlerFailed"]
+    for bob in env.members:
+        await bob.leave()
+
+    # nothing is lost: the next one begins where the work was finished
+    after = Script(env)
+    async with member(env, "carl") as group, running(group.run("orders", after)):
+        await after.until(f"claim 0@{TABLE[method].get(0, 0)}")
+        await after.until(f"claim 1@{TABLE[method].get(1, 0)}")
+
+
+async def test_on_lost_raises(env: VirtualEnvironment):
+    """Also what is raised in on_lost comes out; nothing is committed."""
+    script = FailsIn(env, "on_lost")
+    await env.produce(5, [0])
+    async with member(env, auto_commit_interval=3000.0) as group:
+        async with running(group.run("orders", script)) as consuming:
+            await script.until("done 0@4")
+            env.cluster.faults.on("Heartbeat").error(ErrorCode.ILLEGAL_GENERATION)
+            with pytest.raises(Boom, match="boom in on_lost"):
+                await consuming
+        assert script.calls[-2:] == ["lost [0, 1, 2, 3]", "cleanup"]
+    assert committed(env) == {}
+
+
+async def test_two_methods_raise(env: VirtualEnvironment):
+    """The first one comes out, and names the other in a note: never an ExceptionGroup."""
+    script = FailsIn(env, "consume_claim", "cleanup")
+    await env.produce(5, [0])
+    async with member(env) as group:
+        with pytest.raises(Boom, match="boom in consume_claim") as caught:
+            await group.run("orders", script)
+        assert "boom in cleanup" in " ".join(caught.value.__notes__)
+
+
+async def test_two_claims_raise_at_once(env: VirtualEnvironment):
+    class Both(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if claim.partition < 2:
+                raise Boom(f"boom {claim.partition}")
+            await super().consume_claim(session, claim)
+
+    async with member(env) as group:
+        with pytest.raises(Boom, match="boom 0") as caught:
+            await group.run("orders", Both(env))
+        assert "boom 1" in " ".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("method", ["setup", "consume_claim"])
+async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: str):
+    """A stray CancelledError of the handler's own must not pass for a success."""
+
+    class Stray(Script):
+        async def setup(self, session: Session) -> None:
+            await super().setup(session)
+            if method == "setup":
+                raise asyncio.CancelledError
+
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            raise asyncio.CancelledError
+
+    ends = Ends()
+    async with member(env, hooks=(ends,)) as group:
+        with pytest.raises(asyncio.CancelledError):
+            await group.consume("orders", Stray(env))
+        assert ends.names == ["HandlerFailed"]
+
+
+async def test_a_handler_without_consume_claim(env: VirtualEnvironment):
+    """The error names the method that is missing, and its arguments."""
+
+    class Empty(Handler):
+        pass
+
+    async with member(env) as group:
+        with pytest.raises(ConfigError, match=r"'Empty' is not allowed.*consume_claim\(session, claim\)"):
+            await group.run("orders", Empty())
+        assert env.cluster.history.of("JoinGroup") == []
+
+
+async def test_run_after_a_failure(env: VirtualEnvironment):
+    """The same group object can go on with a better handler, under the same member id."""
+    await env.produce(5, [0])
+    async with member(env) as group:
+        bad, good = FailsIn(env, "consume_claim"), Script(env)
+        with pytest.raises(Boom):
+            await group.run("orders", bad)
+        async with running(group.run("orders", good)):
+            await good.until("claim 0@3")
+            await good.until("done 0@4")
+            assert good.sessions[0].member_id == bad.sessions[0].member_id
+            assert good.sessions[0].generation_id == bad.sessions[0].generation_id + 1
+
+
+async def test_a_blocking_handler_in_threads(env: VirtualEnvironment):
+    """`in_thread`: what the function raises comes out as itself; its marks are committed."""
+
+    def work(_session: Session, claim) -> None:
+        for record in claim:
+            if (record.partition, record.offset) == (0, 3):
+                raise Boom("boom in a thread")
+            claim.mark(record)
+
+    await env.produce(5, [0, 1])
+    async with member(env) as group:
+        with pytest.raises(Boom, match="boom in a thread"):
+            await group.run("orders", in_thread(work))
+    assert committed(env)[0] == 3

@@ -1,0 +1,178 @@
+"""The stories of `tests/stories/membership.py` in virtual time, with every request that the members send."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import Claim, Session
+from asyncgroup.testing import run_virtual
+from tests.scenario.support import Script, asked, member, running
+from tests.stories import membership
+from tests.stories.virtual import VirtualEnvironment, lines
+
+ANN_JOINS = """
+    ann FindCoordinator
+    ann JoinGroup MEMBER_ID_REQUIRED
+    ann JoinGroup
+    ann SyncGroup with the plan
+    ann OffsetFetch
+"""
+
+BOB_JOINS = """
+    bob FindCoordinator
+    bob JoinGroup MEMBER_ID_REQUIRED
+    bob JoinGroup
+    ann Heartbeat REBALANCE_IN_PROGRESS
+    ann JoinGroup
+    bob SyncGroup
+    ann SyncGroup with the plan
+    ann OffsetFetch
+    bob OffsetFetch
+"""
+
+BOB_IS_ALONE = """
+    bob Heartbeat REBALANCE_IN_PROGRESS
+    bob JoinGroup
+    bob SyncGroup with the plan
+    bob OffsetFetch
+"""
+
+
+@pytest.mark.asyncio
+async def test_two_joiners(env: VirtualEnvironment):
+    await membership.two_joiners(env)
+    assert env.chapters["ann joins"] == lines(ANN_JOINS)
+    assert env.chapters["bob joins"] == lines("""
+        bob FindCoordinator
+        bob JoinGroup MEMBER_ID_REQUIRED
+        bob JoinGroup
+        ann OffsetCommit
+        ann Heartbeat REBALANCE_IN_PROGRESS
+        ann JoinGroup
+        bob SyncGroup
+        ann SyncGroup with the plan
+        ann OffsetFetch
+        bob OffsetFetch
+    """)
+
+
+@pytest.mark.asyncio
+async def test_graceful_leave(env: VirtualEnvironment):
+    await membership.graceful_leave(env)
+    assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
+    assert env.chapters["bob leaves"] == lines("""
+        bob OffsetCommit
+        bob LeaveGroup
+        ann OffsetCommit
+        ann Heartbeat REBALANCE_IN_PROGRESS
+        ann JoinGroup
+        ann SyncGroup with the plan
+        ann OffsetFetch
+    """)
+
+
+@pytest.mark.asyncio
+async def test_a_leader_leaves(env: VirtualEnvironment):
+    await membership.a_leader_leaves(env)
+    assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
+    assert env.chapters["ann leaves"] == ["ann LeaveGroup", *lines(BOB_IS_ALONE)]
+
+
+@pytest.mark.asyncio
+async def test_partition_increase(env: VirtualEnvironment):
+    await membership.partition_increase(env)
+    assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
+    routine = {"ann Heartbeat", "bob Heartbeat", "ann OffsetCommit", "bob OffsetCommit"}
+    assert [line for line in env.chapters["two partitions more"] if line not in routine] == lines("""
+        ann JoinGroup
+        bob Heartbeat REBALANCE_IN_PROGRESS
+        bob JoinGroup
+        bob SyncGroup
+        ann SyncGroup with the plan
+        ann OffsetFetch
+        bob OffsetFetch
+    """)
+
+
+@pytest.mark.asyncio
+async def test_more_members_than_partitions(env: VirtualEnvironment):
+    await membership.more_members_than_partitions(env)
+    # bob, who has nothing, asks for no offsets
+    assert env.chapters["bob has nothing"] == lines(ANN_JOINS + BOB_JOINS)[:-1]
+    # 15 seconds: a heartbeat of each every 3
+    assert env.chapters["time passes"] == ["ann OffsetCommit"] + ["ann Heartbeat", "bob Heartbeat"] * 5
+    assert env.chapters["bob takes over"] == ["ann LeaveGroup", *lines(BOB_IS_ALONE)]
+
+
+@pytest.mark.asyncio
+async def test_a_member_changes_its_topics(env: VirtualEnvironment):
+    await membership.a_member_changes_its_topics(env)
+    assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
+    # to be cancelled means to leave; the group object then joins as a new member
+    assert env.chapters["bob wants payments too"] == lines("""
+        bob OffsetCommit
+        bob LeaveGroup
+        bob JoinGroup MEMBER_ID_REQUIRED
+        bob JoinGroup
+        ann OffsetCommit
+        ann Heartbeat REBALANCE_IN_PROGRESS
+        ann JoinGroup
+        bob SyncGroup
+        ann SyncGroup with the plan
+        ann OffsetFetch
+        bob OffsetFetch
+    """)
+    assert env.chapters["bob wants payments only"] == lines("""
+        bob OffsetCommit
+        bob LeaveGroup
+        bob JoinGroup MEMBER_ID_REQUIRED
+        bob JoinGroup
+        ann Heartbeat REBALANCE_IN_PROGRESS
+        ann JoinGroup
+        bob SyncGroup
+        ann SyncGroup with the plan
+        ann OffsetFetch
+        bob OffsetFetch
+    """)
+
+
+@pytest.mark.asyncio
+async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
+    """consume() in a loop of one's own: the member keeps its id, and one rebalance is enough."""
+    await env.create_topic("payments", 2)
+
+    class Leaves(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            self.note(f"claim {claim.topic}-{claim.partition}")
+            await self.enough.wait()
+
+    first, second = Leaves(env), Leaves(env)
+    first.enough, second.enough = asyncio.Event(), asyncio.Event()
+    async with member(env) as group:
+        async with running(group.consume("orders", first)) as one:
+            await first.until("claim orders-3")
+            first.enough.set()
+            await one
+        async with running(group.consume(["orders", "payments"], second)):
+            await second.until("claim payments-1")
+            assert second.sessions[0].member_id == first.sessions[0].member_id
+            assert second.sessions[0].generation_id == 2
+            assert asked(env)[5:] == lines("JoinGroup\n SyncGroup with the plan\n OffsetFetch")
+
+
+def test_a_story_replays_exactly():
+    """The same requests at the same moments, down to the last microsecond, ids included."""
+
+    async def told() -> list[str]:
+        async with VirtualEnvironment.made() as env:
+            await membership.a_member_changes_its_topics(env)
+            return [
+                f"{e.time!r} {e.node_id} {e.client_id} {e.api} {e.request!r} {e.response!r}"
+                for e in env.cluster.history
+            ]
+
+    first = run_virtual(told())
+    assert len(first) > 100
+    assert run_virtual(told()) == first

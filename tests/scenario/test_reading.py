@@ -1,0 +1,242 @@
+"""Reading a claim: loops left and entered again, seeks, pauses, leaders that move, fetches that fail."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import BrokerError, Claim, ConfigError, ConsumerGroup, ErrorCode as E, Session
+from tests.scenario.support import Read, Script, committed, member, orders, read_with, running, take
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_break_and_a_second_loop(env: VirtualEnvironment):
+    """The second loop goes on at the very next record: within a batch, at its end, over several batches."""
+    await env.admin.produce(orders(0), [b"v"] * 20, batch=5)
+
+    async def read(claim: Claim) -> None:
+        assert await take(claim, 1) == [0]
+        assert claim.position == 1
+        assert await take(claim, 2) == [1, 2]
+        assert await take(claim, 2) == [3, 4]
+        assert await take(claim, 7) == list(range(5, 12))
+        async for batch in claim.batches(max_records=3):
+            assert [record.offset for record in batch] == [12, 13, 14]
+            break
+        assert await take(claim, 1) == [15]
+        async for batch in claim.batches():
+            assert (batch.first_offset, batch.last_offset) == (16, 19)
+            break
+
+    await read_with(env, read)
+
+
+async def test_a_cancelled_read_loses_nothing(env: VirtualEnvironment):
+    async def read(claim: Claim) -> None:
+        for offset in range(6):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.7):
+                    await anext(claim)
+            await env.admin.produce(orders(0), [b"v"])
+            async with asyncio.timeout(5.0):
+                assert (await anext(claim)).offset == offset
+        batches = claim.batches(max_records=3, max_wait=60.0)
+        waiting = asyncio.create_task(anext(batches))
+        await env.admin.produce(orders(0), [b"v"] * 2)
+        await asyncio.sleep(1.0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert await take(claim, 2) == [6, 7]
+
+    await read_with(env, read)
+
+
+async def test_seek(env: VirtualEnvironment):
+    """Forwards and back, over what is buffered and beyond; marks stay where they are."""
+    await env.admin.produce(orders(0), [b"v"] * 50, batch=10)
+
+    async def read(claim: Claim) -> None:
+        async for record in claim:
+            claim.mark(record)
+            if record.offset == 4:
+                break
+        claim.seek(42)
+        assert claim.position == 42
+        assert await take(claim, 3) == [42, 43, 44]
+        claim.seek(0)
+        assert await take(claim, 2) == [0, 1]
+        claim.seek(2)
+        assert await take(claim, 1) == [2]
+        claim.seek(50)
+        await env.admin.produce(orders(0), [b"new"])
+        assert (await anext(claim)).value == b"new"
+        with pytest.raises(ConfigError, match="offset=-1"):
+            claim.seek(-1)
+
+    await read_with(env, read)
+    assert committed(env) == {0: 5}
+
+
+async def test_seek_while_a_fetch_is_under_way(env: VirtualEnvironment):
+    """The answer to the older question is not handed out."""
+    await env.admin.produce(orders(0), [b"v"] * 50, batch=10)
+    fault = env.cluster.faults.on("Fetch", topic="orders", client_id="ann").delay(5.0)
+
+    async def read(claim: Claim) -> None:
+        await fault.wait_hit()
+        claim.seek(30)
+        assert await take(claim, 2) == [30, 31]
+
+    await read_with(env, read)
+
+
+async def test_pause_and_resume(env: VirtualEnvironment):
+    """Nothing more is handed out, not even what is buffered; other claims go on; resume goes on at the next record."""
+    script = Script(env)
+    await env.produce(10, [0, 1])
+
+    async def pause_at_3(_session: Session, claim: Claim, record: object) -> None:
+        if script.calls[-1] == "record 0@3":
+            group.pause([("orders", 0)])
+
+    script.work = pause_at_3
+    group: ConsumerGroup
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@3")
+        await script.until("done 1@9")
+        await env.produce(10, [0, 1])
+        await script.until("done 1@19")
+        await asyncio.sleep(60.0)
+        assert "record 0@4" not in script.calls
+        assert group.session.claims[0].paused
+        assert len(script.sessions) == 1, "a paused member is a live member"
+        group.resume([("orders", 0)])
+        await script.until("done 0@19")
+        assert script.calls.count("record 0@4") == 1
+
+
+async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        group.pause_all()
+        bob = await env.member("bob")
+        await script.until("assigned [0, 1]")
+        await bob.leave()
+        await script.until("assigned [0, 1, 2, 3]", 2)
+        await env.produce(3, range(4))
+        await asyncio.sleep(10.0)
+        assert all(claim.paused for claim in group.session.claims)
+        assert not any(call.startswith("record") for call in script.calls)
+        group.resume_all()
+        await script.until("done 3@2")
+        await script.until("done 0@2")
+
+
+async def test_a_paused_claim_ends_all_the_same(env: VirtualEnvironment):
+    script = Script(env)
+    await env.produce(3, [0])
+    async with member(env) as group:
+        group.pause([orders(0)])
+        async with running(group.run("orders", script)) as consuming:
+            await script.until("claim 3@0")
+            await group.aclose()
+            await consuming
+    assert "end 0" in script.calls
+    assert "cancelled 0" not in script.calls
+
+
+# -- leaders and errors -------------------------------------------------------------------------------------------------
+
+
+async def test_a_leader_that_moves(env: VirtualEnvironment):
+    """No record is missed or comes twice, and the session does not notice."""
+    script = Script(env)
+    await env.produce(5, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        for node in (1, 2, 3, 1, 2, 3):
+            env.cluster.move_leader("orders", 0, node)
+            await env.produce(5, [0])
+            await script.until(f"done 0@{env.produced[orders(0)] - 1}")
+        records = [call for call in script.calls if call.startswith("record 0")]
+        assert records == [f"record 0@{offset}" for offset in range(35)]
+        assert len(script.sessions) == 1
+
+
+async def test_a_leader_that_dies(env: VirtualEnvironment):
+    script = Script(env)
+    await env.produce(5, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        await env.cluster.stop_node(env.cluster.leader("orders", 0))
+        await env.produce(5, [0])
+        await script.until("done 0@9")
+        assert script.calls.count("record 0@4") == 1
+        assert len(script.sessions) == 1
+
+
+async def read_past_error(claim: Claim) -> None:
+    with pytest.raises(BrokerError, match=r"orders-0.*TOPIC_AUTHORIZATION_FAILED"):
+        await anext(claim)
+    assert (await anext(claim)).offset == 0
+
+
+async def read_batches_past_error(claim: Claim) -> None:
+    batches = claim.batches()
+    with pytest.raises(BrokerError, match=r"orders-0.*TOPIC_AUTHORIZATION_FAILED"):
+        await anext(batches)
+    assert (await anext(batches)).first_offset == 0
+
+
+@pytest.mark.parametrize("read", [read_past_error, read_batches_past_error])
+async def test_a_fetch_error_that_is_caught(read: Read):
+    """Raised to the handler once; one that catches it and reads on gets the records when they can be had again."""
+    async with VirtualEnvironment.made(partitions=1) as env:
+        env.cluster.faults.on("Fetch", topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
+        await env.produce(1, [0])
+        async with asyncio.timeout(60.0):
+            await read_with(env, read)
+
+
+async def test_a_fetch_error_that_is_not_caught(env: VirtualEnvironment):
+    """It leaves run() as any exception of a handler does, and names the partition."""
+    env.cluster.faults.on("Fetch", topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
+    await env.produce(5, [0])
+    async with member(env) as group:
+        with pytest.raises(BrokerError, match=r"orders-.*TOPIC_AUTHORIZATION_FAILED"):
+            await group.run("orders", Script(env))
+
+
+@pytest.mark.parametrize(
+    "code", [E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_SERVER_ERROR]
+)
+async def test_a_fetch_error_that_heals(env: VirtualEnvironment, code: E):
+    """The handler sees nothing of it; errors() does."""
+    script = Script(env)
+    env.cluster.faults.on("Fetch", topic="orders", times=3).error(code)
+    await env.produce(5, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        errors = group.errors()
+        await script.until("done 0@4")
+        assert code.name in str(await anext(errors))
+        assert script.calls.count("record 0@0") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
+async def test_a_fetch_over_a_cut_connection(env: VirtualEnvironment, when):
+    script = Script(env)
+    env.cluster.faults.on("Fetch", topic="orders", times=3).disconnect(when)
+    await env.produce(5, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        assert [call for call in script.calls if call.startswith("record 0")] == [
+            f"record 0@{offset}" for offset in range(5)
+        ]

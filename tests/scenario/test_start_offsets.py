@@ -1,0 +1,157 @@
+"""Where a claim begins: at its committed offset, or where the policy says that it should."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import Claim, OffsetManager, Session
+from asyncgroup.errors import OffsetOutOfRangeError
+from tests.scenario.support import Script, committed, member, orders, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+async def commit(env: VirtualEnvironment, offset: int) -> None:
+    """Commit for the group from outside, as an administrator does while nobody consumes."""
+    offsets = OffsetManager(env.admin.cluster, env.group_id)
+    offsets.manage(orders(0), -1).mark(offset)
+    await offsets.commit()
+
+
+async def test_committed(env: VirtualEnvironment):
+    await env.produce(5, [0])
+    await commit(env, 3)
+    script = Script(env)
+    async with member(env, auto_offset_reset="error") as group:
+        with pytest.raises(
+            OffsetOutOfRangeError, match=r"'g' has no committed offset for orders-1, orders-2"
+        ):
+            await group.run("orders", script)
+    async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", script)):
+        await script.until("claim 0@3")
+        await script.until("done 0@4")
+        assert "record 0@2" not in script.calls
+
+
+async def test_nothing_committed_earliest(env: VirtualEnvironment):
+    await env.produce(5, [0])
+    script = Script(env)
+    async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", script)):
+        await script.until("claim 0@0")
+        await script.until("done 0@4")
+
+
+async def test_nothing_committed_latest(env: VirtualEnvironment):
+    """What was there before is not read; what comes after the session's start is."""
+    await env.produce(5, [0])
+    script = Script(env)
+    async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", script)):
+        await script.until("claim 0@5")
+        await env.produce(2, [0])
+        await script.until("done 0@6")
+        assert [call for call in script.calls if call.startswith("record")] == ["record 0@5", "record 0@6"]
+
+
+async def test_nothing_committed_error(env: VirtualEnvironment):
+    """Raised to the caller before any claim starts; setup is not called for a session that cannot begin."""
+    script = Script(env)
+    async with member(env, auto_offset_reset="error") as group:
+        with pytest.raises(OffsetOutOfRangeError, match="no committed offset for orders-0, orders-1"):
+            await group.run("orders", script)
+    assert not any(call.startswith(("setup", "claim")) for call in script.calls)
+    assert committed(env) == {}
+
+
+@pytest.mark.parametrize(("policy", "first"), [("earliest", "record 0@0"), ("latest", "record 0@5")])
+async def test_out_of_range(env: VirtualEnvironment, policy: str, first: str):
+    """A committed offset that the log does not hold: the policy decides, and says so."""
+    await env.produce(5, [0])
+    await commit(env, 1000)
+    script = Script(env)
+    async with member(env, auto_offset_reset=policy) as group, running(group.run("orders", script)):
+        await script.until("claim 0@1000")
+        await asyncio.sleep(1.0)
+        await env.produce(1, [0])
+        await script.until("done 0@5")
+        records = [call for call in script.calls if call.startswith("record 0")]
+        assert records[0] == first
+        assert len(records) == len(set(records))
+
+
+async def test_out_of_range_marks_may_go_back(env: VirtualEnvironment):
+    """After the reset the group commits what it really did, although that lies before the old offset."""
+    await env.produce(5, [0])
+    await commit(env, 1000)
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        await group.aclose()
+    assert committed(env) == {0: 5}
+
+
+async def test_out_of_range_error(env: VirtualEnvironment):
+    """The claim's iterator raises it; nothing is committed, least of all somewhere else."""
+    await env.produce(5, [0])
+    for partition in range(1, 4):
+        offsets = OffsetManager(env.admin.cluster, env.group_id)
+        offsets.manage(orders(partition), -1).mark(0)
+        await offsets.commit()
+    await commit(env, 1000)
+    script = Script(env)
+    async with member(env, auto_offset_reset="error") as group:
+        with pytest.raises(OffsetOutOfRangeError, match="orders-0: offset 1000 is not in the log"):
+            await group.run("orders", script)
+    assert committed(env) == {0: 1000, 1: 0, 2: 0, 3: 0}
+
+
+async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
+    """A handler may decide for itself, and read on."""
+
+    class Decides(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            while not claim.ended:
+                try:
+                    await super().consume_claim(session, claim)
+                except OffsetOutOfRangeError:
+                    claim.seek(2)
+
+    await env.produce(5, [0])
+    for partition in range(1, 4):
+        offsets = OffsetManager(env.admin.cluster, env.group_id)
+        offsets.manage(orders(partition), -1).mark(0)
+        await offsets.commit()
+    await commit(env, 1000)
+    script = Decides(env)
+    async with member(env, auto_offset_reset="error") as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        assert [call for call in script.calls if call.startswith("record 0")] == [
+            "record 0@2",
+            "record 0@3",
+            "record 0@4",
+        ]
+
+
+async def test_a_seek_out_of_range(env: VirtualEnvironment):
+    """As any other offset that is not there: the policy, here the start. Marks that are good stay, as with any seek."""
+    seen: list[int] = []
+    await env.produce(3, [0])
+    await commit(env, 2)
+
+    class Seeks(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if claim.partition == 0:
+                claim.seek(10_000)
+            async for record in claim:
+                seen.append(record.offset)
+                claim.mark(record)
+                self.note(f"done {record.partition}@{record.offset}")
+
+    script = Seeks(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@2")
+        await group.aclose()
+        assert seen == [0, 1, 2]
+        assert committed(env) == {0: 3}

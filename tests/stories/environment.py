@@ -1,0 +1,175 @@
+"""Where a story takes place: a cluster, its members, and what is known of the group from all sides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from asyncgroup import TopicPartition
+from tests.stories.admin import Admin
+from tests.stories.bell import Bell
+from tests.stories.members import Member
+
+__all__ = ["Environment", "Group"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A settled group: members by name, as they see themselves and as the coordinator sees them (both agree)."""
+
+    generation: int
+    leader: str
+    assignment: dict[str, dict[str, list[int]]]
+
+
+class Environment(ABC):
+    """A cluster with one topic and one group. `limit`: seconds (of the loop's time) that any wait may take."""
+
+    limit: float
+    session_timeout: float
+    heartbeat_interval: float
+    refresh_interval: float
+
+    def __init__(self, bootstrap_servers: str, topic: str, group_id: str) -> None:
+        self.bootstrap_servers, self.topic, self.group_id = bootstrap_servers, topic, group_id
+        self.bell = Bell(self.describe)
+        self.admin = Admin(bootstrap_servers)
+        self.members: list[Member] = []
+        self.produced: Counter[TopicPartition] = Counter()
+
+    async def __aenter__(self) -> Self:
+        await self.admin.cluster.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        problems: list[Exception] = []
+        try:
+            for member in self.members:
+                try:
+                    await member.leave()
+                except Exception as problem:
+                    problems.append(problem)
+            await self._clean_up()
+        finally:
+            await self.admin.cluster.aclose()
+        for problem in problems:
+            raise problem
+
+    async def _clean_up(self) -> None:  # noqa: B027  there may be nothing
+        """Remove what would outlive the story; nobody consumes any more."""
+
+    def describe(self) -> str:
+        """The state of things, for a wait that failed."""
+        return "\n".join(str(member.log) for member in self.members)
+
+    def chapter(self, title: str, *, nodes: bool = False) -> None:  # noqa: B027  most environments see no requests
+        """A part of the story is told; where requests can be seen, those of this part are kept under its title."""
+
+    def config(self, name: str, **more: Any) -> dict[str, Any]:
+        """Configuration of the member `name`."""
+        return {
+            "client_id": name,
+            "auto_offset_reset": "earliest",
+            "session_timeout": self.session_timeout,
+            "heartbeat_interval": self.heartbeat_interval,
+            "metadata_refresh_interval": self.refresh_interval,
+            **more,
+        }
+
+    # -- members -----------------------------------------------------------------------------------------------------
+
+    async def member(
+        self, name: str, topics: Iterable[str] | None = None, *, frail: bool = False, **config: Any
+    ) -> Member:
+        """Start a member; only a `frail` one can crash or be suspended."""
+        member = self._make(name, self.config(name, **config), frail=frail)
+        self.members.append(member)
+        await member.start(list(topics or [self.topic]))
+        return member
+
+    @abstractmethod
+    def _make(self, name: str, config: dict[str, Any], *, frail: bool) -> Member: ...
+
+    @abstractmethod
+    async def crash(self, member: Member) -> None:
+        """End a frail member without a word to anybody."""
+
+    @abstractmethod
+    async def suspend(self, member: Member) -> None:
+        """Stop a frail member where it stands; its connections stay."""
+
+    @abstractmethod
+    async def resume(self, member: Member) -> None:
+        """Let it go on."""
+
+    @abstractmethod
+    async def kill_node(self, node_id: int) -> None:
+        """Kill a broker."""
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, partitions: int) -> str:
+        """Create a topic and return its real name."""
+        await self.admin.create_topic(name, partitions)
+        return name
+
+    async def produce(self, count: int, partitions: Iterable[int], topic: str | None = None) -> None:
+        """Append `count` records to each of these partitions."""
+        for partition in partitions:
+            tp = TopicPartition(topic or self.topic, partition)
+            first = self.produced[tp]
+            values = [b"%s@%d" % (str(tp).encode(), number) for number in range(first, first + count)]
+            await self.admin.produce(tp, values)
+            self.produced[tp] += count
+
+    async def all_handled(self) -> None:
+        """Wait until every record that was produced has been handled by somebody."""
+        wanted = {(*tp, offset) for tp, count in self.produced.items() for offset in range(count)}
+
+        def missing() -> set[tuple[str, int, int]]:
+            return wanted.difference(*(member.log.handled for member in self.members))
+
+        await self.bell.until(lambda: not missing(), f"all {len(wanted)} records handled", self.limit)
+
+    async def all_committed(self) -> None:
+        """Wait until the group has committed everything that was produced."""
+
+        async def committed() -> bool:
+            return await self.committed() == dict(self.produced)
+
+        await self.bell.until_known(committed, f"offsets committed: {dict(self.produced)}", self.limit)
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        """The group's committed offsets of all partitions produced to."""
+        return await self.admin.committed(self.group_id, self.produced)
+
+    # -- the group ---------------------------------------------------------------------------------------------------
+
+    async def settled(self, *members: Member) -> Group:
+        """Wait until the group consists of just these members, all in live sessions of one generation.
+
+        What the coordinator says (DescribeGroups) has to agree with what the members believe.
+        """
+        names = ", ".join(member.name for member in members)
+        group = await self.bell.until_known(
+            lambda: self._picture(members), f"group {self.group_id} settled with {names}", self.limit
+        )
+        assert group is not None
+        return group
+
+    async def _picture(self, members: tuple[Member, ...]) -> Group | None:
+        sessions = [member.session for member in members]
+        if None in sessions or len({session.generation for session in sessions if session}) != 1:
+            return None
+        described = await self.admin.describe(self.group_id)
+        believed = {s.member_id: s.assignment for s in sessions if s is not None}
+        if described is None or described.state != "Stable" or described.members != believed:
+            return None
+        by_name = {member.name: session for member, session in zip(members, sessions, strict=True) if session}
+        leaders = [name for name, session in by_name.items() if session.is_leader]
+        assert len(leaders) == 1, f"leaders: {leaders}"
+        generation = by_name[leaders[0]].generation
+        return Group(generation, leaders[0], {name: session.assignment for name, session in by_name.items()})

@@ -1,0 +1,202 @@
+"""Stories of members that come, go and change their minds (seed 001; issue 3, stories 1, 2, 4, 7 and 8)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.stories.environment import Environment, Group
+from tests.stories.members import LocalMember, Member
+
+__all__ = [
+    "a_leader_leaves",
+    "a_member_changes_its_topics",
+    "both",
+    "graceful_leave",
+    "more_members_than_partitions",
+    "partition_increase",
+    "static_leader_restarts",
+    "two_joiners",
+]
+
+
+async def both(env: Environment) -> tuple[Member, Member]:
+    """Ann, who leads, and bob after her."""
+    ann = await env.member("ann")
+    await env.settled(ann)
+    return ann, await env.member("bob")
+
+
+async def two_joiners(env: Environment) -> None:
+    """1: the first member gets all and leads; the second one's coming makes both share."""
+    await env.produce(5, range(4))
+    ann = await env.member("ann")
+    assert await env.settled(ann) == Group(1, "ann", {"ann": {env.topic: [0, 1, 2, 3]}})
+    await env.all_handled()
+    env.chapter("ann joins")
+
+    bob = await env.member("bob")
+    shared = {"ann": {env.topic: [0, 1]}, "bob": {env.topic: [2, 3]}}
+    assert await env.settled(ann, bob) == Group(2, "ann", shared)
+    env.chapter("bob joins")
+    assert [session.cause for session in ann.log.sessions] == ["Rebalanced", None]
+
+    await env.produce(5, range(4))
+    await env.all_handled()
+    await env.all_committed()
+    assert {partition for _, partition, _ in bob.log.handled} == {2, 3}
+    # what ann had marked was committed before bob began: nothing came twice
+    everything = ann.log.handled + bob.log.handled
+    assert len(everything) == len(set(everything)) == 40
+
+
+async def graceful_leave(env: Environment) -> None:
+    """2: a member that closes tells so: the others take over long before its session would have expired."""
+    ann, bob = await both(env)
+    before = await env.settled(ann, bob)
+    await env.produce(5, range(4))
+    await env.all_handled()
+    env.chapter("both consume")
+
+    left_at = asyncio.get_running_loop().time()
+    await bob.leave()
+    group = await env.settled(ann)
+    assert asyncio.get_running_loop().time() - left_at < env.session_timeout
+    assert group == Group(before.generation + 1, "ann", {"ann": {env.topic: [0, 1, 2, 3]}})
+    env.chapter("bob leaves")
+    assert bob.log.sessions[-1].cause == "GroupClosed"
+    assert bob.log.failure is None
+
+    await env.produce(5, range(4))
+    await env.all_handled()
+    await env.all_committed()
+    everything = ann.log.handled + bob.log.handled
+    assert len(everything) == len(set(everything)) == 40
+
+
+async def a_leader_leaves(env: Environment) -> None:
+    """2, the other way round: leadership passes on with the partitions."""
+    ann, bob = await both(env)
+    before = await env.settled(ann, bob)
+    assert before.leader == "ann"
+    env.chapter("both consume")
+    await ann.leave()
+    group = await env.settled(bob)
+    assert group == Group(before.generation + 1, "bob", {"bob": {env.topic: [0, 1, 2, 3]}})
+    env.chapter("ann leaves")
+    await env.produce(3, range(4))
+    await env.all_handled()
+    await env.all_committed()
+
+
+async def partition_increase(env: Environment) -> None:
+    """4: the broker cannot tell anybody; the leader sees it in the metadata and joins anew."""
+    ann, bob = await both(env)
+    before = await env.settled(ann, bob)
+    env.chapter("both consume")
+
+    await env.admin.create_partitions(env.topic, 6)
+    await env.produce(5, range(6))  # some of it before anybody knows that there are more partitions
+    wider = {"ann": {env.topic: [0, 1, 2]}, "bob": {env.topic: [3, 4, 5]}}
+
+    async def widened() -> bool:
+        return (await env.settled(ann, bob)).assignment == wider
+
+    await env.bell.until_known(widened, "six partitions assigned", env.limit)
+    group = await env.settled(ann, bob)
+    assert group.generation == before.generation + 1
+    env.chapter("two partitions more")
+    assert group.leader == "ann"
+    assert ann.log.sessions[-2].cause == "PartitionsChanged"
+    assert bob.log.sessions[-2].cause == "Rebalanced"
+    await env.all_handled()
+    await env.all_committed()
+
+
+async def more_members_than_partitions(env: Environment) -> None:
+    """7: a session without claims lives, heartbeats, and takes over."""
+    narrow = await env.create_topic("narrow", 1)
+    ann = await env.member("ann", [narrow])
+    await env.settled(ann)
+    bob = await env.member("bob", [narrow])
+    before = await env.settled(ann, bob)
+    assert before.assignment == {"ann": {narrow: [0]}, "bob": {}}
+    await env.produce(5, [0], narrow)
+    await env.all_handled()
+    env.chapter("bob has nothing")
+
+    await asyncio.sleep(1.5 * env.session_timeout)  # longer than a member may be silent
+    assert await env.settled(ann, bob) == before
+    env.chapter("time passes")
+
+    await ann.leave()
+    assert await env.settled(bob) == Group(before.generation + 1, "bob", {"bob": {narrow: [0]}})
+    env.chapter("bob takes over")
+    await env.produce(5, [0], narrow)
+    await env.all_handled()
+    await env.all_committed()
+    assert bob.log.handled == [(narrow, 0, offset) for offset in range(5, 10)]
+
+
+async def a_member_changes_its_topics(env: Environment) -> None:
+    """8: who subscribes to a topic more gets its partitions; the shared topic stays shared."""
+    other = await env.create_topic("payments", 2)
+    ann, bob = await both(env)
+    before = await env.settled(ann, bob)
+    await env.produce(5, range(4))
+    await env.produce(5, range(2), other)
+    env.chapter("both consume")
+
+    assert isinstance(bob, LocalMember)
+    await bob.change_topics([env.topic, other])
+    group = await env.settled(ann, bob)
+    assert group.assignment == {
+        "ann": {env.topic: [0, 1]},
+        "bob": {env.topic: [2, 3], other: [0, 1]},
+    }
+    assert group.generation > before.generation
+    env.chapter("bob wants payments too")
+    await env.all_handled()
+    await env.all_committed()
+    assert not any(topic == other for topic, _, _ in ann.log.handled)
+
+    await bob.change_topics([other])
+    group = await env.settled(ann, bob)
+    assert group.assignment == {"ann": {env.topic: [0, 1, 2, 3]}, "bob": {other: [0, 1]}}
+    env.chapter("bob wants payments only")
+    await env.produce(5, range(4))
+    await env.all_handled()
+    await env.all_committed()
+
+
+async def static_leader_restarts(env: Environment) -> None:
+    """KIP-345, KIP-814: a restart within the session costs no rebalance, and the leader watches over its old plan."""
+    ann = await env.member("ann", group_instance_id="desk-a")
+    await env.settled(ann)
+    bob = await env.member("bob", group_instance_id="desk-b")
+    before = await env.settled(ann, bob)
+    shared = {"ann": {env.topic: [0, 1]}, "bob": {env.topic: [2, 3]}}
+    assert before == Group(2, "ann", shared)
+    await env.produce(5, range(4))
+    await env.all_handled()
+    env.chapter("both consume")
+
+    await ann.leave()
+    again = await env.member("ann-again", group_instance_id="desk-a")
+    assert await env.settled(again, bob) == Group(
+        2, "ann-again", {"ann-again": shared["ann"], "bob": shared["bob"]}
+    )
+    env.chapter("ann restarts")
+    assert len(bob.log.sessions) == 1
+    await env.produce(5, range(4))
+    await env.all_handled()
+    await env.all_committed()
+    assert {offset for _, _, offset in again.log.handled} == set(range(5, 10))
+
+    await env.admin.create_partitions(env.topic, 6)
+    wider = {"ann-again": {env.topic: [0, 1, 2]}, "bob": {env.topic: [3, 4, 5]}}
+
+    async def widened() -> bool:
+        return (await env.settled(again, bob)).assignment == wider
+
+    await env.bell.until_known(widened, "six partitions assigned", env.limit)
+    assert (await env.settled(again, bob)).generation == 3
