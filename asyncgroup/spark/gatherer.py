@@ -1,0 +1,113 @@
+"""What claims have handed over and no batch has taken yet; pure state."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.batch_id import OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Gatherer", "Piece", "ranges_of"]
+
+
+class Piece(NamedTuple):
+    """Consecutive records of one partition, in Arrow; `at` is the loop's time when they came."""
+
+    tp: TopicPartition
+    start: int
+    end: int
+    at: float
+    records: pa.RecordBatch
+
+    @property
+    def rows(self) -> int:
+        return int(self.records.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        return int(self.records.nbytes)
+
+
+class Gatherer:
+    """Pieces in the order in which they came, which is fair to all partitions and keeps each one's own order.
+
+    A batch holds at most `max_rows` rows and `max_bytes` bytes (in Arrow), or one piece if that alone is larger.
+    """
+
+    def __init__(self, max_rows: int, max_bytes: int) -> None:
+        self.max_rows, self.max_bytes = max_rows, max_bytes
+        self.rows = self.bytes = 0
+        self._pieces: deque[Piece] = deque()
+        self._waiting: Counter[TopicPartition] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<Gatherer: {self.rows} rows, {self.bytes} bytes of {len(self._waiting)} partitions>"
+
+    @property
+    def oldest(self) -> float | None:
+        """When the first piece came; None if there is none."""
+        return self._pieces[0].at if self._pieces else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a batch can be made that need not wait for more."""
+        return self.rows >= self.max_rows or self.bytes >= self.max_bytes
+
+    def may_pull(self, tp: TopicPartition) -> bool:
+        """Whether a partition may hand over more: while there is room, and always a first piece."""
+        return not self.is_full or not self._waiting[tp]
+
+    def put(self, piece: Piece) -> None:
+        """Take in a piece behind all others."""
+        self._pieces.append(piece)
+        self._count(piece, 1)
+
+    def put_back(self, pieces: Iterable[Piece]) -> None:
+        """Take in again, before all others, what was taken and not delivered."""
+        for piece in reversed(list(pieces)):
+            self._pieces.appendleft(piece)
+            self._count(piece, 1)
+
+    def take(self, is_alive: Callable[[TopicPartition], bool] = lambda _: True) -> list[Piece]:
+        """The next batch; pieces of partitions that are not alive are dropped. Empty if nothing is left."""
+        for tp in [tp for tp in self._waiting if not is_alive(tp)]:
+            self.drop(tp)
+        taken: list[Piece] = []
+        rows = size = 0
+        while self._pieces:
+            piece = self._pieces[0]
+            rows, size = rows + piece.rows, size + piece.bytes
+            if taken and (rows > self.max_rows or size > self.max_bytes):
+                break
+            taken.append(self._pieces.popleft())
+            self._count(piece, -1)
+        return taken
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Forget what a partition has handed over."""
+        if not self._waiting[tp]:
+            return
+        for piece in [piece for piece in self._pieces if piece.tp == tp]:
+            self._pieces.remove(piece)
+            self._count(piece, -1)
+
+    def _count(self, piece: Piece, sign: int) -> None:
+        self.rows += sign * piece.rows
+        self.bytes += sign * piece.bytes
+        self._waiting[piece.tp] += sign
+        if not self._waiting[piece.tp]:
+            del self._waiting[piece.tp]
+
+
+def ranges_of(pieces: Iterable[Piece]) -> tuple[OffsetRange, ...]:
+    """One range for each partition in `pieces`, whose pieces follow one another; sorted."""
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for piece in pieces:
+        start = ranges[piece.tp].start if piece.tp in ranges else piece.start
+        ranges[piece.tp] = OffsetRange(*piece.tp, start, piece.end)
+    return tuple(sorted(ranges.values()))

@@ -1,0 +1,150 @@
+"""Stand-ins for Spark, sessions and claims: what the bridge uses of them, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+
+from asyncgroup.errors import CommitFailedError, MemberLost, SessionEnd
+from asyncgroup.model import Batch, Record, TopicPartition
+
+TOPIC = "flights"
+
+
+def records(partition: int, start: int, count: int) -> list[Record]:
+    return [
+        Record(TOPIC, partition, offset, 1_000 + offset, 0, b"k%d" % partition, b"v%d" % offset)
+        for offset in range(start, start + count)
+    ]
+
+
+class FakeContext:
+    """A SparkContext with job tags; `cancelled` is set when a tag's jobs are cancelled."""
+
+    defaultParallelism = 2
+
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
+        self.cancelled = threading.Event()
+        self.descriptions: list[str] = []
+
+    def addJobTag(self, tag: str) -> None:
+        self.tags.add(tag)
+
+    def removeJobTag(self, tag: str) -> None:
+        self.tags.remove(tag)
+
+    def setJobDescription(self, text: str) -> None:
+        self.descriptions.append(text)
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        assert self.tags == {tag}
+        self.cancelled.set()
+
+
+class FakeSpark:
+    """A session whose DataFrames are the Arrow tables they are made of."""
+
+    def __init__(self) -> None:
+        self.sparkContext = FakeContext()
+        self.settings = {
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+            "spark.sql.execution.arrow.localRelationThreshold": "48m",
+        }
+        self.conf = SimpleNamespace(get=self.settings.__getitem__, set=self.settings.__setitem__)
+
+    def createDataFrame(self, table: object, schema: object) -> object:
+        return table
+
+
+class FakeClaim:
+    """A claim that hands out what `feed` gave it."""
+
+    def __init__(self, partition: int, initial_offset: int = 0) -> None:
+        self.topic, self.partition, self.initial_offset = TOPIC, partition, initial_offset
+        self.cause: SessionEnd | None = None
+        self.error: Exception | None = None
+        self.handed_out = 0
+        self._waiting: deque[Record] = deque()
+        self._changed = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+
+    def feed(self, start: int, count: int) -> None:
+        self._waiting.extend(records(self.partition, start, count))
+        self._changed.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self._changed.set()
+
+    def end(self, cause: SessionEnd) -> None:
+        if not self.ended:
+            self.cause = cause
+            self._ended.set()
+            self._changed.set()
+
+    async def batches(self, *, max_records: int, max_bytes: int) -> AsyncIterator[Batch]:
+        while True:
+            await asyncio.sleep(0)
+            if self.ended:
+                return
+            if self.error is not None:
+                raise self.error
+            if not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            taken = [self._waiting.popleft() for _ in range(min(max_records, len(self._waiting)))]
+            self.handed_out += len(taken)
+            yield Batch(self.topic, self.partition, taken)
+
+
+class FakeSession:
+    """A session that keeps marks and commits; `refusals` are raised by the next commits, one each."""
+
+    def __init__(self, *claims: FakeClaim) -> None:
+        self.claims = list(claims)
+        self.cause: SessionEnd | None = None
+        self.marks: dict[TopicPartition, int] = {}
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.refusals: deque[CommitFailedError] = deque()
+        self.on_commit: Callable[[], None] = lambda: None
+        self._lost = asyncio.Event()
+
+    async def wait_lost(self) -> None:
+        await self._lost.wait()
+
+    @property
+    def is_lost(self) -> bool:
+        return isinstance(self.cause, MemberLost)
+
+    def mark_offset(self, topic: str, partition: int, offset: int) -> None:
+        self.marks[TopicPartition(topic, partition)] = offset
+
+    async def commit(self) -> None:
+        await asyncio.sleep(0)
+        self.on_commit()
+        if self.refusals:
+            raise self.refusals.popleft()
+        self.commits.append(dict(self.marks))
+
+    def end(self, cause: SessionEnd) -> None:
+        self.cause = cause
+        if self.is_lost:
+            self._lost.set()
+        for claim in self.claims:
+            claim.end(cause)

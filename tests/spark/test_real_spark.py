@@ -1,0 +1,169 @@
+"""The bridge with a real Spark: one session for this module."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from asyncgroup.errors import GroupClosed, MemberLost
+from asyncgroup.java import JavaNotFound, require_java
+from asyncgroup.model import Batch, Record, TopicPartition
+from asyncgroup.spark import BatchId, ForeachBatch, configure, local_session
+from asyncgroup.spark.frames import create_frame, frame_schema
+from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    try:
+        require_java("run Spark")
+    except JavaNotFound as error:
+        if os.environ.get("ASYNCGROUP_REQUIRE_KAFKA") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(f"no Spark: {error}")
+    handler = signal.getsignal(signal.SIGINT)
+    session = local_session("asyncgroup tests")
+    assert signal.getsignal(signal.SIGINT) is handler
+    yield session
+    session.stop()
+
+
+def test_the_session_keeps_to_itself(spark: SparkSession) -> None:
+    conf = spark.sparkContext.getConf()
+    assert conf.get("spark.driver.host") == "127.0.0.1"
+    assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert conf.get("spark.ui.enabled") == "false"
+    assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.uiWebUrl is None
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    warehouse = Path(str(conf.get("spark.sql.warehouse.dir")))
+    assert not warehouse.is_relative_to(Path.cwd())
+
+
+def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
+    assert local_session("another", cores=1) is spark
+
+
+def test_configure_sets_what_the_bridge_wants(spark: SparkSession) -> None:
+    builder = configure(type(spark).builder)
+    assert builder._options["spark.python.unix.domain.socket.enabled"] == "true"
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_a_frame_looks_like_sparks_kafka_source(spark: SparkSession, include_headers: bool) -> None:
+    rows = [
+        Record("t", 3, 7, 1_700_000_000_123, 1, None, b"v", [("h", b"1"), ("n", None)]),
+        Record("t", 3, 9, -1, -1, b"k", None),
+    ]
+    frame = create_frame(spark, [Batch("t", 3, rows).to_arrow(include_headers=include_headers)])
+    printed = (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int"
+    )
+    headers = ",headers:array<struct<key:string,value:binary>>" if include_headers else ""
+    assert frame.schema.simpleString() == printed + headers + ">"
+    assert frame.schema == frame_schema(include_headers=include_headers)
+    assert all(field.nullable for field in frame.schema.fields)
+    first, second = frame.orderBy("offset").collect()
+    assert (first.key, first.value, first.topic, first.partition, first.offset) == (None, b"v", "t", 3, 7)
+    assert first.timestamp.astimezone(UTC) == datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
+    assert (first.timestampType, second.timestampType) == (1, -1)
+    assert (second.key, second.value) == (b"k", None)
+    # Spark's source gives -1 ms for a record without a timestamp
+    assert frame.selectExpr("unix_millis(timestamp)").collect()[1][0] == -1
+    if include_headers:
+        assert [tuple(header) for header in first.headers] == [("h", b"1"), ("n", None)]
+        assert second.headers is None
+
+
+def test_a_frame_has_a_partition_per_core_and_leaves_the_settings_alone(spark: SparkSession) -> None:
+    keys = (
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.execution.arrow.localRelationThreshold",
+    )
+    before = [spark.conf.get(key) for key in keys]
+    pieces = [Batch(TOPIC, p, records(p, 0, 2_000)).to_arrow() for p in range(6)]
+    frame = create_frame(spark, pieces)
+    assert frame.rdd.getNumPartitions() == 2
+    assert frame.count() == 12_000
+    assert create_frame(spark, pieces[:1]).rdd.getNumPartitions() == 1
+    assert [spark.conf.get(key) for key in keys] == before
+
+
+@pytest.mark.asyncio
+async def test_batches_reach_a_sink_that_overwrites_by_range(spark: SparkSession, tmp_path: Path) -> None:
+    def store(df: Any, batch_id: BatchId) -> None:
+        for part in batch_id.ranges:
+            place = tmp_path / f"partition={part.partition}" / f"start={part.start}"
+            part.rows(df).write.mode("overwrite").parquet(str(place))
+
+    async def deliver(*spans: tuple[int, int, int]) -> None:
+        claims = [FakeClaim(partition, initial_offset=start) for partition, start, _ in spans]
+        session = FakeSession(*claims)
+        for claim, (_, start, end) in zip(claims, spans, strict=True):
+            claim.feed(start, end - start)
+        handler = ForeachBatch(spark, store)
+        tasks = [asyncio.create_task(handler.consume_claim(session, claim)) for claim in claims]  # type: ignore[arg-type]
+        wanted = {TopicPartition(TOPIC, partition): end for partition, _, end in spans}
+        async with asyncio.timeout(60):
+            while wanted not in session.commits:
+                await asyncio.sleep(0.01)
+        session.end(GroupClosed("closed"))
+        await asyncio.gather(*tasks)
+
+    await deliver((0, 0, 100), (1, 0, 50))
+    # delivered again with another end, and from there on
+    await deliver((0, 0, 60), (1, 0, 70))
+    await deliver((0, 60, 100))
+    found = await asyncio.to_thread(
+        lambda: [(r.partition, r.offset) for r in spark.read.parquet(str(tmp_path)).collect()]
+    )
+    assert sorted(found) == [(0, offset) for offset in range(100)] + [(1, offset) for offset in range(70)]
+
+
+@pytest.mark.asyncio
+async def test_the_spark_job_of_a_lost_member_is_cancelled(spark: SparkSession) -> None:
+    begun = threading.Event()
+
+    def endless(_df: Any, _batch_id: BatchId) -> None:
+        begun.set()
+        spark.range(0, 10**15, 1, 2).selectExpr("id % 7 as x").write.format("noop").mode("overwrite").save()
+
+    claim = FakeClaim(0)
+    session = FakeSession(claim)
+    claim.feed(0, 10)
+    task = asyncio.create_task(ForeachBatch(spark, endless).consume_claim(session, claim))  # type: ignore[arg-type]
+    await asyncio.to_thread(begun.wait, 30)
+    session.end(MemberLost("lost"))
+    async with asyncio.timeout(30):
+        await task
+    assert session.marks == {}
+    assert not [t for t in threading.enumerate() if t.name.startswith("asyncgroup-")]
+
+
+@pytest.mark.asyncio
+async def test_an_error_inside_spark_comes_through_as_itself(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+
+    def wrong(df: Any, _batch_id: BatchId) -> None:
+        df.select("no_such_column").collect()
+
+    claim = FakeClaim(0)
+    claim.feed(0, 10)
+    session = FakeSession(claim)
+    with pytest.raises(AnalysisException, match="no_such_column"):
+        await ForeachBatch(spark, wrong).consume_claim(session, claim)  # type: ignore[arg-type]
+    assert session.commits == []

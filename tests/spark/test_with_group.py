@@ -1,0 +1,151 @@
+"""ForeachBatch in real consumer groups on an embedded cluster; only Spark itself is a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import MemberLost
+from asyncgroup.spark import BatchId, ForeachBatch
+from tests.spark.fakes import FakeSpark
+
+pytestmark = pytest.mark.asyncio
+
+RECORDS = 3_000
+CONFIG = ConsumerConfig(auto_offset_reset="earliest", heartbeat_interval=0.1, session_timeout=5.0)
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[EmbeddedCluster]:
+    """A cluster with a topic `numbers` of four partitions, the records 0 … RECORDS - 1 in it."""
+    async with EmbeddedCluster(2) as cluster:
+        cluster.create_topic("numbers", 4)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(RECORDS):
+                await producer.enqueue("numbers", b"%d" % number, partition=number % 4)
+            await producer.flush()
+        yield cluster
+
+
+class Sink:
+    """Overwrites by (partition, start), as every sink should; `calls` counts the batches of all members."""
+
+    def __init__(self, before: Callable[[BatchId], None] = lambda _: None) -> None:
+        self.files: dict[tuple[int, int], list[int]] = {}
+        self.calls = 0
+        self._before = before
+        self._lock = threading.Lock()
+
+    def __call__(self, df: Any, batch_id: BatchId) -> None:
+        self._before(batch_id)
+        partitions, values = df["partition"].to_pylist(), df["value"].to_pylist()
+        with self._lock:
+            self.calls += 1
+            for part in batch_id.ranges:
+                rows = [int(v) for p, v in zip(partitions, values, strict=True) if p == part.partition]
+                self.files[part.partition, part.start] = rows
+
+    @property
+    def numbers(self) -> Counter[int]:
+        return Counter(number for rows in self.files.values() for number in rows)
+
+
+def member(broker: EmbeddedCluster, sink: Sink, max_rows: int = 100) -> tuple[ConsumerGroup, ForeachBatch]:
+    handler = ForeachBatch(FakeSpark(), sink, max_rows=max_rows, max_wait=0.02)  # type: ignore[arg-type]
+    return ConsumerGroup(broker.bootstrap_servers, "sink", CONFIG), handler
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+def committed(broker: EmbeddedCluster) -> int:
+    return sum(found.offset for found in broker.group("sink").offsets.values())
+
+
+async def test_members_come_and_go_and_every_record_is_stored_once(broker: EmbeddedCluster) -> None:
+    pace = threading.Semaphore(0)
+    sink = Sink(lambda _: pace.acquire(timeout=10))
+    first, first_handler = member(broker, sink)
+    second, second_handler = member(broker, sink)
+    async with first, second:
+        runs = [asyncio.create_task(first.run("numbers", first_handler))]
+        pace.release(5)
+        await until(lambda: sink.calls == 5)
+        runs.append(asyncio.create_task(second.run("numbers", second_handler)))
+        # the first member is in the middle of a batch when it is asked to give partitions up
+        await until(lambda: broker.group("sink").state == "PreparingRebalance")
+        pace.release(10)
+        await until(lambda: len(broker.group("sink").members) == 2 and sink.calls >= 12)
+        pace.release(5)
+        closing = asyncio.create_task(first.aclose())
+        pace.release(1_000)
+        await closing
+        await until(lambda: committed(broker) == RECORDS)
+        await second.aclose()
+        await asyncio.gather(*runs)
+    assert sink.numbers == Counter(range(RECORDS))
+    assert sum(len(rows) for rows in sink.files.values()) == RECORDS, "no range was ever delivered again"
+
+
+async def test_an_exception_of_fn_leaves_run_as_itself_and_loses_nothing(broker: EmbeddedCluster) -> None:
+    def fail(batch_id: BatchId) -> None:
+        if batch_id == 3:
+            raise LookupError("the warehouse is closed")
+
+    failing = Sink(fail)
+    group, handler = member(broker, failing)
+    async with group:
+        with pytest.raises(LookupError, match="the warehouse is closed") as caught:
+            await group.run("numbers", handler)
+    notes = "\n".join(caught.value.__notes__)
+    assert "while delivering <BatchId 3: numbers-" in notes
+    assert "raised by consume_claim of numbers-" in notes
+    stored = sum(len(rows) for rows in failing.files.values())
+    assert committed(broker) == stored > 0
+    assert repr(handler).endswith("no session>")
+    assert not [t for t in threading.enumerate() if t.name.startswith("asyncgroup-")]
+
+    # whoever comes next goes on right there
+    sink = Sink()
+    sink.files.update(failing.files)
+    group, handler = member(broker, sink)
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: committed(broker) == RECORDS)
+        await group.aclose()
+        await run
+    assert sink.numbers == Counter(range(RECORDS))
+
+
+async def test_a_lost_member_commits_nothing_and_its_batch_comes_again(broker: EmbeddedCluster) -> None:
+    spark = FakeSpark()
+    begun = threading.Event()
+
+    def first_batch_hangs(batch_id: BatchId) -> None:
+        if batch_id == 0:
+            begun.set()
+            assert spark.sparkContext.cancelled.wait(10)
+            raise RuntimeError("job cancelled")
+
+    sink = Sink(first_batch_hangs)
+    handler = ForeachBatch(spark, sink, max_rows=500, max_wait=0.02)  # type: ignore[arg-type]
+    async with ConsumerGroup(broker.bootstrap_servers, "sink", CONFIG) as group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(begun.is_set)
+        assert group.session is not None
+        group.session.end(MemberLost("as if the coordinator had expelled it"))
+        await until(lambda: committed(broker) == RECORDS)
+        await group.aclose()
+        await run
+    assert sink.numbers == Counter(range(RECORDS))
