@@ -1,0 +1,96 @@
+"""The command `asyncgroup`: arguments in, exit code out, errors as one readable line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+
+from asyncgroup.cli import broker, consume, demo, produce
+from asyncgroup.cli.common import INTERRUPTED, Terminated
+from asyncgroup.errors import AsyncGroupError
+
+__all__ = ["main"]
+
+COMMANDS: Final = (demo, broker, produce, consume)
+LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong arguments, 128 + n ended by signal n."""
+    options = _parser().parse_args(arguments)
+    _log_to_stderr(LEVELS[min(options.verbose, len(LEVELS) - 1)])
+    try:
+        return int(asyncio.run(options.run(options)))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Terminated as signal:
+        return signal.code
+    except BrokenPipeError:
+        _forget_output()
+        return 0
+    except (AsyncGroupError, OSError) as error:
+        return _report(error, str(error) or type(error).__name__, options)
+    except Exception as error:  # noqa: BLE001  a traceback is for those who ask for it
+        what = f"unexpected {type(error).__name__}: {error} (-v shows where)"
+        return _report(error, what, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="asyncgroup", description="Kafka consumer groups for asyncio: a demonstration and small tools."
+    )
+    parser.add_argument("--version", action="version", version=f"asyncgroup {_version()}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="show tracebacks and what is going on; twice: all of it",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands, common)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("asyncgroup")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to what `sys.stderr` is at that moment: a live table puts itself in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def _log_to_stderr(level: int) -> None:
+    logging.basicConfig(level=level, format="asyncgroup: %(message)s", handlers=[_Stderr()])
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below it says a line for every call into Java
+
+
+def _report(error: BaseException, text: str, options: argparse.Namespace) -> int:
+    if options.verbose:
+        traceback.print_exception(error)
+    with contextlib.suppress(OSError):
+        print(f"asyncgroup {options.command}: {text}", file=sys.stderr)
+    return 1
+
+
+def _forget_output() -> None:
+    """The reader of our output has gone, as `head` does; Python must not try to write the rest at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

