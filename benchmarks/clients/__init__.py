@@ -1,0 +1,101 @@
+"""The clients that are compared: how each consumes in a group with automatic commits, as its users would write it.
+
+Every case reads the same topic with the same fetch sizes, touches key and value of each record, and tells a `Meter`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+__all__ = [
+    "AUTO_COMMIT_SECONDS",
+    "BATCH_RECORDS",
+    "BUFFER_BYTES",
+    "CASES",
+    "FETCH_MAX_BYTES",
+    "FETCH_MAX_WAIT",
+    "PARTITION_MAX_BYTES",
+    "Case",
+    "Settings",
+]
+
+AUTO_COMMIT_SECONDS: Final = 1.0
+FETCH_MAX_BYTES: Final = 50 << 20
+PARTITION_MAX_BYTES: Final = 1 << 20
+FETCH_MAX_WAIT: Final = 0.5
+"""Seconds that a broker may wait for more bytes."""
+BATCH_RECORDS: Final = 500
+"""Most records of a batch, where a client wants such a number: Java's `max.poll.records`, and the fastest for all peers."""
+BUFFER_BYTES: Final = 64 << 20
+"""What a client may hold undelivered, where it can be told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a measured process is told. `limit`: seconds after which it stops, however many records are left."""
+
+    bootstrap_servers: str
+    topic: str
+    group_id: str
+    partitions: int
+    records: int
+    limit: float
+
+
+class Case(NamedTuple):
+    """One client used in one way; `baseline` names the case that its ratio is taken to."""
+
+    name: str
+    kind: Literal["batch", "record"]
+    distribution: str
+    call: str
+    function: str
+    baseline: str
+
+    def load(self) -> Callable[..., Any]:
+        """The function `(settings, meter)`, plain or async."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(f"benchmarks.clients.{module}"), name)
+        return function
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.load())
+
+
+def _batch(name: str, distribution: str, call: str, function: str) -> Case:
+    return Case(name, "batch", distribution, call, function, "aiokafka.getmany")
+
+
+def _record(name: str, distribution: str, call: str, function: str) -> Case:
+    return Case(name, "record", distribution, call, function, "aiokafka.iterate")
+
+
+CASES: Final[dict[str, Case]] = {
+    case.name: case
+    for case in (
+        _batch("asyncgroup.batches", "asyncgroup", "batches() + mark", "own:batches"),
+        _batch("aiokafka.getmany", "aiokafka", "getmany()", "aio:getmany"),
+        _batch("aiokafka.getmany-n", "aiokafka", f"getmany({BATCH_RECORDS})", "aio:getmany_limited"),
+        _batch(
+            "confluent.consume", "confluent-kafka", f"Consumer.consume({BATCH_RECORDS})", "confluent:consume"
+        ),
+        _batch(
+            "confluent.aio",
+            "confluent-kafka",
+            f"AIOConsumer.consume({BATCH_RECORDS})",
+            "confluent:aio_consume",
+        ),
+        _batch("kafka-python.poll", "kafka-python", f"poll({BATCH_RECORDS})", "kafka_python:poll"),
+        _record("asyncgroup.records", "asyncgroup", "async for + mark", "own:records"),
+        _record("aiokafka.iterate", "aiokafka", "async for", "aio:iterate"),
+        _record("confluent.poll", "confluent-kafka", "Consumer.poll()", "confluent:poll"),
+        _record("confluent.aio-poll", "confluent-kafka", "AIOConsumer.poll()", "confluent:aio_poll"),
+        _record("kafka-python.iterate", "kafka-python", "for", "kafka_python:iterate"),
+    )
+}
+"""All cases by name, in the order of the table."""

@@ -1,0 +1,252 @@
+"""Reading a topic in a consumer group: asyncgroup beside aiokafka, confluent-kafka and kafka-python.
+
+A topic is loaded once; then every client reads it, round after round (A B C A B C …), each time in a process and a
+group of its own, with automatic commits and the same fetch sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from asyncgroup import AsyncGroupError, Cluster
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from benchmarks.clients import CASES, Settings
+from benchmarks.figures import Measurement, summarize
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.table import show
+from benchmarks.topic import Topic
+
+__all__ = ["ClientFailed", "main", "measure", "progress_on", "run"]
+
+ROOT: Final = Path(__file__).parent.parent
+START_LIMIT: Final = 60.0
+"""Seconds that a process may take beside reading: its imports, joining, closing."""
+
+
+class ClientFailed(Exception):
+    """A measured process failed; the message has what it printed."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m benchmarks consume", description=__doc__)
+    parser.add_argument(
+        "--records", type=_count, default=1_000_000, help="records in the topic (%(default)s)"
+    )
+    parser.add_argument("--size", type=_count, default=200, help="bytes of each value (%(default)s)")
+    parser.add_argument("--partitions", type=_count, default=4, help="(%(default)s)")
+    parser.add_argument("--rounds", type=_count, default=3, help="measurements of each client (%(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=15.0, help="seconds after which a slow client is stopped (%(default)s)"
+    )
+    parser.add_argument(
+        "--only", default="", help=f"cases or clients to measure, with commas: {', '.join(CASES)}"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print every measurement as JSON instead of a table"
+    )
+    parser.add_argument("--bootstrap-servers", help="a Kafka that runs already; without it one is started")
+    options = parser.parse_args(arguments)
+    options.cases = choose(options.only)
+    if not options.cases:
+        parser.error(f"--only {options.only}: none of {', '.join(CASES)}")
+    return options
+
+
+def _count(text: str) -> int:
+    number = int(text.replace("_", ""))
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def choose(only: str) -> list[str]:
+    """The cases that `only` names: each a case, or the part before its dot; all for an empty one."""
+    names = {name.strip() for name in only.split(",") if name.strip()}
+    return [name for name in CASES if not names or name in names or name.partition(".")[0] in names]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark and print its figures."""
+    options = parse(arguments)
+    console = Console(stderr=True)
+    started = machine()
+    used = versions(CASES[name].distribution for name in options.cases)
+    missing = [name for name in options.cases if used[CASES[name].distribution] == NOT_INSTALLED]
+    if missing:
+        console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
+        options.cases = [name for name in options.cases if name not in missing]
+    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
+    try:
+        measurements = asyncio.run(_measure_all(options, console)) if options.cases else []
+    except (ClientFailed, AsyncGroupError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    (_print_json if options.json else _print_table)(options, measurements, used, started)
+    for each in measurements:
+        if each.committed < each.records:
+            text = f"{each.case}, round {each.round}: {each.committed:,} of {each.records:,} committed"
+            console.print(text, style="red")
+    return 0 if measurements else 1
+
+
+def _print_json(
+    options: argparse.Namespace,
+    measurements: Sequence[Measurement],
+    used: Mapping[str, str],
+    started: Mapping[str, str],
+) -> None:
+    report = {
+        "benchmark": "consume",
+        "settings": {key: getattr(options, key) for key in ("records", "size", "partitions", "rounds")},
+        "machine": started,
+        "versions": used,
+        "measurements": [asdict(measurement) for measurement in measurements],
+        "summaries": [_as_dict(summary) for summary in summarize(measurements)],
+    }
+    print(json.dumps(report, indent=2))
+
+
+def _print_table(
+    options: argparse.Namespace,
+    measurements: Sequence[Measurement],
+    used: Mapping[str, str],
+    started: Mapping[str, str],
+) -> None:
+    what = f"{options.records:,} records of {options.size} bytes in {options.partitions} partitions"
+    show(f"{what}, {options.rounds} rounds", summarize(measurements), used, started)
+
+
+def _as_dict(value: Any) -> Any:
+    """A named tuple, with those inside it, as a dictionary."""
+    if hasattr(value, "_asdict"):
+        return {key: _as_dict(inner) for key, inner in value._asdict().items()}
+    return value
+
+
+def progress_on(console: Console) -> Progress:
+    """A progress bar that leaves nothing behind."""
+    columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
+    with progress_on(console) as progress:
+        async with _kafka(options.bootstrap_servers, progress) as servers:
+            return await run(
+                servers,
+                options.cases,
+                records=options.records,
+                size=options.size,
+                partitions=options.partitions,
+                rounds=options.rounds,
+                limit=options.limit,
+                progress=progress,
+            )
+
+
+@asynccontextmanager
+async def _kafka(servers: str | None, progress: Progress) -> AsyncIterator[str]:
+    if servers:
+        yield servers
+        return
+    # the broker must not be the slower end: Java's own choices of collector and compiler, and room for its pages
+    task = progress.add_task("starting Apache Kafka", total=None)
+    async with ApacheKafka(heap="1g", java_options=()) as kafka:
+        progress.remove_task(task)
+        yield kafka.bootstrap_servers
+
+
+async def run(
+    servers: str,
+    cases: Sequence[str],
+    *,
+    records: int,
+    size: int,
+    partitions: int,
+    rounds: int,
+    limit: float,
+    progress: Progress,
+    warm_up: bool = True,
+) -> list[Measurement]:
+    """Load a topic, measure every case `rounds` times, remove the topic and the groups.
+
+    With `warm_up` the first case runs once before that, unmeasured, for the broker's compiler and caches.
+    """
+    found: list[Measurement] = []
+    async with Cluster(servers) as cluster:
+        topic = Topic(cluster, partitions, records, size)
+        groups: list[str] = []
+        try:
+            await _load(topic, progress)
+            plan = [(index, name) for index in range(1, rounds + 1) for name in cases]
+            task = progress.add_task("", total=len(plan))
+            for index, name in ([(0, cases[0])] if warm_up else []) + plan:
+                progress.update(task, description=f"round {index}: {name}" if index else "warming up")
+                groups.append(f"{topic.name}-{name}-{index}")
+                settings = Settings(
+                    bootstrap_servers=servers,
+                    topic=topic.name,
+                    group_id=groups[-1],
+                    partitions=partitions,
+                    records=topic.records,
+                    limit=limit,
+                )
+                figures = await measure(name, settings)
+                if index:
+                    committed = await topic.committed(settings.group_id)
+                    found.append(Measurement(case=name, round=index, committed=committed, **figures))
+                    progress.advance(task)
+        finally:
+            await topic.remove(groups)
+    return found
+
+
+async def _load(topic: Topic, progress: Progress) -> None:
+    task = progress.add_task("loading the topic", total=topic.records)
+    advance: Callable[[int], object] = lambda count: progress.advance(task, count)  # noqa: E731
+    await topic.load(advance)
+    await topic.find_coordinator(topic.name)
+    progress.remove_task(task)
+
+
+async def measure(name: str, settings: Settings) -> dict[str, Any]:
+    """Run one case in a process of its own; raises ClientFailed if that fails or hangs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchmarks.measured",
+        name,
+        json.dumps(asdict(settings)),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    limit = settings.limit + START_LIMIT
+    try:
+        async with asyncio.timeout(limit):
+            out, err = await process.communicate()
+    except TimeoutError:
+        raise ClientFailed(f"{name} took longer than {limit:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode or not out.strip():
+        raise ClientFailed(f"{name} ended with exit code {process.returncode}:\n{err.decode()}")
+    figures: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return figures

@@ -1,0 +1,104 @@
+"""From single measurements to a table's figures: medians, ranges, and ratios within a round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks.clients import CASES
+
+__all__ = ["Measurement", "Spread", "Summary", "summarize"]
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One case in one round. `counted` records came in `seconds`, after a start of `start_seconds`.
+
+    `committed` is what the group's offsets covered afterwards.
+    """
+
+    case: str
+    round: int
+    records: int
+    bytes: int
+    counted: int
+    seconds: float
+    cpu_seconds: float
+    start_seconds: float
+    start_cpu_seconds: float
+    committed: int
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return self.counted / self.seconds if self.seconds else 0.0
+
+    @property
+    def megabytes(self) -> float:
+        """Megabytes (10⁶) of keys and values a second."""
+        return self.rate * self.bytes / self.records / MILLION if self.records else 0.0
+
+    @property
+    def cpu_per_million(self) -> float:
+        """CPU seconds for a million records."""
+        return self.cpu_seconds / self.counted * MILLION if self.counted else 0.0
+
+
+class Spread(NamedTuple):
+    """A figure over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Summary(NamedTuple):
+    """The figures of one case; `ratio` and `cpu_ratio` are None where its baseline wasn't measured."""
+
+    case: str
+    rate: Spread
+    megabytes: Spread
+    cpu_per_million: Spread
+    start_seconds: Spread
+    ratio: Spread | None
+    cpu_ratio: Spread | None
+
+
+def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
+    """One summary for each case, in the order of `CASES`."""
+    by_case: dict[str, dict[int, Measurement]] = {}
+    for measurement in measurements:
+        by_case.setdefault(measurement.case, {})[measurement.round] = measurement
+    return [_summary(name, by_case) for name in CASES if name in by_case]
+
+
+def _summary(name: str, by_case: Mapping[str, Mapping[int, Measurement]]) -> Summary:
+    own, base = by_case[name], by_case.get(CASES[name].baseline, {})
+
+    def spread(value: Callable[[Measurement], float]) -> Spread:
+        return _spread([value(measurement) for measurement in own.values()])
+
+    # compared within a round only: on a busy machine rounds differ more than clients do
+    pairs = [(own[index], base[index]) for index in own if index in base]
+    return Summary(
+        name,
+        spread(lambda each: each.rate),
+        spread(lambda each: each.megabytes),
+        spread(lambda each: each.cpu_per_million),
+        spread(lambda each: each.start_seconds),
+        _ratio([(one.rate, other.rate) for one, other in pairs]),
+        _ratio([(one.cpu_per_million, other.cpu_per_million) for one, other in pairs]),
+    )
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> Spread | None:
+    values = [one / other for one, other in pairs if other]
+    return _spread(values) if values else None
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))

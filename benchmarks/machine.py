@@ -1,0 +1,53 @@
+"""What the figures were measured on and with."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+__all__ = ["NOT_INSTALLED", "machine", "versions"]
+
+NOT_INSTALLED: Final = "not installed"
+
+
+def machine() -> dict[str, str]:
+    """Processor, cores at our disposal, load at the start, system and interpreter."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": _processor(),
+        "cores": str(cores),
+        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def versions(distributions: Iterable[str]) -> dict[str, str]:
+    """The installed version of each distribution; librdkafka's comes with confluent-kafka's."""
+    found = {}
+    for name in dict.fromkeys(distributions):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = NOT_INSTALLED
+        if name == "confluent-kafka" and found[name] != NOT_INSTALLED:
+            from confluent_kafka import libversion
+
+            found["librdkafka"] = str(libversion()[0])
+    return found

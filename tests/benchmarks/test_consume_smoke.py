@@ -1,0 +1,118 @@
+"""The benchmarks work: every record is read, counted and committed. How fast is no business of a test."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from asyncgroup import Cluster
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import NoBrokersError
+from benchmarks.clients import CASES
+from benchmarks.consume import choose, run
+from benchmarks.figures import Measurement, summarize
+from benchmarks.meter import LAP, Laps, Meter
+
+OWN_AND_AIOKAFKA = ["asyncgroup.batches", "aiokafka.getmany", "asyncgroup.records", "aiokafka.iterate"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.asyncio
+async def test_every_client_reads_all_and_commits() -> None:
+    async with EmbeddedCluster() as cluster:
+        measurements = await run(
+            cluster.bootstrap_servers,
+            OWN_AND_AIOKAFKA,
+            records=3_001,
+            size=50,
+            partitions=2,
+            rounds=1,
+            limit=30.0,
+            progress=Progress(disable=True),
+            warm_up=False,
+        )
+        async with Cluster(cluster.bootstrap_servers) as client:
+            assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
+    assert [each.case for each in measurements] == OWN_AND_AIOKAFKA
+    for each in measurements:
+        assert (each.records, each.committed) == (3_002, 3_002), "the same number for each partition"
+        assert each.bytes == 3_002 * (8 + 50)
+        assert 0 <= each.counted < each.records
+
+
+@pytest.mark.asyncio
+async def test_no_broker_is_told() -> None:
+    with pytest.raises(NoBrokersError):
+        await run(
+            "127.0.0.1:1", ["aiokafka.getmany"],
+            records=1, size=1, partitions=1, rounds=1, limit=1.0, progress=Progress(disable=True),
+        )  # fmt: skip
+
+
+def test_they_are_listed() -> None:
+    listed = subprocess.run([sys.executable, "-m", "benchmarks"], cwd=ROOT, capture_output=True, text=True)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "consume" in listed.stdout
+    unknown = subprocess.run([sys.executable, "-m", "benchmarks", "x"], cwd=ROOT, capture_output=True)
+    assert unknown.returncode == 2
+
+
+def test_cases_are_chosen_by_their_name_or_client() -> None:
+    assert choose("") == list(CASES)
+    assert choose("asyncgroup, aiokafka.iterate") == [
+        "asyncgroup.batches",
+        "asyncgroup.records",
+        "aiokafka.iterate",
+    ]
+    assert choose("pulsar") == []
+    assert {case.baseline for case in CASES.values()} <= set(CASES)
+
+
+def test_a_lap_ends_with_the_share_of_its_loop() -> None:
+    meter = Meter(LAP + 10, limit=60.0)
+    laps = Laps(meter, LAP + 10)
+    steps, left = [], laps.first
+    while left:
+        steps.append(left)
+        left = laps.next(0)
+    assert steps == [1, LAP, 9]
+    assert meter.finished
+    assert (meter.total, meter.counted) == (LAP + 10, LAP + 9)
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    def measured(case: str, index: int, rate: float) -> Measurement:
+        return Measurement(
+            case=case, round=index, records=100, bytes=1000, counted=100, seconds=100 / rate, cpu_seconds=1.0,
+            start_seconds=0.0, start_cpu_seconds=0.0, committed=100,
+        )  # fmt: skip
+
+    mine, theirs = summarize(
+        [
+            measured("aiokafka.getmany", 1, 10.0),
+            measured("asyncgroup.batches", 1, 30.0),
+            measured("aiokafka.getmany", 2, 100.0),
+            measured("asyncgroup.batches", 2, 200.0),
+        ]
+    )
+    assert (mine.case, theirs.case) == ("asyncgroup.batches", "aiokafka.getmany")
+    assert mine.ratio == pytest.approx((2.5, 2.0, 3.0))
+    assert theirs.ratio == pytest.approx((1.0, 1.0, 1.0))
+    assert mine.rate == pytest.approx((115.0, 30.0, 200.0))
+
+
+def test_progress_can_be_shown() -> None:
+    """The columns that the command uses draw without an error."""
+    from benchmarks.consume import progress_on
+
+    out = io.StringIO()
+    with progress_on(Console(file=out, force_terminal=True, width=100)) as progress:
+        progress.advance(progress.add_task("round 1: asyncgroup.batches", total=2))
+        progress.refresh()
+    assert "round 1: asyncgroup.batches" in out.getvalue()
