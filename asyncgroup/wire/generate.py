@@ -45,6 +45,7 @@ APIS: Final = (
     "AddPartitionsToTxn",
     "AddOffsetsToTxn",
     "EndTxn",
+    "WriteTxnMarkers",
     "TxnOffsetCommit",
     "DescribeConfigs",
     "SaslAuthenticate",

@@ -89,6 +89,8 @@ __all__ = [
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitResponse",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
 ]
 
 NO_UUID: Final = UUID(int=0)
@@ -2155,6 +2157,104 @@ class EndTxnResponse(Message):
         self.error_code = error_code
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+
+
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
+    """Kafka's WriteTxnMarkersRequest, versions 1-2."""
+
+    __slots__ = ("markers",)
+    NAME: ClassVar[str] = "WriteTxnMarkersRequest"
+    API_KEY: ClassVar[int] = 27
+
+    class WritableTxnMarker(Message):
+        __slots__ = (
+            "producer_id",
+            "producer_epoch",
+            "transaction_result",
+            "topics",
+            "coordinator_epoch",
+            "transaction_version",
+        )
+
+        def __init__(
+            self,
+            producer_id: int = 0,
+            producer_epoch: int = 0,
+            transaction_result: bool = False,
+            topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = _EMPTY,
+            coordinator_epoch: int = 0,
+            transaction_version: int = 0,
+        ) -> None:
+            self.producer_id = producer_id
+            self.producer_epoch = producer_epoch
+            self.transaction_result = transaction_result
+            self.topics = [] if topics is _EMPTY else topics
+            self.coordinator_epoch = coordinator_epoch
+            self.transaction_version = transaction_version
+
+    class WritableTxnMarkerTopic(Message):
+        __slots__ = ("name", "partition_indexes")
+
+        def __init__(
+            self,
+            name: str = "",
+            partition_indexes: list[int] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partition_indexes = [] if partition_indexes is _EMPTY else partition_indexes
+
+    def __init__(
+        self,
+        markers: list[WriteTxnMarkersRequest.WritableTxnMarker] = _EMPTY,
+    ) -> None:
+        self.markers = [] if markers is _EMPTY else markers
+
+
+class WriteTxnMarkersResponse(Message):
+    """Kafka's WriteTxnMarkersResponse, versions 1-2."""
+
+    __slots__ = ("markers",)
+    NAME: ClassVar[str] = "WriteTxnMarkersResponse"
+    API_KEY: ClassVar[int] = 27
+
+    class WritableTxnMarkerResult(Message):
+        __slots__ = ("producer_id", "topics")
+
+        def __init__(
+            self,
+            producer_id: int = 0,
+            topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = _EMPTY,
+        ) -> None:
+            self.producer_id = producer_id
+            self.topics = [] if topics is _EMPTY else topics
+
+    class WritableTxnMarkerTopicResult(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class WritableTxnMarkerPartitionResult(Message):
+        __slots__ = ("partition_index", "error_code")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            error_code: int = 0,
+        ) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+
+    def __init__(
+        self,
+        markers: list[WriteTxnMarkersResponse.WritableTxnMarkerResult] = _EMPTY,
+    ) -> None:
+        self.markers = [] if markers is _EMPTY else markers
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode
 from aiokafka.errors import UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
@@ -31,6 +32,7 @@ __all__ = [
     "read_batch",
     "read_batch_header",
     "stamp_batch",
+    "stamp_crc",
 ]
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -46,6 +48,10 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SMALLEST: Final = {**SMALLEST, 2: _HEADER.size - LOG_OVERHEAD}
 _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")
+_STAMP_CRC = struct.Struct(">I")
+_CRC_POSITION: Final = 17
+_CRC_FROM: Final = 21
+"""The checksum covers everything from the attributes on."""
 
 
 class BatchHeader(NamedTuple):
@@ -228,6 +234,11 @@ def stamp_batch(batch: bytearray, base_offset: int, leader_epoch: int, start: in
     """Write base offset and leader epoch into a batch in place, as a broker does on append (the CRC covers neither)."""
     _STAMP_OFFSET.pack_into(batch, start, base_offset)
     _STAMP_EPOCH.pack_into(batch, start + LOG_OVERHEAD, leader_epoch)
+
+
+def stamp_crc(batch: bytearray) -> None:
+    """Write the CRC-32C that fits the bytes of a batch of magic 2, whole and alone in its buffer."""
+    _STAMP_CRC.pack_into(batch, _CRC_POSITION, calc_crc32c(bytes(batch[_CRC_FROM:])))
 
 
 def estimate_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

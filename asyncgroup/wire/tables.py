@@ -573,6 +573,28 @@ ErrorCode int16 0+
 ProducerId int64 5+ default -1 ignorable
 ProducerEpoch int16 5+ default -1 ignorable
 """,
+    "WriteTxnMarkersRequest": """
+request 27 1-2 flexible 1+
+Markers []WritableTxnMarker 0+
+  ProducerId int64 0+
+  ProducerEpoch int16 0+
+  TransactionResult bool 0+
+  Topics []WritableTxnMarkerTopic 0+
+    Name string 0+
+    PartitionIndexes []int32 0+
+  CoordinatorEpoch int32 0+
+  TransactionVersion int8 2+ default 0 ignorable
+""",
+    "WriteTxnMarkersResponse": """
+response 27 1-2 flexible 1+
+Markers []WritableTxnMarkerResult 0+
+  ProducerId int64 0+
+  Topics []WritableTxnMarkerTopicResult 0+
+    Name string 0+
+    Partitions []WritableTxnMarkerPartitionResult 0+
+      PartitionIndex int32 0+
+      ErrorCode int16 0+
+""",
     "TxnOffsetCommitRequest": """
 request 28 0-5 flexible 3+
 TransactionalId string 0+

@@ -26,6 +26,7 @@ SYMBOLS = {
     ("aiokafka.errors", "UnsupportedCodecError"),
     ("aiokafka.record.default_records", "DefaultRecordBatch"),
     ("aiokafka.record.default_records", "DefaultRecordBatchBuilder"),
+    ("aiokafka.record.util", "calc_crc32c"),
 }
 TIME = 1_700_000_000_000
 PURE_PYTHON = "AIOKAFKA_NO_EXTENSIONS" in os.environ
