@@ -24,7 +24,11 @@ from asyncgroup.broker.faults import Faults, topics_of
 from asyncgroup.broker.history import DEFAULT_HISTORY_LIMIT, History
 from asyncgroup.broker.node import Node, Shared
 from asyncgroup.broker.server import Connection
+from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.topics import Partition, Topic
+from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
+from asyncgroup.broker.transactions.markers import Markers
+from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.views import GroupView, view_group
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.model import Record
@@ -39,7 +43,8 @@ class EmbeddedCluster:
     free ones); a port stays the node's own while it is stopped. `default_replication_factor`: replicas of a
     topic that does not say (default: 3, or all nodes if there are fewer). Durations are seconds.
     `history_limit`: exchanges kept in `history` (0: none), `history_payloads`: with their records. `seed`
-    makes ids (topics, members) repeatable.
+    makes ids (topics, members) repeatable. `racks`: where each node stands; a consumer that names its rack is sent
+    to the replica there (KIP-392).
 
     `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`:
     Kafka's broker settings of the same names; the defaults suit tests.
@@ -61,12 +66,15 @@ class EmbeddedCluster:
         group_max_size: int = 2**31 - 1,
         history_limit: int = DEFAULT_HISTORY_LIMIT,
         history_payloads: bool = False,
+        racks: Sequence[str | None] | None = None,
         seed: int | None = None,
     ) -> None:
         if nodes < 1:
             raise ConfigError("nodes", nodes, "1 or more")
         if ports is not None and len(ports) != nodes:
             raise ConfigError("ports", list(ports), f"one for each of {nodes} nodes")
+        if racks is not None and len(racks) != nodes:
+            raise ConfigError("racks", list(racks), f"one for each of {nodes} nodes")
         rng = random.Random(seed)
         factor = min(3, nodes) if default_replication_factor is None else default_replication_factor
         controller = Controller(
@@ -93,6 +101,7 @@ class EmbeddedCluster:
         self._host = host
         self._advertised_host = advertised_host or host
         self._ports = list(ports or [0] * nodes)
+        self._racks = list(racks or [None] * nodes)
         self._moving = asyncio.Lock()
         self._entered = False
 
@@ -108,10 +117,16 @@ class EmbeddedCluster:
             raise UsageError("an EmbeddedCluster is entered once only; make a new one")
         self._entered = True
         shared = self._shared
+        shared.transactions = self._new_transactions()
         try:
-            for node_id, port in zip(shared.controller.node_ids, self._ports, strict=True):
+            for node_id, port, rack in zip(shared.controller.node_ids, self._ports, self._racks, strict=True):
                 node = Node(
-                    node_id, shared, host=self._host, advertised_host=self._advertised_host, port=port
+                    node_id,
+                    shared,
+                    host=self._host,
+                    advertised_host=self._advertised_host,
+                    port=port,
+                    rack=rack,
                 )
                 shared.nodes[node_id] = node
                 await node.start()
@@ -127,8 +142,19 @@ class EmbeddedCluster:
         """Stop all nodes; returns when every connection is closed."""
         await self._stop_all()
 
+    def _new_transactions(self) -> TransactionCoordinator:
+        """They outlive their nodes, as `__transaction_state` does in Kafka."""
+        shared, loop = self._shared, asyncio.get_running_loop()
+        self._timers = LoopTimers(loop)
+        markers = Markers(shared.controller, shared.store, self._appended, loop.time)
+        return TransactionCoordinator(shared.controller, self._timers, markers)
+
+    def _appended(self, partition: Partition) -> None:
+        next(iter(self._shared.nodes.values())).appended(partition)
+
     async def _stop_all(self) -> None:
         # All die in one step, so that even a cancelled exit leaves nothing behind.
+        self._timers.clear()
         halted = [(node, node.halt(reserve_port=False)) for node in self._shared.nodes.values()]
         for node, _ in halted:
             node.close()
@@ -213,7 +239,10 @@ class EmbeddedCluster:
         return partitions[partition]
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """All records of a topic, or of one partition, decoded; partition after partition, by offset."""
+        """All records of a topic, or of one partition, decoded; partition after partition, by offset.
+
+        Those of open and aborted transactions are among them, transaction markers are not.
+        """
         partitions = self.topic(topic).partitions if partition is None else [self.partition(topic, partition)]
         return [record for each in partitions for record in each.log.records()]
 
@@ -226,6 +255,15 @@ class EmbeddedCluster:
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make a live node the leader of a partition."""
         self._shared.controller.move_leader(self.partition(topic, partition), node_id)
+
+    def truncate(self, topic: str, partition: int, offset: int, leader: int | None = None) -> None:
+        """Lose the records from `offset` on, as when a replica that lacks them becomes the leader (an unclean election).
+
+        The batch that holds `offset` goes whole. `leader` is the new leader (default: the present one), whose leader
+        epoch begins at the log's new end.
+        """
+        place = self.partition(topic, partition)
+        self._shared.controller.truncate(place, offset, place.leader if leader is None else leader)
 
     def coordinator(self, group_id: str) -> int:
         """The id of the node that coordinates a group, -1 if none does."""
@@ -245,6 +283,11 @@ class EmbeddedCluster:
         node = self._shared.nodes.get(node_id)
         group = None if node is None else node.coordinator.groups.get(group_id)
         return view_group(group_id, node_id, group, self._shared.store.offsets(group_id))
+
+    @property
+    def transactions(self) -> Mapping[str, TransactionMetadata]:
+        """The transactional ids that were used, with the state of their transactions."""
+        return self._shared.transactions.transactions
 
     @property
     def groups(self) -> list[str]:

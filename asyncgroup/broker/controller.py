@@ -128,6 +128,12 @@ class Controller:
             partition.replicas.append(node_id)
         self._lead(partition, node_id)
 
+    def truncate(self, partition: Partition, offset: int, node_id: int) -> None:
+        """Make a live node the leader that lacks the records from `offset` on."""
+        self._check_alive(node_id)
+        partition.log.truncate(offset)
+        self.move_leader(partition, node_id)
+
     def _lead(self, partition: Partition, node_id: int) -> None:
         partition.lead_by(node_id)
         for listener in self._listeners.values():

@@ -215,8 +215,10 @@ def topics_of(request: Any, topic_name: Callable[[UUID], str | None]) -> set[str
     """The names of the topics that a request names, by name or by id."""
     found: set[str] = set(getattr(request, "topic_names", []))
     listed = list(getattr(request, "topics", None) or []) + list(getattr(request, "topic_data", []))
-    for group in getattr(request, "groups", []):
-        listed += getattr(group, "topics", None) or []
+    listed += getattr(request, "v3_and_below_topics", [])
+    for part in ("groups", "transactions", "markers"):
+        for one in getattr(request, part, []):
+            listed += getattr(one, "topics", None) or []
     for topic in listed:
         name = getattr(topic, "name", None) or getattr(topic, "topic", None)
         topic_id = getattr(topic, "topic_id", None)

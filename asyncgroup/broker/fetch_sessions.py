@@ -10,11 +10,12 @@ seconds, never of a smaller one.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncgroup.broker.producer_state import AbortedTransaction
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -34,7 +35,8 @@ FetchKey = tuple[str | UUID, int]
 
 class Fetched(NamedTuple):
     """What there is to say about a partition; `diverging` is (epoch, end offset), `leader` (id, epoch)
-    (KIP-951).
+    (KIP-951). `aborted` are the aborted transactions that touch the records (KIP-98), `preferred` is the replica to
+    ask instead (KIP-392).
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -43,6 +45,9 @@ class Fetched(NamedTuple):
     records: bytes | memoryview = b""
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    last_stable_offset: int = -1
+    aborted: Sequence[AbortedTransaction] = ()
+    preferred: int = -1
 
 
 class _Cached:
@@ -62,6 +67,7 @@ class _Cached:
             or self.log_start_offset != fetched.log_start_offset
             or fetched.error != 0
             or fetched.diverging is not None
+            or fetched.preferred >= 0
         )
         self.keep(fetched)
         return news

@@ -2,7 +2,8 @@
 
 A segment is allocated once and never resized, so what a fetch hands out is a view into it and no copy. As in
 Kafka, a read never crosses from one segment into the next. All replicas share the one log, so what is
-appended is committed: the high watermark is the log end offset.
+appended is committed: the high watermark is the log end offset. Records of a transaction are stable once its
+marker is there (KIP-98).
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import AppendError, PartitionError
-from asyncgroup.broker.producer_state import ProducerStates
+from asyncgroup.broker.producer_state import AbortedTransaction, ProducerStates
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
+from asyncgroup.wire.control import ControlType, control_batch
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import (
     BatchHeader,
@@ -75,6 +77,7 @@ class PartitionLog:
         self.producers = ProducerStates()
         self.epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), ascending: Kafka's leader epoch cache."""
+        self._aborted: list[AbortedTransaction] = []  # in order of their markers
         self._batches: list[_Batch] = []
         self._last_offsets: list[int] = []
         self._byte_ends: list[int] = []
@@ -89,6 +92,12 @@ class PartitionLog:
         return self.end_offset
 
     @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which `read_committed` consumers may read: no transaction before it is open."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else unstable
+
+    @property
     def size(self) -> int:
         """Bytes in the log."""
         return self._byte_ends[-1] if self._byte_ends else 0
@@ -99,7 +108,8 @@ class PartitionLog:
         """Check one record batch, give it offsets and append it.
 
         Raises AppendError: CORRUPT_MESSAGE (form or CRC), INVALID_RECORD (not exactly one batch of magic 2),
-        MESSAGE_TOO_LARGE, or what the idempotence check says.
+        MESSAGE_TOO_LARGE, or what the idempotence check says. Whether a transactional batch belongs to an open
+        transaction is the coordinator's to know, see `transactions`.
         """
         header = self._checked(data)
         if header.producer_id >= 0:
@@ -111,6 +121,38 @@ class PartitionLog:
         if header.producer_id >= 0:
             self.producers.appended(header, base_offset)
         return Appended(base_offset, self.end_offset - 1, duplicate=False)
+
+    def append_marker(
+        self,
+        control_type: ControlType,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: int,
+        *,
+        coordinator_epoch: int = 0,
+        timestamp: int = -1,
+    ) -> Appended:
+        """End a producer's transaction here; also one that wrote nothing here, and a fenced producer's.
+
+        Raises AppendError(INVALID_PRODUCER_EPOCH) if the producer has written in a newer epoch.
+        """
+        self.producers.check_marker(producer_id, producer_epoch)
+        data = control_batch(
+            control_type,
+            producer_id,
+            producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=timestamp,
+        )
+        header = read_batch_header(data)
+        assert header is not None
+        offset = self.end_offset
+        self._store(data, header, leader_epoch)
+        committed = control_type is ControlType.COMMIT
+        aborted = self.producers.ended(producer_id, producer_epoch, offset, committed=committed)
+        if aborted is not None:
+            self._aborted.append(aborted)
+        return Appended(offset, offset, duplicate=False)
 
     def _checked(self, data: Buffer) -> BatchHeader:
         try:
@@ -165,17 +207,21 @@ class PartitionLog:
         if not self.start_offset <= offset <= self.end_offset:
             raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False) -> memoryview | bytes:
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = False, end: int | None = None
+    ) -> memoryview | bytes:
         """Whole batches from the one that holds `offset`, up to `max_bytes`; empty at the log's end.
 
-        `at_least_one`: the first batch comes even if it is larger (KIP-74).
+        `at_least_one`: the first batch comes even if it is larger (KIP-74). `end`: the log is read as if it ended at
+        this offset, where a batch begins.
         """
         first = bisect_left(self._last_offsets, offset)
-        if first == len(self._batches):
+        last = self._count_before(end)
+        if first >= last:
             return b""
         batch = self._batches[first]
         before = self._byte_ends[first] - batch.size
-        stop = min(bisect_right(self._byte_ends, before + max_bytes, first), batch.segment.stop)
+        stop = min(bisect_right(self._byte_ends, before + max_bytes, first), batch.segment.stop, last)
         if stop <= first:
             if not at_least_one:
                 return b""
@@ -183,19 +229,36 @@ class PartitionLog:
         end = batch.position + self._byte_ends[stop - 1] - before
         return batch.segment.view[batch.position : end]
 
-    def bytes_from(self, offset: int) -> int:
-        """How many bytes of whole batches there are from the batch that holds `offset`."""
+    def bytes_from(self, offset: int, end: int | None = None) -> int:
+        """How many bytes of whole batches there are from the batch that holds `offset` (up to the offset `end`)."""
         first = bisect_left(self._last_offsets, offset)
-        if first == len(self._batches):
+        last = self._count_before(end)
+        if first >= last:
             return 0
-        return self._byte_ends[-1] - self._byte_ends[first] + self._batches[first].size
+        return self._byte_ends[last - 1] - self._byte_ends[first] + self._batches[first].size
+
+    def _count_before(self, end: int | None) -> int:
+        return len(self._batches) if end is None else bisect_left(self._last_offsets, end)
+
+    def aborted_in(self, offset: int, data: memoryview | bytes) -> list[AbortedTransaction]:
+        """The aborted transactions that touch `data`, which was read from `offset` on (Kafka's `TransactionIndex`)."""
+        if not data or not self._aborted:
+            return []
+        first = bisect_left(self._last_offsets, offset)
+        byte_end = self._byte_ends[first] - self._batches[first].size + len(data)
+        last_offset = self._last_offsets[bisect_left(self._byte_ends, byte_end)]
+        start = bisect_left(self._aborted, offset, key=lambda aborted: aborted.last_offset)
+        return [aborted for aborted in self._aborted[start:] if aborted.first_offset <= last_offset]
 
     def records(self, offset: int = 0) -> Iterator[Record]:
-        """Decode all records from `offset` on."""
+        """Decode all records from `offset` on, those of open and aborted transactions included, markers not."""
         for batch in self._batches[bisect_left(self._last_offsets, offset) :]:
-            for record in self._decode(batch):
-                if record.offset >= offset:
-                    yield record
+            data = batch.bytes()
+            header = read_batch_header(data)
+            assert header is not None
+            if not header.is_control:
+                records = decode_batch(self.topic, self.partition, data, header, check_crc=False)
+                yield from (record for record in records if record.offset >= offset)
 
     def _decode(self, batch: _Batch) -> list[Record]:
         data = batch.bytes()
@@ -216,6 +279,31 @@ class PartitionLog:
         """The first of the records with the highest timestamp (KIP-734)."""
         newest = max(self._batches, key=lambda batch: batch.max_timestamp, default=None)
         return None if newest is None else max(self._decode(newest), key=lambda record: record.timestamp)
+
+    def truncate(self, offset: int) -> None:
+        """Drop the batch that holds `offset` and all behind it; the log ends where that batch began."""
+        keep = bisect_left(self._last_offsets, offset)
+        if keep == len(self._batches):
+            return
+        self.end_offset = self._batches[keep].base_offset
+        for parts in (self._batches, self._last_offsets, self._byte_ends):
+            del parts[keep:]
+        if self._batches:
+            self._batches[-1].segment.stop = keep
+        # what a fetch has handed out are views into the segment: its bytes must stay as they are
+        self._segment = _Segment(_FIRST_SEGMENT)
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < self.end_offset]
+        self._aborted = [aborted for aborted in self._aborted if aborted.last_offset < self.end_offset]
+        self.producers = ProducerStates()
+        for batch in self._batches:
+            header = read_batch_header(batch.bytes())
+            assert header is not None
+            if header.is_control:  # which transactions were aborted is known already
+                self.producers.ended(
+                    header.producer_id, header.producer_epoch, batch.base_offset, committed=True
+                )
+            elif header.producer_id >= 0:
+                self.producers.appended(header, batch.base_offset)
 
     # -- leader epochs ---------------------------------------------------------------------------------------
 

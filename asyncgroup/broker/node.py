@@ -24,6 +24,7 @@ from asyncgroup.broker.history import History
 from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.topics import Partition, Topic
+from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
@@ -60,6 +61,7 @@ class Shared:
     auto_create_topics: bool
     connect: Callable[[Node], asyncio.Protocol]
     nodes: dict[int, Node] = field(default_factory=dict)
+    transactions: TransactionCoordinator = field(init=False)
 
 
 class Node:
@@ -69,8 +71,18 @@ class Node:
     Partitions' logs belong to the cluster, since all replicas share them.
     """
 
-    def __init__(self, node_id: int, shared: Shared, *, host: str, advertised_host: str, port: int) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        shared: Shared,
+        *,
+        host: str,
+        advertised_host: str,
+        port: int,
+        rack: str | None = None,
+    ) -> None:
         self.id = node_id
+        self.rack = rack
         self.host = host
         self.advertised_host = advertised_host
         self.port = port
@@ -78,6 +90,7 @@ class Node:
         self.history = shared.history
         self.faults = shared.faults
         self.auto_create_topics = shared.auto_create_topics
+        self.transactions = shared.transactions
         self.max_request_bytes = MAX_REQUEST_BYTES
         self.connections: set[ClientConnection] = set()
         self._shared = shared
@@ -189,8 +202,10 @@ class Node:
     # -- what the controller says (`controller.Listener`) ----------------------------------------------------
 
     def partition_changed(self, partition: Partition) -> None:
-        """Another leader: fetches that wait here may have to be told."""
-        self.purgatory.check(TopicPartition(partition.topic, partition.index))
+        """Another leader: fetches that wait here may have to be told, and markers may wait for it."""
+        key = TopicPartition(partition.topic, partition.index)
+        self.purgatory.check(key)
+        self.transactions.partition_changed(key)
 
     def coordinator_elected(self, offsets_partition: int) -> None:
         """Load the groups of this partition of `__consumer_offsets`."""

@@ -1,5 +1,5 @@
-"""What a partition remembers of idempotent producers (KIP-98; Kafka's `ProducerStateEntry` and
-`ProducerAppendInfo`).
+"""What a partition remembers of idempotent and transactional producers (KIP-98; Kafka's `ProducerStateEntry`,
+`ProducerAppendInfo` and `ProducerStateManager`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,20 @@ from asyncgroup.broker.errors import AppendError
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchHeader
 
-__all__ = ["ProducerStates"]
+__all__ = ["AbortedTransaction", "ProducerStates"]
 
 REMEMBERED_BATCHES: Final = 5
 """How many batches back a repetition is recognised: as many as a producer may have in flight."""
 
 _LAST_SEQUENCE: Final = 2**31 - 1
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction of one partition: its first record's offset, and its marker's (Kafka's `AbortedTxn`)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 class _Batch(NamedTuple):
@@ -38,26 +46,33 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
+        self._open: dict[int, int] = {}  # producer id -> first offset, ascending
 
     def __repr__(self) -> str:
-        return f"<ProducerStates {len(self._producers)} producers>"
+        return f"<ProducerStates {len(self._producers)} producers, {len(self._open)} open transactions>"
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest open transaction begins; None if none is open."""
+        return next(iter(self._open.values()), None)
+
+    def is_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has an open transaction here, begun in this epoch."""
+        return producer_id in self._open and self._producers[producer_id].epoch == producer_epoch
 
     def check(self, header: BatchHeader) -> int | None:
         """Look at a batch before it is appended: the base offset it already has if it is a repetition, else
         None.
 
-        Raises AppendError for an old epoch (INVALID_PRODUCER_EPOCH) or a gap (OUT_OF_ORDER_SEQUENCE_NUMBER).
+        Raises AppendError for an old epoch (INVALID_PRODUCER_EPOCH), a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), or a plain
+        batch in the middle of a transaction (INVALID_TXN_STATE).
         A producer that the partition does not know may start with any sequence number, as its records may
         have been deleted (KIP-360).
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
-        if header.producer_epoch < producer.epoch:
-            raise AppendError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than {producer.epoch}",
-            )
+        self._check_epoch(header.producer_id, header.producer_epoch)
         first = header.base_sequence
         if header.producer_epoch > producer.epoch:
             expected = 0
@@ -66,20 +81,56 @@ class ProducerStates:
             for known in producer.batches:
                 if (known.first_sequence, known.last_sequence) == (first, last):
                     return known.base_offset
-            expected = _next_sequence(producer.batches[-1].last_sequence)
+            expected = _next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
         if first != expected:
             raise AppendError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} sent sequence {first} where {expected} is next",
             )
+        if header.producer_id in self._open and not header.is_transactional:
+            raise AppendError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} wrote outside of its open transaction",
+            )
         return None
+
+    def _check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        producer = self._producers.get(producer_id)
+        if producer is not None and producer_epoch < producer.epoch:
+            raise AppendError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {producer_epoch} of producer {producer_id} is older than {producer.epoch}",
+            )
 
     def appended(self, header: BatchHeader, base_offset: int) -> None:
         """Remember a batch that went into the log at `base_offset`."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None or header.producer_epoch > producer.epoch:
-            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch)
+        producer = self._in_epoch(header.producer_id, header.producer_epoch)
         producer.batches.append(_Batch(header.base_sequence, _last_sequence(header), base_offset))
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, base_offset)
+
+    def check_marker(self, producer_id: int, producer_epoch: int) -> None:
+        """Look at a marker before it is appended; raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch."""
+        self._check_epoch(producer_id, producer_epoch)
+
+    def ended(
+        self, producer_id: int, producer_epoch: int, offset: int, *, committed: bool
+    ) -> AbortedTransaction | None:
+        """The marker at `offset` ends the producer's transaction; what it aborted, if there was anything.
+
+        A marker of a newer epoch (a fenced producer, KIP-890) makes sequence numbers start anew.
+        """
+        self._in_epoch(producer_id, producer_epoch)
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None or committed:
+            return None
+        return AbortedTransaction(producer_id, first_offset, offset)
+
+    def _in_epoch(self, producer_id: int, producer_epoch: int) -> _Producer:
+        producer = self._producers.get(producer_id)
+        if producer is None or producer_epoch > producer.epoch:
+            producer = self._producers[producer_id] = _Producer(producer_epoch)
+        return producer
 
 
 def _last_sequence(header: BatchHeader) -> int:

@@ -360,5 +360,5 @@ async def test_init_producer_id(version):
         answers = [await client.ask(request, version) for client in (one, two, one)]
         assert len({answer.producer_id for answer in answers}) == 3
         assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
-        refused = await one.ask(m.InitProducerIdRequest(transactional_id="tx"), version)
-        assert (refused.error_code, refused.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        refused = await one.ask(m.InitProducerIdRequest(transactional_id=""), version)
+        assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)

@@ -1,6 +1,8 @@
-"""ListOffsets and OffsetForLeaderEpoch over the wire."""
+"""ListOffsets, OffsetForLeaderEpoch, and committed offsets by topic id, over the wire."""
 
 from __future__ import annotations
+
+from uuid import UUID
 
 import pytest
 
@@ -95,3 +97,75 @@ async def test_offset_for_leader_epoch(version):
             ErrorCode.FENCED_LEADER_EPOCH,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
+
+
+# -- committed offsets by topic id (OffsetCommit 10, OffsetFetch 10) ---------------------------------------------------
+
+
+def commit_by_id(*topics: tuple[UUID, tuple[int, ...]]) -> m.OffsetCommitRequest:
+    """Offset 7 for these partitions."""
+    request = m.OffsetCommitRequest
+    part = request.OffsetCommitRequestPartition
+    return request(
+        group_id="g",
+        topics=[
+            request.OffsetCommitRequestTopic("", topic_id, [part(number, 7, 2, "m") for number in numbers])
+            for topic_id, numbers in topics
+        ],
+    )
+
+
+def fetch_by_id(*topics: tuple[UUID, tuple[int, ...]]) -> m.OffsetFetchRequest:
+    request = m.OffsetFetchRequest
+    asked = [request.OffsetFetchRequestTopics("", topic_id, list(numbers)) for topic_id, numbers in topics]
+    return request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=asked)])
+
+
+async def test_unknown_ids_and_partitions_are_answered_each_for_itself():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        known, unknown = cluster.topic("t").id, UUID(int=99)
+        topics = ((unknown, (0, 1)), (known, (0, 5)), (m.NO_UUID, (0,)))
+        answer = await client.ask(commit_by_id(*topics))
+        assert [
+            (t.topic_id, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics
+        ] == [
+            (unknown, [(0, ErrorCode.UNKNOWN_TOPIC_ID), (1, ErrorCode.UNKNOWN_TOPIC_ID)]),
+            (known, [(0, 0), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
+            (m.NO_UUID, [(0, ErrorCode.UNKNOWN_TOPIC_ID)]),
+        ]
+        (group,) = (await client.ask(fetch_by_id(*topics))).groups
+        assert group.error_code == 0
+        assert [
+            (t.topic_id, [(p.committed_offset, p.committed_leader_epoch, p.error_code) for p in t.partitions])
+            for t in group.topics
+        ] == [
+            (unknown, [(-1, -1, ErrorCode.UNKNOWN_TOPIC_ID)] * 2),
+            (known, [(7, 2, 0), (-1, -1, 0)]),
+            (m.NO_UUID, [(-1, -1, ErrorCode.UNKNOWN_TOPIC_ID)]),
+        ]
+
+
+async def test_a_topic_made_anew_is_another_one():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        old = cluster.topic("t").id
+        await client.ask(commit_by_id((old, (0,))))
+        cluster.delete_topic("t")
+        cluster.create_topic("t")
+        new = cluster.topic("t").id
+        answer = await client.ask(commit_by_id((old, (0,)), (new, (0,))))
+        assert [t.partitions[0].error_code for t in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+        (group,) = (await client.ask(fetch_by_id((old, (0,)), (new, (0,))))).groups
+        assert [t.partitions[0].committed_offset for t in group.topics] == [-1, 7]
+
+
+async def test_all_offsets_of_a_group_come_with_ids():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        topic_id = cluster.topic("t").id
+        await client.ask(commit_by_id((topic_id, (0,))))
+        request = m.OffsetFetchRequest
+        everything = request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=None)])
+        (group,) = (await client.ask(everything)).groups
+        assert [(t.topic_id, t.partitions[0].committed_offset) for t in group.topics] == [(topic_id, 7)]

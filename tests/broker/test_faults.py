@@ -8,12 +8,14 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import HANDLERS
+from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS
 from tests.broker.batches import batch
 from tests.broker.client import Disconnected, connect
 from tests.broker.requests import commit_request, fetch, join, now, partitions_of, produce, put
+from tests.broker.transactional import add_partitions, txn_offset_commit, write_markers
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -172,6 +174,7 @@ async def test_every_api_can_be_refused_in_every_version(key):
 def sample(cluster: EmbeddedCluster, api: str, version: int):
     """A request that names something, so that there is a place for an error."""
     made = {
+        "AddPartitionsToTxn": lambda: add_partitions(Producer(1, 0), 0, version=version),
         "CreatePartitions": lambda: m.CreatePartitionsRequest(
             [m.CreatePartitionsRequest.CreatePartitionsTopic("t", 9)]
         ),
@@ -211,6 +214,8 @@ def sample(cluster: EmbeddedCluster, api: str, version: int):
         ),
         "Produce": lambda: produce(cluster, batch(), version=version),
         "InitProducerId": lambda: m.InitProducerIdRequest(transactional_id=None),
+        "TxnOffsetCommit": lambda: txn_offset_commit(Producer(1, 0), {0: 1}),
+        "WriteTxnMarkers": lambda: write_markers(Producer(1, 0), 0, commit=True),
     }
     request = APIS[next(key for key in HANDLERS if HANDLERS[key].name == api)].request
     return made.get(api, request)()

@@ -124,7 +124,7 @@ class CommittedOffset:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
     """An OffsetCommit request; generation -1 without a member id is a commit from outside the group's
-    membership.
+    membership. A TxnOffsetCommit request has the id of its producer.
     """
 
     group_id: str
@@ -133,6 +133,7 @@ class CommitRequest:
     group_instance_id: str | None = None
     api_version: int = 9
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    producer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ Kafka.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from asyncgroup.broker.coordinator.calls import (
     CommitRequest,
@@ -218,6 +218,24 @@ class GroupCoordinator:
             self._rebalance.touch(group, group.members[request.member_id])
         self._write_offsets(request, reply)
 
+    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
+        """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
+        error = self.error_for(request.group_id)
+        group = self.groups.get(request.group_id)
+        if not error and group is None:
+            if request.generation_id >= 0:
+                error = ErrorCode.ILLEGAL_GENERATION
+            else:
+                group = self.groups[request.group_id] = ClassicGroup(request.group_id)
+        if not error and group is not None:
+            error = group.check_commit(
+                request.member_id, request.group_instance_id, request.generation_id, transactional=True
+            )
+        if error:
+            reply(error)
+        else:
+            self._write_offsets(request, reply)
+
     def _write_offsets(self, request: CommitRequest, reply: CommitReply) -> None:
         limit, now = self.config.offset_metadata_max_size, self._now()
         results: dict[TopicPartition, ErrorCode] = {}
@@ -234,7 +252,14 @@ class GroupCoordinator:
         def written(error: ErrorCode) -> None:
             reply(error or results)
 
-        self._store.write_offsets(request.group_id, accepted, written)
+        if request.producer_id is None:
+            self._store.write_offsets(request.group_id, accepted, written)
+        else:
+            self._store.write_pending_offsets(request.group_id, request.producer_id, accepted, written)
+
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions of a group whose offsets are not stable (KIP-447)."""
+        return self._store.pending(group_id)
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The committed offsets of a group; empty for an unknown one. Ask `error_for` first."""

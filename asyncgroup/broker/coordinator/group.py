@@ -145,8 +145,19 @@ class ClassicGroup:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def check_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Whether an offset commit is accepted (Kafka's `ClassicGroup.validateOffsetCommit`)."""
+    def check_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        *,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Whether an offset commit is accepted (Kafka's `ClassicGroup.validateOffsetCommit`).
+
+        One inside a transaction comes from a producer: early versions name no member, and its member may be
+        between two generations.
+        """
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is GroupState.EMPTY:
@@ -156,9 +167,9 @@ class ClassicGroup:
                 return error
             if generation_id != self.generation_id:
                 return ErrorCode.ILLEGAL_GENERATION
-        elif self.state is not GroupState.EMPTY:
+        elif not transactional and self.state is not GroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
             # The member knows the new generation, so it may not commit for the old one until the assignment is out.
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE

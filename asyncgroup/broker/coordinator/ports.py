@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,6 +57,21 @@ class OffsetStore(Protocol):
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], done: Written
     ) -> None:
         """Append offset-commit records."""
+
+    def write_pending_offsets(
+        self,
+        group_id: str,
+        producer_id: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        done: Written,
+    ) -> None:
+        """Append offset-commit records of a transaction; they count from its commit marker on."""
+
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """The marker of a producer's transaction in `partition`: its offsets count now, or never."""
+
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions for which a group has offsets in an open transaction."""
 
     def remove_group(self, group_id: str) -> None:
         """Append tombstones for the group and all its offsets."""

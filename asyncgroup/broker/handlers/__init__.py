@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from asyncgroup.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     create_partitions,
     create_topics,
@@ -20,6 +22,7 @@ from asyncgroup.broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -34,6 +37,8 @@ from asyncgroup.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import API_BY_NAME
@@ -53,6 +58,8 @@ class Handler(NamedTuple):
 
 
 _MODULES: Final[dict[str, ModuleType]] = {
+    "AddOffsetsToTxn": add_offsets_to_txn,
+    "AddPartitionsToTxn": add_partitions_to_txn,
     "ApiVersions": api_versions,
     "CreatePartitions": create_partitions,
     "CreateTopics": create_topics,
@@ -61,6 +68,7 @@ _MODULES: Final[dict[str, ModuleType]] = {
     "DescribeCluster": describe_cluster,
     "DescribeConfigs": describe_configs,
     "DescribeGroups": describe_groups,
+    "EndTxn": end_txn,
     "Fetch": fetch,
     "FindCoordinator": find_coordinator,
     "Heartbeat": heartbeat,
@@ -75,6 +83,8 @@ _MODULES: Final[dict[str, ModuleType]] = {
     "OffsetForLeaderEpoch": offset_for_leader_epoch,
     "Produce": produce,
     "SyncGroup": sync_group,
+    "TxnOffsetCommit": txn_offset_commit,
+    "WriteTxnMarkers": write_txn_markers,
 }
 
 

@@ -1,7 +1,8 @@
 """ApiVersions (18), versions 0-4: what this node serves.
 
 A version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511; the server does
-that). Gap: no features (KIP-584), so clients see a cluster without KIP-848 and transactions version 2.
+that). The one feature (KIP-584) is `transaction.version` 2, which tells clients to use KIP-890; so they see a
+cluster without KIP-848.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ VERSIONS = (0, 4)
 ADVERTISED: Final[list[m.ApiVersionsResponse.ApiVersion]] = []
 """The ranges of all handlers; filled when they are put together."""
 
+_TRANSACTIONS: Final = "transaction.version"
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -29,7 +32,12 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
-    return m.ApiVersionsResponse(api_keys=ADVERTISED)
+    response = m.ApiVersionsResponse(api_keys=ADVERTISED)
+    if context.api_version >= 3:
+        response.supported_features = [response.SupportedFeatureKey(_TRANSACTIONS, 0, 2)]
+        response.finalized_features = [response.FinalizedFeatureKey(_TRANSACTIONS, 2, 2)]
+        response.finalized_features_epoch = 1
+    return response
 
 
 def refuse(_context: RequestContext, _request: m.ApiVersionsRequest, code: int) -> m.ApiVersionsResponse:

@@ -30,7 +30,9 @@ def handle(
         cluster_id=node.controller.cluster_id,
         controller_id=node.controller.controller_id,
         brokers=[
-            m.DescribeClusterResponse.DescribeClusterBroker(peer.id, peer.advertised_host, peer.port)
+            m.DescribeClusterResponse.DescribeClusterBroker(
+                peer.id, peer.advertised_host, peer.port, peer.rack
+            )
             for peer in node.live_peers()
         ],
     )

@@ -2,14 +2,15 @@
 
 As in Kafka: from version 11 on a consumer may read from any replica; a partition that does not exist does not
 end the wait of the others, an error in reading does; `max_bytes` bounds the whole response, but one batch
-always comes. Gaps: no preferred read replica (KIP-392); nothing is ever transactional, so the last stable
-offset is the high watermark.
+always comes. With `read_committed` the log ends at its last stable offset, and the aborted transactions that
+touch the records are listed. A consumer that names its rack is sent from
+the leader to the replica there (KIP-392).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 from uuid import UUID
@@ -18,6 +19,8 @@ from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.fetch_sessions import FetchContext, Fetched, FetchKey
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.producer_state import AbortedTransaction
+from asyncgroup.broker.replica_selector import preferred_replica
 from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -81,6 +84,7 @@ class _Fetch:
         self._committed = request.isolation_level == _READ_COMMITTED
         self._leader_only = context.api_version < 11
         self._tells_leaders = context.api_version >= 16
+        self._rack = request.rack_id if context.api_version >= 11 else ""
         self._max_bytes = min(request.max_bytes, MAX_BYTES)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.found: list[tuple[FetchKey, Partition, Wanted]] = []
@@ -116,7 +120,7 @@ class _Fetch:
             if result.records:
                 size += len(result.records)
                 left = max(0, left - len(result.records))
-            elif result.error or result.diverging is not None:
+            elif result.error or result.diverging is not None or result.preferred >= 0:
                 urgent = True
         return fetched + self._faulty + self._missing, size, urgent
 
@@ -125,15 +129,35 @@ class _Fetch:
         try:
             self._check(partition, wanted)
             if wanted.last_fetched_epoch >= 0 and (diverging := self._divergence(partition, wanted)):
-                return Fetched(ErrorCode.NONE, log.high_watermark, log.start_offset, b"", diverging)
+                stable = log.last_stable_offset
+                return Fetched(
+                    ErrorCode.NONE, log.high_watermark, log.start_offset, b"", diverging, None, stable
+                )
             log.check_offset(offset)
         except PartitionError as error:
             return Fetched(error.code, leader=error.leader if self._tells_leaders else None)
         records: bytes | memoryview = b""
+        stable = log.last_stable_offset
+        if (preferred := self._preferred(partition)) >= 0:
+            return Fetched(
+                ErrorCode.NONE, log.high_watermark, log.start_offset, b"", None, None, stable, (), preferred
+            )
+        aborted: Sequence[AbortedTransaction] = ()
         if offset < log.end_offset:
             limit = min(wanted.partition_max_bytes, left)
-            records = log.read(offset, limit, at_least_one=at_least_one)
-        return Fetched(ErrorCode.NONE, log.high_watermark, log.start_offset, records)
+            end = stable if self._committed else None
+            records = log.read(offset, limit, at_least_one=at_least_one, end=end)
+            aborted = log.aborted_in(offset, records) if self._committed else ()
+        return Fetched(
+            ErrorCode.NONE, log.high_watermark, log.start_offset, records, None, None, stable, aborted
+        )
+
+    def _preferred(self, partition: Partition) -> int:
+        """Whom to ask instead, -1 for nobody: only leaders give advice, and only to those who say where they are."""
+        if not self._rack or partition.leader != self._node.id:
+            return -1
+        racks = {peer.id: peer.rack for peer in self._node.peers.values()}
+        return preferred_replica(partition, self._rack, racks, self._node.controller.alive)
 
     def _check(self, partition: Partition, wanted: Wanted) -> None:
         self._node.check_holds(partition, wanted.current_leader_epoch, leader_only=self._leader_only)
@@ -159,7 +183,8 @@ class _Fetch:
                 partition.log.check_offset(wanted.fetch_offset)
             except PartitionError:
                 return True
-            size += min(partition.log.bytes_from(wanted.fetch_offset), wanted.partition_max_bytes)
+            end = partition.log.last_stable_offset if self._committed else None
+            size += min(partition.log.bytes_from(wanted.fetch_offset, end), wanted.partition_max_bytes)
         return size >= self.min_bytes
 
     def finish(self) -> m.FetchResponse:
@@ -187,7 +212,7 @@ class _Fetch:
         leaders = {result.leader[0] for result in fetched if result.leader is not None}
         if leaders:
             response.node_endpoints = [
-                m.FetchResponse.NodeEndpoint(peer.id, peer.advertised_host, peer.port)
+                m.FetchResponse.NodeEndpoint(peer.id, peer.advertised_host, peer.port, peer.rack)
                 for peer in self._node.live_peers()
                 if peer.id in leaders
             ]
@@ -199,12 +224,12 @@ def _partition_data(index: int, fetched: Fetched, *, committed: bool) -> m.Fetch
         index,
         fetched.error,
         fetched.high_watermark,
-        fetched.high_watermark,
+        fetched.last_stable_offset,
         fetched.log_start_offset,
         _NO_DIVERGENCE if diverging is None else m.FetchResponse.EpochEndOffset(*diverging),
         _NO_HINT if leader is None else m.FetchResponse.LeaderIdAndEpoch(*leader),
         _NO_SNAPSHOT,
-        [] if committed else None,
-        -1,
+        [m.FetchResponse.AbortedTransaction(*one[:2]) for one in fetched.aborted] if committed else None,
+        fetched.preferred,
         fetched.records,
     )

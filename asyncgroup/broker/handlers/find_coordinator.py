@@ -1,8 +1,6 @@
 """FindCoordinator (10), versions 0-6. From version 4 on for several keys (KIP-699).
 
-A transaction's coordinator is found, so that a transactional producer gets as far as InitProducerId, which
-refuses it. Gap: share groups (key type 2, version 6) are answered INVALID_REQUEST, as by a broker without
-them.
+Gap: share groups (key type 2, version 6) are answered INVALID_REQUEST, as by a broker without them.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
     if key_type == _GROUP:
         node_id = node.controller.coordinator_of(key)
     elif key_type == _TRANSACTION:
-        node_id = node.controller.controller_id
+        node_id = node.transactions.coordinator_of(key)
     else:
         return _nobody(key, ErrorCode.INVALID_REQUEST)
     peer = node.peers.get(node_id)

@@ -1,29 +1,47 @@
-"""InitProducerId (22), versions 0-5, for idempotent producers.
+"""InitProducerId (22), versions 0-5: an id and an epoch for an idempotent or transactional producer.
 
-Gap: no transactions; a transactional id is refused with UNSUPPORTED_VERSION, which every client takes as
-final.
+Gap: version 6, unstable in Kafka 4.3 (two-phase commit, KIP-939).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
+_FENCED_SINCE: Final = 4
+"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+
 
 def handle(node: Node, context: RequestContext, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
-    """Give out a fresh producer id with epoch 0, also to a producer that has one already (KIP-360)."""
-    if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if not request.transactional_id else ErrorCode.UNSUPPORTED_VERSION
-        return refuse(context, request, code)
-    return m.InitProducerIdResponse(producer_id=node.controller.next_producer_id(), producer_epoch=0)
+    """Without a transactional id a fresh producer id, also for a producer that has one already (KIP-360).
+
+    With one the producer's next epoch, which fences whoever wrote under this transactional id before.
+    """
+    name = request.transactional_id
+    if name is None:
+        return m.InitProducerIdResponse(producer_id=node.controller.next_producer_id(), producer_epoch=0)
+    if error := node.transactions.error_for(name, node.id):
+        return refuse(context, request, error)
+    expected = Producer(request.producer_id, request.producer_epoch)
+    if (expected.id < 0) != (expected.epoch < 0):
+        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+    error, producer = node.transactions.init_producer_id(
+        name, request.transaction_timeout_ms / 1000, expected
+    )
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return m.InitProducerIdResponse(error_code=error, producer_id=producer.id, producer_epoch=producer.epoch)
 
 
 def refuse(
     _context: RequestContext, _request: m.InitProducerIdRequest, code: int
 ) -> m.InitProducerIdResponse:
-    """An error and no producer id."""
+    """The error."""
     return m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -2,7 +2,7 @@
 
 Timestamps below 0 have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (KIP-734),
 -4 the earliest on this node's disk, -5 the latest that was tiered, -6 the earliest to be tiered (nothing is
-tiered here).
+tiered here). With `read_committed` the log ends at its last stable offset.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from asyncgroup.model import Record
 from asyncgroup.wire import messages as m
 
 VERSIONS = (1, 11)
+
+_READ_COMMITTED: Final = 1
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -43,7 +45,9 @@ def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -
                 [
                     Answer(p.partition_index, ErrorCode.INVALID_REQUEST)
                     if (topic.name, p.partition_index) in twice
-                    else _answer(node, context, topic.name, p)
+                    else _answer(
+                        node, context, topic.name, p, committed=request.isolation_level == _READ_COMMITTED
+                    )
                     for p in topic.partitions
                 ],
             )
@@ -65,7 +69,12 @@ def refuse(_context: RequestContext, request: m.ListOffsetsRequest, code: int) -
 
 
 def _answer(
-    node: Node, context: RequestContext, name: str, asked: m.ListOffsetsRequest.ListOffsetsPartition
+    node: Node,
+    context: RequestContext,
+    name: str,
+    asked: m.ListOffsetsRequest.ListOffsetsPartition,
+    *,
+    committed: bool,
 ) -> Answer:
     index, timestamp = asked.partition_index, asked.timestamp
     if timestamp < _EARLIEST and context.api_version < _SINCE.get(timestamp, 1 << 15):
@@ -75,23 +84,26 @@ def _answer(
         node.check_leads(partition, asked.current_leader_epoch)
     except PartitionError as error:
         return Answer(index, error.code)
-    found = _look_up(partition, timestamp)
+    found = _look_up(partition, timestamp, committed=committed)
     if found is None:
         return Answer(index)
     found_timestamp, offset, epoch = found
     return Answer(index, ErrorCode.NONE, found_timestamp, offset, epoch if context.api_version >= 4 else -1)
 
 
-def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int] | None:
+def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int] | None:
     """Timestamp, offset and leader epoch."""
     log = partition.log
+    end = log.last_stable_offset if committed else log.high_watermark
     record: Record | None
     if timestamp == _LATEST:
-        return -1, log.high_watermark, partition.leader_epoch
+        return -1, end, partition.leader_epoch
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         first = log.first_epoch()
         return -1, log.start_offset, first
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return None
     record = log.latest_timestamp() if timestamp == _MAX_TIMESTAMP else log.find_timestamp(timestamp)
-    return None if record is None else (record.timestamp, record.offset, record.leader_epoch)
+    if record is None or record.offset >= end:
+        return None
+    return record.timestamp, record.offset, record.leader_epoch

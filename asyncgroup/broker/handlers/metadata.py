@@ -38,7 +38,7 @@ def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m
     include_cluster = request.include_cluster_authorized_operations
     return m.MetadataResponse(
         brokers=[
-            m.MetadataResponse.MetadataResponseBroker(peer.id, peer.advertised_host, peer.port)
+            m.MetadataResponse.MetadataResponseBroker(peer.id, peer.advertised_host, peer.port, peer.rack)
             for peer in node.live_peers()
         ],
         cluster_id=node.controller.cluster_id,

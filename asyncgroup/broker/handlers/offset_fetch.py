@@ -1,12 +1,12 @@
 """OffsetFetch (9), versions 1-10. From 8 on for several groups (KIP-709), from 10 on topics are named by id.
 
-No topics (null, versions 2 and up) asks for all offsets of a group. Gap: `require_stable` changes nothing, as
-there are no transactional commits yet.
+No topics (null, versions 2 and up) asks for all offsets of a group. With `require_stable` (7 and up, KIP-447) a
+partition with offsets in an open transaction is answered UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -30,10 +30,12 @@ class _Topic(NamedTuple):
 def handle(node: Node, context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Look the offsets up; -1 where there is none."""
     if context.api_version >= 8:
-        return m.OffsetFetchResponse(groups=[_group(node, context, group) for group in request.groups])
+        groups = [_group(node, context, group, request.require_stable) for group in request.groups]
+        return m.OffsetFetchResponse(groups=groups)
     if error := node.coordinator.error_for(request.group_id):
         return refuse(context, request, error)
     offsets = node.coordinator.offsets(request.group_id)
+    pending = node.coordinator.pending(request.group_id) if request.require_stable else ()
     if request.topics is None:
         topics = _all_topics(node, offsets)
     else:
@@ -44,7 +46,7 @@ def handle(node: Node, context: RequestContext, request: m.OffsetFetchRequest) -
             response.OffsetFetchResponseTopic(
                 topic.name,
                 [
-                    response.OffsetFetchResponsePartition(number, *_values(topic, number, offsets))
+                    response.OffsetFetchResponsePartition(number, *_values(topic, number, offsets, pending))
                     for number in topic.partitions
                 ],
             )
@@ -75,12 +77,16 @@ def refuse(context: RequestContext, request: m.OffsetFetchRequest, code: int) ->
 
 
 def _group(
-    node: Node, context: RequestContext, group: m.OffsetFetchRequest.OffsetFetchRequestGroup
+    node: Node,
+    context: RequestContext,
+    group: m.OffsetFetchRequest.OffsetFetchRequestGroup,
+    require_stable: bool,
 ) -> m.OffsetFetchResponse.OffsetFetchResponseGroup:
     response = m.OffsetFetchResponse
     if error := node.coordinator.error_for(group.group_id):
         return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
     offsets = node.coordinator.offsets(group.group_id)
+    pending = node.coordinator.pending(group.group_id) if require_stable else ()
     if group.topics is None:
         topics = _all_topics(node, offsets)
     elif context.api_version >= 10:
@@ -94,7 +100,7 @@ def _group(
                 topic.name,
                 topic.topic_id,
                 [
-                    response.OffsetFetchResponsePartitions(number, *_values(topic, number, offsets))
+                    response.OffsetFetchResponsePartitions(number, *_values(topic, number, offsets, pending))
                     for number in topic.partitions
                 ],
             )
@@ -126,10 +132,16 @@ def _all_topics(node: Node, offsets: Iterable[TopicPartition]) -> list[_Topic]:
 
 
 def _values(
-    topic: _Topic, partition: int, offsets: Mapping[TopicPartition, CommittedOffset]
+    topic: _Topic,
+    partition: int,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    pending: Collection[TopicPartition],
 ) -> tuple[int, int, str, ErrorCode]:
     """Offset, leader epoch, metadata and error of one partition."""
-    committed = offsets.get(TopicPartition(topic.name, partition))
+    tp = TopicPartition(topic.name, partition)
+    committed = offsets.get(tp)
+    if not topic.error and tp in pending:
+        return -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
     if topic.error or committed is None:
         return -1, -1, "", topic.error
     return committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE

@@ -2,8 +2,8 @@
 named by id.
 
 Every replica shares the one log, so acks=1 and acks=all are answered at once and NOT_ENOUGH_REPLICAS does not
-occur. Gaps: transactional batches are refused (INVALID_TXN_STATE); LogAppendTime and compacted topics' key
-check are missing.
+occur. A transactional batch must belong to a transaction that its coordinator knows of, from version 12 on it
+makes its partition part of it (KIP-890). Gaps: LogAppendTime and compacted topics' key check are missing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.topics import Partition
+from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import CODECS
+from asyncgroup.wire.records import CODECS, read_batch_header
 
 VERSIONS = (3, 13)
 
@@ -26,6 +28,10 @@ _TRANSACTIONAL: Final = 0x10
 _HEADER_SIZE: Final = 61
 _ATTRIBUTES_LOW: Final = 22
 """Where the low byte of a batch's attributes stands."""
+
+_KNOWS_ABORTABLE: Final = 11
+_ADDS_PARTITIONS: Final = 12
+"""The versions that know TRANSACTION_ABORTABLE, and that add partitions to transactions (KIP-890)."""
 
 _NO_HINT: Final = m.ProduceResponse.LeaderIdAndEpoch()
 
@@ -44,7 +50,10 @@ def handle(node: Node, context: RequestContext, request: m.ProduceRequest) -> m.
             m.ProduceResponse.TopicProduceResponse(
                 topic.name,
                 topic.topic_id,
-                [_append(node, context, topic, produced, written) for produced in topic.partition_data],
+                [
+                    _append(node, context, request, (topic, produced), written)
+                    for produced in topic.partition_data
+                ],
             )
             for topic in request.topic_data
         ]
@@ -75,12 +84,20 @@ def refuse(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.
 
 
 def _append(
-    node: Node, context: RequestContext, topic: Topic, produced: Produced, written: list[Partition]
+    node: Node,
+    context: RequestContext,
+    request: m.ProduceRequest,
+    place: tuple[Topic, Produced],
+    written: list[Partition],
 ) -> PartitionResponse:
+    topic, produced = place
     try:
         partition = _find(node, context, topic, produced.index)
         node.check_leads(partition)
-        appended = partition.log.append(_records(context, produced), partition.leader_epoch)
+        records = _records(context, produced)
+        if records[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
+            _check_transaction(node, context, request.transactional_id, partition, records)
+        appended = partition.log.append(records, partition.leader_epoch)
     except PartitionError as error:
         leader = error.leader if context.api_version >= 10 else None
         return _refused(produced.index, error.code, str(error), leader)
@@ -113,9 +130,35 @@ def _records(context: RequestContext, produced: Produced) -> bytes | memoryview:
     attributes = records[_ATTRIBUTES_LOW]
     if attributes & _CODEC_MASK == _ZSTD and context.api_version < 7:
         raise AppendError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7")
-    if attributes & _TRANSACTIONAL:
-        raise AppendError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
     return records
+
+
+def _check_transaction(
+    node: Node,
+    context: RequestContext,
+    transactional_id: str | None,
+    partition: Partition,
+    records: bytes | memoryview,
+) -> None:
+    """Raises AppendError for a batch outside of any transaction, or of a producer that was fenced (KIP-890).
+
+    A partition in which the producer's transaction is open needs no question to its coordinator.
+    """
+    header = read_batch_header(records)
+    if header is None:
+        return  # the log says what is wrong with it
+    producer = Producer(header.producer_id, header.producer_epoch)
+    if partition.log.producers.is_open(*producer):
+        return
+    error = node.transactions.admit(
+        transactional_id,
+        producer,
+        TopicPartition(partition.topic, partition.index),
+        adds=context.api_version >= _ADDS_PARTITIONS,
+        knows_abortable=context.api_version >= _KNOWS_ABORTABLE,
+    )
+    if error:
+        raise AppendError(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
 
 
 def _refused(

@@ -1,0 +1,38 @@
+"""AddOffsetsToTxn (25), versions 0-4: the transaction will hold offsets of a group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 4)
+
+_FENCED_SINCE: Final = 2
+"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.AddOffsetsToTxnRequest
+) -> m.AddOffsetsToTxnResponse:
+    """Let the transaction hold the partition of `__consumer_offsets` that the group lives in."""
+    name = request.transactional_id
+    error = node.transactions.error_for(name, node.id)
+    if not error:
+        producer = Producer(request.producer_id, request.producer_epoch)
+        place = node.transactions.offsets_place(request.group_id)
+        error = node.transactions.add_partitions(name, producer, (place,))
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return m.AddOffsetsToTxnResponse(error_code=error)
+
+
+def refuse(
+    _context: RequestContext, _request: m.AddOffsetsToTxnRequest, code: int
+) -> m.AddOffsetsToTxnResponse:
+    """The error."""
+    return m.AddOffsetsToTxnResponse(error_code=code)

@@ -1,0 +1,39 @@
+"""EndTxn (26), versions 0-5: commit or abort. From version 5 on the producer's epoch goes up each time (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.coordinator import TransactionResult
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 5)
+
+_BUMPS: Final = 5
+_FENCED_SINCE: Final = 2
+"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+
+
+def handle(node: Node, context: RequestContext, request: m.EndTxnRequest) -> m.EndTxnResponse:
+    """Settle the transaction and write its markers."""
+    error, producer = _end(node, context, request)
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return m.EndTxnResponse(error_code=error, producer_id=producer.id, producer_epoch=producer.epoch)
+
+
+def refuse(_context: RequestContext, _request: m.EndTxnRequest, code: int) -> m.EndTxnResponse:
+    """The error."""
+    return m.EndTxnResponse(error_code=code)
+
+
+def _end(node: Node, context: RequestContext, request: m.EndTxnRequest) -> TransactionResult:
+    name = request.transactional_id
+    if error := node.transactions.error_for(name, node.id):
+        return TransactionResult(error)
+    end = node.transactions.end_and_bump if context.api_version >= _BUMPS else node.transactions.end
+    return end(name, Producer(request.producer_id, request.producer_epoch), commit=request.committed)

@@ -1,0 +1,115 @@
+"""TxnOffsetCommit (28), versions 0-5: offsets of a group that count when a transaction is committed (KIP-98, KIP-447).
+
+From version 5 on it adds the group to the transaction as well (KIP-890).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 5)
+
+_KNOWS_ABORTABLE: Final = 4
+_ADDS: Final = 5
+
+Errors = dict[TopicPartition, ErrorCode]
+Response = m.TxnOffsetCommitResponse
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest
+) -> asyncio.Future[Response] | Response:
+    """Check the partitions and the transaction, then hand the offsets to the group's coordinator."""
+    errors, offsets = _sort(node, context, request)
+    if request.topics and not offsets:
+        return _response(request, errors)
+    if error := _admit(node, context, request):
+        return _response(request, dict.fromkeys(offsets, error) | errors)
+    future = node.new_future(Response)
+
+    def reply(outcome: ErrorCode | Errors) -> None:
+        if not future.done():
+            results = outcome if isinstance(outcome, dict) else dict.fromkeys(offsets, outcome)
+            future.set_result(_response(request, results | errors))
+
+    node.coordinator.commit_transactional(
+        CommitRequest(
+            group_id=request.group_id,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            api_version=context.api_version,
+            offsets=offsets,
+            producer_id=request.producer_id,
+        ),
+        reply,
+    )
+    return future
+
+
+def refuse(_context: RequestContext, request: m.TxnOffsetCommitRequest, code: int) -> Response:
+    """The error for every partition."""
+    places = (TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    return _response(request, dict.fromkeys(places, ErrorCode(code)))
+
+
+def _sort(
+    node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest
+) -> tuple[Errors, dict[TopicPartition, CommittedOffset]]:
+    errors: Errors = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in request.topics:
+        known = node.controller.topics.get(topic.name)
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            if known is None or not 0 <= tp.partition < len(known.partitions):
+                errors[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif topic.name in context.topic_errors:
+                errors[tp] = context.topic_errors[topic.name]
+            else:
+                offsets[tp] = CommittedOffset(
+                    p.committed_offset, p.committed_leader_epoch, p.committed_metadata or ""
+                )
+    return errors, offsets
+
+
+def _admit(node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest) -> ErrorCode:
+    """Whether group and transaction may take offsets; in the words of the group's coordinator."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if error := node.coordinator.error_for(request.group_id):
+        return error
+    error = node.transactions.admit(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        node.transactions.offsets_place(request.group_id),
+        adds=context.api_version >= _ADDS,
+        knows_abortable=context.api_version >= _KNOWS_ABORTABLE,
+    )
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_ENOUGH_REPLICAS else error
+
+
+def _response(request: m.TxnOffsetCommitRequest, errors: Errors) -> Response:
+    return Response(
+        topics=[
+            Response.TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    Response.TxnOffsetCommitResponsePartition(
+                        p.partition_index, errors[TopicPartition(topic.name, p.partition_index)]
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

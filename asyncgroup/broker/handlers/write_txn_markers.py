@@ -1,0 +1,65 @@
+"""WriteTxnMarkers (27), versions 1-2: what coordinators send to partition leaders, and admin clients to end a
+transaction that hangs (KIP-664).
+
+Nodes here share their logs and need no such request among themselves; it is served for admin clients.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.markers import Marker
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 2)
+
+Asked = m.WriteTxnMarkersRequest.WritableTxnMarker
+Response = m.WriteTxnMarkersResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.WriteTxnMarkersRequest) -> Response:
+    """Append each marker to each of its partitions."""
+    return Response(markers=[_result(asked, node, context, ErrorCode.NONE) for asked in request.markers])
+
+
+def refuse(context: RequestContext, request: m.WriteTxnMarkersRequest, code: int) -> Response:
+    """The error for every partition."""
+    return Response(markers=[_result(asked, None, context, ErrorCode(code)) for asked in request.markers])
+
+
+def _result(
+    asked: Asked, node: Node | None, context: RequestContext, error: ErrorCode
+) -> Response.WritableTxnMarkerResult:
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    marker = Marker(producer, asked.transaction_result, asked.coordinator_epoch)
+    return Response.WritableTxnMarkerResult(
+        asked.producer_id,
+        [
+            Response.WritableTxnMarkerTopicResult(
+                topic.name,
+                [
+                    Response.WritableTxnMarkerPartitionResult(
+                        index,
+                        error
+                        if node is None
+                        else _write(node, context, TopicPartition(topic.name, index), marker),
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics
+        ],
+    )
+
+
+def _write(node: Node, context: RequestContext, tp: TopicPartition, marker: Marker) -> ErrorCode:
+    try:
+        partition = node.partition(context, node.controller.topics.get(tp.topic), tp.partition)
+        node.check_leads(partition)
+    except PartitionError as error:
+        return error.code
+    return node.transactions.markers.write(tp, marker)

@@ -1,0 +1,109 @@
+"""What the embedded cluster does for tests of truncation (KIP-320) and of follower fetching (KIP-392)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.replica_selector import preferred_replica
+from asyncgroup.broker.topics import Partition
+from asyncgroup.errors import UsageError
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import BatchBuilder
+
+
+def a_batch(records: int, value: bytes = b"v") -> bytes:
+    builder = BatchBuilder("none", 1 << 30)
+    for _ in range(records):
+        assert builder.append(1000, b"k", value)
+    return builder.build()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12), cut=st.integers(0, 50), more=st.integers(0, 5)
+)
+@settings(max_examples=100, deadline=None)
+def test_a_truncated_log_is_one_that_was_never_longer(sizes: list[int], cut: int, more: int) -> None:
+    log, expected = PartitionLog("t", 0), PartitionLog("t", 0)
+    log.start_epoch(0)
+    expected.start_epoch(0)
+    end, whole = 0, True
+    for size in sizes:
+        log.append(a_batch(size, b"x" * 3000), 0)
+        whole = whole and end + size <= cut
+        if whole:
+            expected.append(a_batch(size, b"x" * 3000), 0)
+        end += size
+    handed_out = log.read(0, 1 << 30)
+    before = bytes(handed_out)
+    log.truncate(cut)
+    for each in (log, expected):
+        each.start_epoch(1)
+        for _ in range(more):
+            each.append(a_batch(2, b"y" * 3000), 1)
+    assert bytes(handed_out) == before, "what a fetch was given stays as it was"
+    assert (log.end_offset, log.size, log.epochs) == (expected.end_offset, expected.size, expected.epochs)
+    assert [bytes(r.value or b"") for r in log.records()] == [
+        bytes(r.value or b"") for r in expected.records()
+    ]
+    for offset in range(log.end_offset + 1):
+        assert log.bytes_from(offset) == expected.bytes_from(offset)
+        assert log.read(offset, 1, at_least_one=True) == expected.read(offset, 1, at_least_one=True)
+    for epoch in (0, 1, 2):
+        assert log.end_of_epoch(epoch) == expected.end_of_epoch(epoch)
+
+
+def test_a_truncated_log_knows_no_producer_that_wrote_behind_its_end() -> None:
+    def numbered(first: int) -> bytes:
+        builder = BatchBuilder("none", 1 << 30, producer_id=7, producer_epoch=0, base_sequence=first)
+        assert builder.append(1000, b"k", b"v")
+        return builder.build()
+
+    log = PartitionLog("t", 0)
+    for sequence in range(3):
+        log.append(numbered(sequence), 0)
+    log.truncate(1)
+    assert log.append(numbered(1), 1) == (1, 1, False), "it is no repetition any more"
+    assert log.append(numbered(0), 1).duplicate
+
+
+@pytest.mark.parametrize(
+    ("rack", "leader", "alive", "expected"),
+    [
+        ("b", 1, {1, 2, 3}, 2),
+        ("a", 1, {1, 2, 3}, -1),
+        ("b", 1, {1, 3}, -1),
+        ("c", 1, {1, 2, 3}, 3),
+        ("c", 4, {1, 2, 3, 4}, -1),
+        ("nowhere", 1, {1, 2, 3}, -1),
+    ],
+)
+def test_the_replica_in_the_rack_is_preferred(rack: str, leader: int, alive: set[int], expected: int) -> None:
+    partition = Partition("t", 0, [1, 2, 3, 4], leader)
+    assert preferred_replica(partition, rack, {1: "a", 2: "b", 3: "c", 4: "c"}, alive) == expected
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_truncation_begins_a_new_epoch() -> None:
+    async with EmbeddedCluster(2, host="10.0.0.1", seed=1, racks=("a", None)) as cluster:
+        cluster.create_topic("t", 1)
+        place = cluster.partition("t", 0)
+        for _ in range(5):
+            place.log.append(a_batch(1), place.leader_epoch)
+        leader, epoch = place.leader, place.leader_epoch
+        cluster.truncate("t", 0, 3)
+        assert (place.leader, place.leader_epoch, place.log.end_offset) == (leader, epoch + 1, 3)
+        assert place.log.end_of_epoch(epoch) == (epoch, 3)
+        cluster.truncate("t", 0, 3, leader=3 - leader)
+        assert (place.leader, place.log.end_offset) == (3 - leader, 3)
+        with pytest.raises(UsageError, match="node 9 is not running"):
+            cluster.truncate("t", 0, 0, leader=9)
+        assert [node.rack for node in cluster.nodes.values()] == ["a", None]
+
+
+def test_leaders_and_racks_have_places_on_the_wire() -> None:
+    assert m.MetadataResponse.MetadataResponseBroker(1, "h", 2, "a").rack == "a"
+    assert m.DescribeClusterResponse.DescribeClusterBroker(1, "h", 2, "a").rack == "a"

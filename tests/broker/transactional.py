@@ -1,0 +1,111 @@
+"""Batches and requests of transactional producers, and a log that is filled with them."""
+
+from __future__ import annotations
+
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.control import ControlType
+from tests.broker.batches import batch
+
+__all__ = [
+    "Writer",
+    "add_partitions",
+    "partition_errors",
+    "transactional",
+    "txn_offset_commit",
+    "write_markers",
+]
+
+
+def transactional(*values: bytes, producer_id: int, epoch: int = 0, sequence: int = 0) -> bytes:
+    """A batch inside a transaction."""
+    return batch(
+        *values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+    )
+
+
+class Writer:
+    """A producer that writes to one log, and its coordinator."""
+
+    def __init__(self, log: PartitionLog, producer_id: int) -> None:
+        self.log, self.id, self.epoch, self.sequence = log, producer_id, 0, 0
+
+    def write(self, *values: bytes) -> int:
+        """A batch of the transaction at hand; its first offset."""
+        return self._append(*values, inside=True)
+
+    def write_plain(self, *values: bytes) -> int:
+        """An idempotent batch."""
+        return self._append(*values, inside=False)
+
+    def _append(self, *values: bytes, inside: bool) -> int:
+        data = batch(
+            *values,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=inside,
+        )
+        self.sequence += len(values)
+        return self.log.append(data, 0).base_offset
+
+    def end(self, control_type: ControlType) -> int:
+        """The marker's offset."""
+        return self.log.append_marker(control_type, self.id, self.epoch, 0).base_offset
+
+    def commit(self) -> int:
+        return self.end(ControlType.COMMIT)
+
+    def abort(self) -> int:
+        return self.end(ControlType.ABORT)
+
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+
+def add_partitions(
+    producer: Producer, *partitions: int, topic: str = "t", version: int = 3, name: str = "tx", verify=False
+) -> m.AddPartitionsToTxnRequest:
+    """AddPartitionsToTxn, as clients (up to version 3) and as brokers say it."""
+    topics = [m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(topic, list(partitions))]
+    if version >= 4:
+        one = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(name, *producer, verify, topics)
+        return m.AddPartitionsToTxnRequest(transactions=[one])
+    return m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer.id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=topics,
+    )
+
+
+def txn_offset_commit(
+    producer: Producer, offsets: dict[int, int], *, topic: str = "t", name: str = "tx", group="g", **member
+) -> m.TxnOffsetCommitRequest:
+    """TxnOffsetCommit of one topic."""
+    partition = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+    topics = [
+        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+            topic, [partition(index, offset, -1, f"m{offset}") for index, offset in offsets.items()]
+        )
+    ]
+    return m.TxnOffsetCommitRequest(name, group, *producer, topics=topics, **member)
+
+
+def write_markers(producer: Producer, *partitions: int, commit: bool, topic: str = "t"):
+    """WriteTxnMarkers of one producer."""
+    marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+    places = [m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(topic, list(partitions))]
+    return m.WriteTxnMarkersRequest([marker(*producer, commit, places)])
+
+
+def partition_errors(answer) -> list[int]:
+    """The errors of an answer to AddPartitionsToTxn or TxnOffsetCommit by partition; brokers answer in any order."""
+    if isinstance(answer, m.TxnOffsetCommitResponse):
+        found = [(p.partition_index, p.error_code) for topic in answer.topics for p in topic.partitions]
+    else:
+        batched = [topic for one in answer.results_by_transaction for topic in one.topic_results]
+        topics = batched or answer.results_by_topic_v3_and_below
+        found = [(p.partition_index, p.partition_error_code) for t in topics for p in t.results_by_partition]
+    return [code for _, code in sorted(found)]
