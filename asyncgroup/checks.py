@@ -10,9 +10,11 @@ from typing import Any, Final, TypeAlias
 from asyncgroup.errors import ConfigError
 
 __all__ = [
+    "BACKOFF",
     "COUNT",
     "DURATION",
     "FLAG",
+    "OPTIONAL_DURATION",
     "PAUSE",
     "SIZE",
     "TEXT",
@@ -46,6 +48,14 @@ def _number(value: Any) -> bool:
 
 def _positive(value: Any) -> bool:
     return _number(value) and value > 0
+
+
+def _none_or_positive(value: Any) -> bool:
+    return value is None or _positive(value)
+
+
+def _none_or_callable(value: Any) -> bool:
+    return value is None or callable(value)
 
 
 def _not_negative(value: Any) -> bool:
@@ -84,6 +94,8 @@ COUNT: Final = (_count, "a whole number, 0 or more")
 SIZE: Final = (_size, "a whole number of bytes, 1 to 2147483647")
 TEXT: Final = (_text, "a string of at most 32767 bytes")
 FLAG: Final = (_flag, "True or False")
+OPTIONAL_DURATION: Final = (_none_or_positive, "None or a number of seconds above 0")
+BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
 
 
 def is_name(name: str) -> bool:

@@ -13,15 +13,20 @@ AsyncGroupError
 │   ├── DecodeError                    malformed bytes
 │   ├── UnsupportedVersionError        broker and client share no version, or a field does not exist in it
 │   └── CorruptRecordsError            a record batch whose CRC or form is wrong
+├── AuthenticationError                broker and client do not trust each other: SASL or TLS
 ├── BrokerError                        a broker answered with an error code
 ├── OffsetOutOfRangeError              a position outside the log, and no reset policy
+│   ├── LogTruncatedError              the log lost records that were read already
+│   └── TopicRecreatedError            the position is of a topic that was deleted and made anew
+├── RetriesExhausted                   a partition that could not be fetched, as often as fetch_retry_max allows
 ├── CommitFailedError                  offsets that could not be committed, per partition
 ├── DeliveryFailedError                records that could not be delivered, per partition
 ├── AssignmentError                    a group's leader sent an assignment that does not fit
 ├── QueueFull                          no room for another record in the producer
 └── SessionEnd                         why a consumer-group session ended (`session.cause`)
     ├── Rebalanced                     the group rebalances: another member joined or left
-    ├── PartitionsChanged              a subscribed topic has another number of partitions
+    ├── PartitionsChanged              a subscribed topic has other partitions: more of them, none, or new ones
+    ├── TopicsChanged                  the member subscribes to other topics
     ├── MemberLost                     fenced, expired, or no broker answered for session_timeout
     ├── ClaimReturned                  consume_claim returned on a live claim
     ├── HandlerFailed                  the handler raised
@@ -33,7 +38,7 @@ AsyncGroupError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from asyncgroup.error_codes import ErrorCode, error_name, is_retriable
 
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AssignmentError",
     "AsyncGroupError",
+    "AuthenticationError",
     "BrokerError",
     "CallerCancelled",
     "ClaimReturned",
@@ -57,6 +63,7 @@ __all__ = [
     "ErrorCode",
     "GroupClosed",
     "HandlerFailed",
+    "LogTruncatedError",
     "MemberLost",
     "NoBrokersError",
     "OffsetOutOfRangeError",
@@ -65,8 +72,11 @@ __all__ = [
     "QueueFull",
     "Rebalanced",
     "RequestTimedOut",
+    "RetriesExhausted",
     "SessionEnd",
     "SessionFailed",
+    "TopicRecreatedError",
+    "TopicsChanged",
     "TransportError",
     "UnsupportedVersionError",
     "UsageError",
@@ -140,6 +150,14 @@ class CorruptRecordsError(ProtocolError):
     """A record batch with a wrong CRC or an impossible header; names topic, partition and offset where known."""
 
 
+class AuthenticationError(AsyncGroupError):
+    """A broker refuses this client's credentials, or cannot prove that it is the one it should be; trying again is no use.
+
+    The message names the broker, the SASL mechanism and the user, or the TLS check that failed; never a secret
+    (`AuthenticationException` of kafka-clients).
+    """
+
+
 class BrokerError(AsyncGroupError):
     """A broker answered with an error code.
 
@@ -159,14 +177,61 @@ class OffsetOutOfRangeError(AsyncGroupError):
     """A position that the log does not hold, where the configuration asks for an error instead of a reset."""
 
 
-class CommitFailedError(AsyncGroupError):
-    """Offsets that could not be committed: `failed` maps each partition to its error."""
+class LogTruncatedError(OffsetOutOfRangeError):
+    """The log lost records that were read already: a replica without them became the leader (KIP-320).
 
-    def __init__(self, group_id: str, failed: Mapping[TopicPartition, AsyncGroupError]) -> None:
-        self.failed = dict(failed)
-        rows = "; ".join(f"{tp.topic}-{tp.partition}: {error}" for tp, error in sorted(self.failed.items()))
+    `topic`, `partition`, `position` (the next offset that the reader would get), and `divergent_offset`: up to there
+    the log is as it was; None if the leader knows nothing of it. As Java's `LogTruncationException`.
+    """
+
+    def __init__(self, tp: TopicPartition, position: int, divergent_offset: int | None) -> None:
+        self.topic, self.partition = tp
+        self.position, self.divergent_offset = position, divergent_offset
+        same = "at an unknown offset" if divergent_offset is None else f"at offset {divergent_offset}"
+        super().__init__(f"partition {tp}: the log was truncated {same}, records up to {position} were read")
+
+
+class TopicRecreatedError(OffsetOutOfRangeError):
+    """The topic was deleted, and one of the same name made since: a position in the old one means nothing in the new.
+
+    `topic`, `partition` and `position` say which (KIP-516).
+    """
+
+    def __init__(self, tp: TopicPartition, position: int) -> None:
+        self.topic, self.partition = tp
+        self.position = position
         super().__init__(
-            f"group {group_id!r}: offsets of {len(self.failed)} partition(s) not committed: {rows}"
+            f"partition {tp}: the topic was deleted and made anew, offset {position} was in the old one"
+        )
+
+
+class RetriesExhausted(AsyncGroupError):
+    """A partition could not be fetched `fetch_retry_max` times and once more, without a success in between.
+
+    Raised once by the partition's iterator, in a group to the claim's handler; a reader that goes on reading starts
+    the count anew. `__cause__` is the last failure, `tp` the partition, `tries` the number of failures. As sarama's
+    `ErrConsumerRetriesExhausted`, which closes the partition.
+    """
+
+    def __init__(self, tp: TopicPartition, tries: int, cause: Exception) -> None:
+        self.tp, self.tries = tp, tries
+        self.__cause__ = cause
+        super().__init__(f"partition {tp}: {tries} tries to fetch it failed, the last one by: {cause}")
+
+
+class CommitFailedError(AsyncGroupError):
+    """Offsets that could not be committed: `errors` maps each partition to its error; all others are committed."""
+
+    NAMED: ClassVar[int] = 10
+    """How many partitions the message names."""
+
+    def __init__(self, group_id: str, errors: Mapping[TopicPartition, AsyncGroupError]) -> None:
+        self.group_id, self.errors = group_id, dict(errors)
+        rows = [f"{tp.topic}-{tp.partition}: {error}" for tp, error in sorted(self.errors.items())]
+        if (more := len(rows) - self.NAMED) > 0:
+            rows[self.NAMED :] = [f"and {more} more"]
+        super().__init__(
+            f"group {group_id!r}: offsets of {len(self.errors)} partition(s) not committed: {'; '.join(rows)}"
         )
 
 
@@ -201,7 +266,11 @@ class Rebalanced(SessionEnd):
 
 
 class PartitionsChanged(SessionEnd):
-    """A subscribed topic has another number of partitions than the assignment was made for."""
+    """A subscribed topic has other partitions than the assignment was made for: it grew, was deleted, or made anew."""
+
+
+class TopicsChanged(SessionEnd):
+    """The member subscribes to other topics: by `ConsumerGroup.set_topics()`, or because its pattern matches others."""
 
 
 class MemberLost(SessionEnd):

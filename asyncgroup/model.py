@@ -98,13 +98,15 @@ class Record:
 class Batch(Sequence[Record]):
     """Records of one partition in offset order, from `first_offset` to `last_offset`; never empty.
 
+    `leader_epoch` is that of the last record (-1: unknown).
+
     A loop over a batch that was fetched makes its records one by one; a second loop makes them anew, and an index
     makes all and keeps them. CorruptRecordsError then means content that is wrong although its checksum is right.
 
     `to_arrow()` gives them as a `pyarrow.RecordBatch` with the columns of Spark's Kafka source.
     """
 
-    __slots__ = ("_records", "first_offset", "last_offset", "partition", "topic")
+    __slots__ = ("_records", "first_offset", "last_offset", "leader_epoch", "partition", "topic")
 
     def __init__(
         self,
@@ -112,11 +114,13 @@ class Batch(Sequence[Record]):
         partition: int,
         records: Sequence[Record],
         offsets: tuple[int, int] | None = None,
+        leader_epoch: int | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self._records = records
         self.first_offset, self.last_offset = offsets or (records[0].offset, records[-1].offset)
+        self.leader_epoch = records[-1].leader_epoch if leader_epoch is None else leader_epoch
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

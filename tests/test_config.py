@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import FrozenInstanceError, fields, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from asyncgroup import config
 from asyncgroup.checks import check_group_id, check_topic, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.security import Plain, Security, Tls
 
 NAN, INF = float("nan"), float("inf")
 DURATION = ([0.001, 1, 60.0], [0, -1, NAN, "1", None, True, 1e9, 10**400])
@@ -19,8 +23,12 @@ PAUSE = ([0, 0.0, 0.5], [-0.1, NAN, "1", None, False, 1e9])
 LONG = ([0.5, 86_400.0], [-1, NAN, "1", None])
 COUNT = ([0, 1, 100], [-1, 1.0, "1", None, True])
 SIZE = ([1, 2**31 - 1], [0, -1, 2**31, 1.0, "1", None, True])
+OPTIONAL = ([None, 0.5, 60], [0, -1, NAN, "1", True])
+FUNCTION = ([None, lambda failures: 1.0], [1.0, "2", ()])
 TEXT = (["", "name", "ä"], [None, 1, b"bytes", "x" * 40_000, "\ud800"])
 FLAG = ([True, False], [0, 1, None, "yes"])
+
+RESETS = ["earliest", "latest", "error", timedelta(hours=1)]
 
 TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
     ClientConfig: {
@@ -34,6 +42,19 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "max_response_size": SIZE,
         "connections_max_idle": (LONG[0], [0, *LONG[1]]),
         "allow_auto_topic_creation": FLAG,
+        "max_in_flight_requests": ([1, 5, 1000], [0, -1, 1.0, "5", None, True]),
+        "metadata_retry_backoff": FUNCTION,
+        "metadata_timeout": OPTIONAL,
+        "metadata_full": FLAG,
+        "tcp_keepalive": (OPTIONAL[0] + [7200], OPTIONAL[1]),
+        "local_address": ([None, "10.0.0.1", "::1"], ["", 7, ("10.0.0.1", 0)]),
+        "connector": ([None, lambda host, port: None], ["proxy", 0]),
+        "client_dns_lookup": (
+            ["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"],
+            ["default", None],
+        ),
+        # what else it may not be is said without showing it: test_secrets_do_not_show
+        "security": ([None, Security(), Security(tls=Tls(), sasl=Plain("u", "p"))], []),
     },
     ConsumerConfig: {
         "session_timeout": ([6.0, 45, 1800.0], DURATION[1]),
@@ -44,7 +65,16 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "rejoin_backoff": PAUSE,
         "rejoin_retry_max": COUNT,
         "close_timeout": DURATION,
-        "auto_offset_reset": (["earliest", "latest", "error"], ["newest", "", None, 0]),
+        "user_data": ([None, b"", b"x"], ["x", 7]),
+        "auto_offset_reset": (RESETS, ["newest", "", None, 0, timedelta(0), timedelta(seconds=-1)]),
+        "out_of_range_reset": ([None, *RESETS], ["newest", 0, timedelta(0)]),
+        "offset_retention": ([None, 86_400.0], OPTIONAL[1]),
+        "on_corrupt_batch": (["error", "skip"], ["ignore", None]),
+        "isolation_level": (["read_uncommitted", "read_committed"], ["serializable", None]),
+        "rack_id": (["", "eu-1"], [None, 7]),
+        "fetch_retry_max": ([None, 0, 7], [-1, 1.0, True]),
+        "fetch_retry_backoff": FUNCTION,
+        "error_buffer": SIZE,
         "auto_commit": FLAG,
         "auto_commit_interval": DURATION,
         "commit_retry_max": COUNT,
@@ -145,6 +175,10 @@ def test_durations_in_milliseconds_are_asked_about(made: Any, said: str) -> None
             "retry_backoff=5.0 is not allowed: at most retry_backoff_max=1.0",
         ),
         (
+            lambda: ClientConfig(local_address="10.0.0.1", connector=lambda host, port: None),  # type: ignore[arg-type, return-value]
+            "local_address='10.0.0.1' is not allowed: None: connector opens the sockets",
+        ),
+        (
             lambda: ProducerConfig(delivery_timeout=20.0, request_timeout=30.0, linger=1.0),
             "delivery_timeout=20.0 is not allowed: at least linger [+] request_timeout = 31.0",
         ),
@@ -167,12 +201,44 @@ def test_values_are_frozen_and_by_keyword_only() -> None:
         made.session_timeout = 20.0  # type: ignore[misc]
     with pytest.raises(TypeError):
         ConsumerConfig("name")  # type: ignore[misc]
-    with pytest.raises(TypeError, match="sesion_timeout"):
-        ConsumerConfig(sesion_timeout=10.0)  # type: ignore[call-arg]
     with pytest.raises(ConfigError):
         replace(made, session_timeout=1.0)
     assert ConsumerConfig() == made
     assert hash(ConsumerConfig()) == hash(made)
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "said"),
+    [
+        (ConsumerConfig, "sesion_timeout", "did you mean session_timeout"),
+        (ConsumerConfig, "auto_offset_rest", "did you mean auto_offset_reset"),
+        (ClientConfig, "bootstrap_servers", "there is no such key"),
+        (ProducerConfig, "linger_ms", "did you mean linger"),
+    ],
+)
+def test_an_unknown_key_and_those_it_may_stand_for(cls: type[ClientConfig], key: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=10.0 is not allowed: .*{said}"):
+        cls(**{key: 10.0})
+
+
+def test_copies_and_pickles_are_equal() -> None:
+    made = ConsumerConfig(client_id="me", security=Security(sasl=Plain("u", "p")))
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == copy.copy(made) == made
+
+
+def test_secrets_do_not_show() -> None:
+    made = ConsumerConfig(
+        security=Security(sasl=Plain("alice", "s3cret"), tls=Tls(cert_file="c", key_password="s3cret"))
+    )
+    assert "alice" in repr(made)
+    assert "s3cret" not in repr(made)
+    for wrong in ({"password": "s3cret"}, "s3cret", Plain("alice", "s3cret")):
+        with pytest.raises(ConfigError, match="security=") as caught:
+            ClientConfig(security=wrong)  # type: ignore[arg-type]
+        assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="there is no such key") as caught:
+        ClientConfig(sasl_password="s3cret")  # type: ignore[call-arg]
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_client_configuration_can_be_passed_on() -> None:

@@ -93,8 +93,12 @@ def test_what_a_config_error_says(error: ConfigError, text: str) -> None:
 def test_what_failed_to_be_committed_is_named_in_order() -> None:
     failed = {TopicPartition("t", number): BrokerError(27, f"t-{number}") for number in (2, 1)}
     error = CommitFailedError("g", failed)
-    assert error.failed == failed
+    assert error.errors == failed
     assert "offsets of 2 partition(s) not committed: t-1: t-1: REBALANCE_IN_PROGRESS" in str(error)
+    many = {TopicPartition("t", number): BrokerError(3, "gone") for number in range(12)}
+    text = str(CommitFailedError("g", many))
+    assert "offsets of 12 partition(s)" in text
+    assert text.endswith("t-9: gone: UNKNOWN_TOPIC_OR_PARTITION (3); and 2 more")
 
 
 def test_what_failed_to_be_delivered_is_counted() -> None:
@@ -111,7 +115,7 @@ def test_what_failed_to_be_delivered_is_counted() -> None:
 
 def test_causes_of_a_sessions_end_are_no_broker_errors() -> None:
     ends = [cls for cls in CLASSES.values() if issubclass(cls, SessionEnd) and cls is not SessionEnd]
-    assert len(ends) == 8
+    assert len(ends) == 9
     assert not any(issubclass(cls, (BrokerError, ConfigError)) for cls in ends)
 
 

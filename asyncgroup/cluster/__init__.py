@@ -1,4 +1,21 @@
-"""One Kafka cluster: connections by purpose, metadata, leaders, coordinators, backoff."""
+"""One Kafka cluster: connections by purpose, metadata, leaders, coordinators, backoff.
+
+What sarama's Client (`client.go`) offers is found here:
+
+| sarama | asyncgroup |
+|---|---|
+| Config, Close, Closed | `cluster.config`, `aclose()`, `is_open` |
+| Brokers, Broker, Controller | `view.brokers`, `view.controller_id` |
+| Topics | `await all_topics()`; those in use in `view.topics` |
+| Partitions, WritablePartitions | `await partitions(topic)`; `view.topics[topic].numbers`, `.writable` |
+| Leader, LeaderAndEpoch | `await leader(tp)`; `view.partition(topic, partition).leader`, `.leader_epoch` |
+| Replicas, InSyncReplicas, OfflineReplicas | `.replicas`, `.isr`, `.offline` of the same |
+| RefreshMetadata, RefreshController, RefreshBrokers | `await refresh()`; bootstrap addresses are gone back to by themselves |
+| GetOffset | `Consumer.partition(…, offset)`: a number, a time, earliest or latest |
+| Coordinator, RefreshCoordinator | `await coordinators.find(group)`, `coordinators.forget(group)` |
+| TransactionCoordinator, RefreshTransactionCoordinator | the same with `kind=TRANSACTION` |
+| LeastLoadedBroker | `await request_any(…)` asks it, and the next one if it is silent |
+"""
 
 from asyncgroup.cluster.cluster import Cluster
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,7 +16,7 @@ from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merg
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.cluster.refresher import Refresher
 from asyncgroup.config import ClientConfig
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -63,6 +64,7 @@ class Cluster(NetworkClient):
     async def __aenter__(self) -> Self:
         await self._owner.start()
         try:
+            await self._resolve_bootstrap()
             await self.refresh()
         except BaseException:
             await self.aclose()
@@ -122,22 +124,46 @@ class Cluster(NetworkClient):
         """Ask for the metadata of the tracked topics; concurrent calls share requests.
 
         A call during a refresh waits for the next one, since the one under way may be older than its reason.
-        Raises NoBrokersError, BrokerError, ClosedError.
+        Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (`metadata_timeout`), ClosedError.
         """
         await self._refresh()
 
     async def _refresh_once(self) -> None:
-        asked = sorted(self._topics)
+        asked = None if self.config.metadata_full else sorted(self._topics)
         response = await self._fetch_metadata(asked)
+        if asked is None:
+            response.topics += await self._further_topics(response)
         self.view = merge(self.view, response, asked, asyncio.get_running_loop().time())
         self._lanes.close_nodes_except(set(self.view.brokers))
         self._updated.set()
         self._updated = asyncio.Event()
         self.hooks.emit("on_metadata", self.view.cluster_id, len(self.view.brokers), len(self.view.topics))
 
+    async def _further_topics(
+        self, response: m.MetadataResponse
+    ) -> list[m.MetadataResponse.MetadataResponseTopic]:
+        """Tracked topics that a response for all topics lacks, asked for by name: only that may create them."""
+        missing = self._topics.keys() - {topic.name for topic in response.topics}
+        return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
+
     async def _fetch_metadata(self, asked: list[str] | None) -> m.MetadataResponse:
         """A metadata response that can be used; `asked` is None for all topics."""
+        async with self._metadata_limit("metadata"):
+            return await self._ask_metadata(asked)
 
+    @asynccontextmanager
+    async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
+        """`metadata_timeout` for what is inside; raises RequestTimedOut."""
+        limit = self.config.metadata_timeout
+        try:
+            async with asyncio.timeout(limit) as scope:
+                yield
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise RequestTimedOut(f"{what}: not found out within metadata_timeout={limit!r} s") from None
+
+    async def _ask_metadata(self, asked: list[str] | None) -> m.MetadataResponse:
         def build(version: int) -> m.MetadataRequest:
             return self._metadata_request(asked, version)
 
@@ -173,22 +199,26 @@ class Cluster(NetworkClient):
         """These topics, known or looked up; single partitions may still be without a leader.
 
         Raises ConfigError for an impossible name, BrokerError for a topic that stays unknown or may not be read
-        after `metadata_retry_max` further tries.
+        after `metadata_retry_max` further tries, RequestTimedOut after `metadata_timeout`.
         """
         wanted = [check_topic(name) for name in ([names] if isinstance(names, str) else names)]
         self.track(wanted)
         try:
-            backoff = self.backoff()
-            if self._problem(wanted) is not None:
-                await self.refresh()
-            while (problem := self._problem(wanted)) is not None:
-                if backoff.failures >= self.config.metadata_retry_max or not problem.retriable:
-                    raise problem
-                await asyncio.sleep(backoff.next())
-                await self.refresh()
+            async with self._metadata_limit(f"topics {', '.join(wanted)}"):
+                await self._find_topics(wanted)
             return {name: self.view.topics[name] for name in wanted}
         finally:
             self.untrack(wanted)
+
+    async def _find_topics(self, wanted: list[str]) -> None:
+        backoff = self.metadata_backoff()
+        if self._problem(wanted) is not None:
+            await self.refresh()
+        while (problem := self._problem(wanted)) is not None:
+            if backoff.failures >= self.config.metadata_retry_max or not problem.retriable:
+                raise problem
+            await asyncio.sleep(backoff.next())
+            await self.refresh()
 
     def _problem(self, names: Iterable[str]) -> BrokerError | None:
         for name in names:
@@ -213,17 +243,21 @@ class Cluster(NetworkClient):
         """The node that leads a partition, looked up if unknown; raises BrokerError if there is none for long."""
         self.track([tp.topic])
         try:
-            backoff = self.backoff()
-            while (leader := self.view.leader(tp)) < 0:
-                topic = (await self.topics([tp.topic]))[tp.topic]
-                if (leader := self.view.leader(tp)) >= 0:
-                    break
-                known = tp.partition in topic.partitions
-                if backoff.failures >= self.config.metadata_retry_max:
-                    code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    raise BrokerError(code, f"partition {tp}", None if known else "it does not exist")
-                await asyncio.sleep(backoff.next())
-                await self.refresh()
-            return leader
+            async with self._metadata_limit(f"leader of {tp}"):
+                return await self._find_leader(tp)
         finally:
             self.untrack([tp.topic])
+
+    async def _find_leader(self, tp: TopicPartition) -> int:
+        backoff = self.metadata_backoff()
+        while (leader := self.view.leader(tp)) < 0:
+            topic = (await self.topics([tp.topic]))[tp.topic]
+            if (leader := self.view.leader(tp)) >= 0:
+                break
+            known = tp.partition in topic.partitions
+            if backoff.failures >= self.config.metadata_retry_max:
+                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise BrokerError(code, f"partition {tp}", None if known else "it does not exist")
+            await asyncio.sleep(backoff.next())
+            await self.refresh()
+        return leader

@@ -1,18 +1,20 @@
-"""Making a connection: every address of a name is tried, and the broker's versions are learned (KIP-511, KIP-896)."""
+"""Making a connection: every address of a name is tried, the broker's versions are learned (KIP-511, KIP-896), SASL."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import socket
+import ssl
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version as package_version
 from typing import Final
 
+from asyncgroup.cluster.authentication import authenticate
 from asyncgroup.cluster.connection import Address, Connection, Pulse
+from asyncgroup.cluster.opening import connect_failure, open_transport, resolve, tls_context
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
+    AuthenticationError,
     BrokerError,
     ConnectError,
     ErrorCode,
@@ -31,31 +33,39 @@ _SOFTWARE: Final = "asyncgroup"
 
 
 async def connect(
-    address: Address, purpose: str, config: ClientConfig, hooks: Hooks, pulse: Pulse | None = None
+    address: Address,
+    purpose: str,
+    config: ClientConfig,
+    hooks: Hooks,
+    pulse: Pulse | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Open a connection and learn the broker's versions, within `connect_timeout` seconds.
+    """Open a connection, learn the broker's versions and authenticate, within `connect_timeout` seconds.
 
     Every address that the host name has is tried, in the resolver's order, each within an even share of the time.
-    Raises ConnectError naming every address and why it failed, UnsupportedVersionError for a broker that is too old.
+    `context` is the TLS context, made from the configuration if there is none. Raises ConnectError naming every
+    address and why it failed, UnsupportedVersionError for a broker that is too old, AuthenticationError.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.connect_timeout
-    targets = await _resolve(address, deadline)
+    context = context or tls_context(config)
+    targets = await resolve(address, config, deadline)
     failures: list[str] = []
     for index, (host, port) in enumerate(targets):
         share = (deadline - loop.time()) / (len(targets) - index)
         connection = Connection(address, purpose, config, hooks, pulse)
         try:
             async with asyncio.timeout(share):
-                await loop.create_connection(lambda made=connection: made.protocol, host, port)  # type: ignore[misc]
-                await _learn_versions(connection, share)
-        except UnsupportedVersionError:
+                await open_transport(connection, host, port, config, context)
+                await _introduce(connection, config, share)
+        except (UnsupportedVersionError, AuthenticationError):
             await connection.aclose()
             raise
         except (OSError, TimeoutError, TransportError, ProtocolError) as error:
             await connection.aclose()
+            in_handshake = context is not None and not connection.protocol.has_transport
             place = "" if (host, port) == address[1:] else f"{host}:{port}: "
-            failures.append(place + _reason(error))
+            failures.append(place + connect_failure(address, error, in_handshake))
         except BaseException:
             await connection.aclose()
             raise
@@ -65,25 +75,10 @@ async def connect(
     raise ConnectError(f"{address}: " + "; ".join(failures))
 
 
-def _reason(error: Exception) -> str:
-    """Why a connection could not be made, in words that stand behind its address."""
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
-    return str(error) or "no answer in time"
-
-
-async def _resolve(address: Address, deadline: float) -> list[tuple[str, int]]:
-    """Every address of a host name, each once, in the resolver's order."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout_at(deadline):
-            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, TimeoutError) as error:
-        reason = error.strerror if isinstance(error, socket.gaierror) else str(error)
-        raise ConnectError(
-            f"{address}: the name does not resolve: {reason or 'no answer in time'}"
-        ) from error
-    return list(dict.fromkeys((str(entry[4][0]), int(entry[4][1])) for entry in found))
+async def _introduce(connection: Connection, config: ClientConfig, timeout: float) -> None:
+    await _learn_versions(connection, timeout)
+    if config.security is not None and config.security.sasl is not None:
+        await authenticate(connection, config.security.sasl, timeout)
 
 
 async def _learn_versions(connection: Connection, timeout: float) -> None:

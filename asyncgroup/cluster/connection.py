@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster.framing import FrameProtocol
 from asyncgroup.cluster.throttling import throttle_seconds
@@ -29,6 +29,9 @@ from asyncgroup.wire.schema import VersionRange
 __all__ = ["Address", "Connection", "Pulse"]
 
 R = TypeVar("R", bound=Message)
+
+SESSION_SHARE: Final = 0.9
+"""Part of a SASL session's lifetime in which requests are sent."""
 
 
 class Address(NamedTuple):
@@ -84,8 +87,12 @@ class Connection:
         self._pending: deque[_Pending] = deque()
         self._correlation_id = 0
         self._throttled_until = float("-inf")
+        self._expires_at = float("inf")
+        self._retired = False
+        self._users = 0
+        self._slots = asyncio.Semaphore(config.max_in_flight_requests)
         self._closed = False
-        self._announced = False
+        self._announced = self._answered = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size)
         self.versions: dict[int, VersionRange] = {}
@@ -102,6 +109,16 @@ class Connection:
         return not self._closed
 
     @property
+    def is_gone(self) -> bool:
+        """Whether the transport has ended as well, or there never was one."""
+        return self._closed and (self._ended.done() or not self._protocol.has_transport)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether its SASL session is over, or nearly so: no further request should go this way (KIP-368)."""
+        return self._loop.time() >= self._expires_at
+
+    @property
     def in_flight(self) -> int:
         """Requests whose response has not come yet."""
         return len(self._pending)
@@ -115,15 +132,23 @@ class Connection:
         self._announced = True
         self._hooks.emit("on_connect", self.address.node_id, host, port, self.purpose)
 
-    def version_for(self, cls: type[Request[Any]], highest: int | None = None) -> int:
+    def expire_after(self, seconds: float) -> None:
+        """The broker ends the SASL session after so many seconds; leave it a tenth earlier, for what is on its way.
+
+        The tenth is Java's middle: it takes 85 to 95 % of the lifetime (`SaslClientAuthenticator`).
+        """
+        self._expires_at = self._loop.time() + seconds * SESSION_SHARE
+
+    def version_for(self, cls: type[Request[Any]], highest: int | None = None, lowest: int = 0) -> int:
         """The newest version of a request that broker and client share; raises UnsupportedVersionError if none."""
         api = APIS[cls.API_KEY]
         theirs = self.versions.get(cls.API_KEY)
         high = api.versions.high if highest is None else min(highest, api.versions.high)
-        if theirs is None or theirs.high < api.versions.low or theirs.low > high:
+        low = max(lowest, api.versions.low)
+        if theirs is None or theirs.high < low or theirs.low > high:
             offer = f"offers {theirs}" if theirs else "does not offer it"
             raise UnsupportedVersionError(
-                f"{api.name}: {self.address} {offer}, this client speaks {VersionRange(api.versions.low, high)}"
+                f"{api.name}: {self.address} {offer}, this client speaks {VersionRange(low, high)}"
             )
         return min(theirs.high, high)
 
@@ -132,13 +157,30 @@ class Connection:
     async def request(self, message: Request[R], version: int, timeout: float) -> R:
         """Send a request and wait for its response, `timeout` seconds from the sending.
 
-        A throttled connection is left alone as long as the broker asked for (KIP-219). Raises RequestTimedOut (the
-        connection is then given up: answers come in order), ConnectionLost, UnsupportedVersionError, DecodeError. A
-        caller that is cancelled leaves the connection in order.
+        Of `max_in_flight_requests` under way the next one waits for an answer; a throttled connection is left alone as
+        long as the broker asked for (KIP-219). Raises RequestTimedOut (the connection is then given up: answers come
+        in order), ConnectionLost, UnsupportedVersionError, DecodeError. A caller that is cancelled leaves the
+        connection in order.
         """
-        await self._unthrottled()
-        await self._protocol.drained()
-        return await self.send(message, version, timeout)
+        self._users += 1
+        try:
+            return await (await self._send_in_turn(message, version, timeout))
+        finally:
+            self._users -= 1
+            self._end_if_retired()
+
+    async def _send_in_turn(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
+        await self._slots.acquire()
+        sent = False
+        try:
+            await self._unthrottled()
+            await self._protocol.drained()
+            future = self.send(message, version, timeout)
+            sent = True
+            return future
+        finally:
+            if not sent:
+                self._slots.release()
 
     async def post(self, message: Request[Any], version: int, timeout: float) -> None:
         """Send a request that has no response (Produce with acks=0); returns when the transport has taken it.
@@ -160,7 +202,7 @@ class Connection:
     def send(
         self, message: Request[R], version: int, timeout: float, *, expect_response: bool = True
     ) -> asyncio.Future[R]:
-        """Write a request at once; the future holds its response. Raises ConnectionLost on a closed connection."""
+        """Write a request at once, whose turn it is; the future holds its response. Raises ConnectionLost."""
         if self._closed:
             raise ConnectionLost(f"{self.address}: the connection is closed")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -191,10 +233,14 @@ class Connection:
         except ProtocolError as error:
             self._end(error)
             return
+        if self._retired:
+            self._loop.call_soon(self._end_if_retired)
         if pending.timer is not None:
             pending.timer.cancel()
-        self._pulse.last = self._loop.time()
-        seconds = self._pulse.last - pending.sent_at
+        now = self._loop.time()
+        if self._announced:  # a broker that answers handshakes and lets nobody in is no help to anyone
+            self._answered, self._pulse.last = True, now
+        seconds = now - pending.sent_at
         self._hooks.emit("on_response", self.address.node_id, pending.api, seconds, len(frame))
         try:
             response = decode_response(pending.response, pending.version, frame)
@@ -215,6 +261,7 @@ class Connection:
             raise ProtocolError(
                 f"{self.address}: response {correlation_id}, but {due.correlation_id} ({due.api}) is due"
             )
+        self._slots.release()
         return self._pending.popleft()
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -225,9 +272,21 @@ class Connection:
         self._end(ConnectionLost(f"{text}; the connection was given up"))
 
     def _on_lost(self, error: TransportError | ProtocolError | None) -> None:
-        self._end(error or ConnectionLost("the broker closed the connection"))
+        self._end(error or ConnectionLost(f"the broker closed the connection{self._guess()}"))
         if not self._ended.done():
             self._ended.set_result(None)
+
+    def _guess(self) -> str:
+        """Why a broker hangs up on the first request: a listener with SASL answers ApiVersions, and nothing else."""
+        security = self._config.security
+        if (
+            self._announced
+            and self._pending
+            and not self._answered
+            and (security is None or not security.sasl)
+        ):
+            return " before it answered anything (does the listener ask for SASL?)"
+        return ""
 
     def _end(self, error: TransportError | ProtocolError) -> None:
         """Fail everything under way and drop the transport; safe to call again."""
@@ -238,11 +297,21 @@ class Connection:
         text = str(error) if str(self.address) in str(error) else f"{self.address}: {error}"
         for pending in pendings:
             pending.end(type(error)(text))  # one error a caller: each gets a traceback of its own
+            self._slots.release()  # who waits for a turn hears that there is none
         if self._protocol.has_transport:
             self._protocol.transport.abort()
         if self._announced:
             node = self.address
             self._hooks.emit("on_disconnect", node.node_id, node.host, node.port, self.purpose, error)
+
+    def retire(self) -> None:
+        """Close as soon as nothing is under way and nobody is about to send; no further request should be sent."""
+        self._retired = True
+        self._loop.call_soon(self._end_if_retired)
+
+    def _end_if_retired(self) -> None:
+        if self._retired and not self._users and not self._pending:
+            self.close()
 
     def close(self) -> None:
         """End the connection now; what is under way fails with ConnectionLost."""

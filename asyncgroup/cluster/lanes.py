@@ -14,6 +14,7 @@ from collections.abc import Callable
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address, Connection, Pulse
+from asyncgroup.cluster.opening import tls_context
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
@@ -52,7 +53,9 @@ class Lanes:
 
     def __init__(self, owner: Owner, config: ClientConfig, hooks: Hooks, rng: random.Random) -> None:
         self._owner, self._config, self._hooks, self._random = owner, config, hooks, rng
+        self._context = tls_context(config)
         self._lanes: dict[tuple[int, str], Lane] = {}
+        self._retired: list[Connection] = []
         self._closed = False
         self.pulse = Pulse()
 
@@ -68,18 +71,31 @@ class Lanes:
         return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
 
     async def connection(self, address: Address, purpose: str) -> Connection:
-        """The open connection of a lane, made if there is none. Raises ConnectError, UnsupportedVersionError."""
+        """The open connection of a lane, made if there is none. Raises ConnectError and what `connect` does."""
         if self._closed:
             raise ClosedError(f"{self._owner.name} is closed")
         lane = self._lane(address, purpose)
         if lane.connection is not None and lane.connection.is_open:
-            return lane.connection
+            if not lane.connection.has_expired:
+                return lane.connection
+            self._retire(lane, lane.connection)
         if lane.connecting is None:
             made: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
             made.add_done_callback(retrieve)
             self._owner.spawn(self._connect, lane, made, name=f"connect {address} {purpose}")
             lane.connecting = made
         return await asyncio.shield(lane.connecting)
+
+    def _retire(self, lane: Lane, connection: Connection) -> None:
+        """Leave a connection whose SASL session ends to what is under way on it; the next one authenticates anew.
+
+        Kafka also allows to authenticate again in place (KIP-368), but between requests only: a parked JoinGroup or a
+        long poll would hold that up beyond the session's end.
+        """
+        connection.retire()
+        lane.connection = None
+        self._retired = [one for one in self._retired if not one.is_gone]
+        self._retired.append(connection)
 
     def _lane(self, address: Address, purpose: str) -> Lane:
         lane = self._lanes.get((address.node_id, purpose))
@@ -95,7 +111,9 @@ class Lanes:
         try:
             if (pause := lane.next_try - loop.time()) > 0:
                 await asyncio.sleep(pause)
-            connection = await connect(lane.address, lane.purpose, self._config, self._hooks, self.pulse)
+            connection = await connect(
+                lane.address, lane.purpose, self._config, self._hooks, self.pulse, self._context
+            )
         except AsyncGroupError as error:
             lane.next_try = loop.time() + lane.backoff.next()
             made.set_exception(error)
@@ -144,11 +162,14 @@ class Lanes:
         self._closed = True
         for lane in self._lanes.values():
             self._drop(lane)
+        for connection in self._retired:
+            connection.close()
 
     async def aclose(self) -> None:
         """Close every connection and wait until their transports are gone."""
         self.close()
         lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            if lane.connection is not None:
-                await lane.connection.aclose()
+        standing = [lane.connection for lane in lanes.values() if lane.connection is not None]
+        retired, self._retired = self._retired, []
+        for connection in (*standing, *retired):
+            await connection.aclose()

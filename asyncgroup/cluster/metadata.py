@@ -52,6 +52,11 @@ class TopicInfo:
         """The partition numbers in order."""
         return sorted(self.partitions)
 
+    @property
+    def writable(self) -> list[int]:
+        """The numbers of the partitions that have a leader, in order."""
+        return [number for number in self.numbers if self.partitions[number].leader >= 0]
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:

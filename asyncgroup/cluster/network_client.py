@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
@@ -12,6 +13,7 @@ from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.cluster.lanes import CONTROL, Lanes
 from asyncgroup.cluster.lookup import Lookups
 from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.cluster.opening import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError
 from asyncgroup.hooks import Hooks
@@ -63,6 +65,26 @@ class NetworkClient:
     def backoff(self) -> Backoff:
         """A new backoff with the configured pauses."""
         return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
+
+    def metadata_backoff(self) -> Backoff:
+        """A new backoff for lookups: the configured function's pauses, where there is one."""
+        config = self.config
+        return Backoff(
+            config.retry_backoff, config.retry_backoff_max, self.random, config.metadata_retry_backoff
+        )
+
+    async def _resolve_bootstrap(self) -> None:
+        """Put canonical names in place of the bootstrap addresses, if the configuration asks for it (KIP-235)."""
+        if self.config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
+            return
+        deadline = asyncio.get_running_loop().time() + self.config.connect_timeout
+        places = [
+            (name, address.port)
+            for address in self._bootstrap
+            for name in await canonical_names(address.host, address.port, deadline)
+        ]
+        unique = dict.fromkeys(places)
+        self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(unique)]
 
     # --- requests -----------------------------------------------------------------------------------------------
 

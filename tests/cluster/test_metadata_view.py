@@ -50,6 +50,11 @@ def test_a_leader_that_no_broker_is_counts_as_none() -> None:
     assert view_of(topic({0: (9, 1)})).leader(TP) == -1
 
 
+def test_partitions_with_a_leader_are_writable() -> None:
+    known = view_of(topic({2: (1, 1), 0: (3, 1), 1: (-1, 2)})).topics["t"]
+    assert (known.numbers, known.writable) == ([0, 1, 2], [0, 2])
+
+
 def test_a_view_cannot_be_changed() -> None:
     view = view_of(topic({0: (1, 1)}))
     with pytest.raises(TypeError):

@@ -1,0 +1,124 @@
+"""SASL on a new connection: SaslHandshake, then SaslAuthenticate until both sides are content (KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from asyncgroup.cluster.connection import Connection
+from asyncgroup.cluster.scram import ScramClient, ScramError
+from asyncgroup.errors import AuthenticationError, BrokerError, ConnectError, ErrorCode
+from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram
+from asyncgroup.wire import messages as m
+
+__all__ = ["authenticate"]
+
+Exchange = Generator[bytes, bytes, None]
+"""Yields what the client says, is sent what the broker answers; ends when the client is content."""
+
+
+class _RefusedError(Exception):
+    """The broker is not content, and has not said so by an error code."""
+
+
+async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> None:
+    """Prove who we are; the connection then knows when its session ends.
+
+    `timeout` (seconds) holds for each request. Raises AuthenticationError where trying again is no use, ConnectError
+    where it may be: a token provider that failed, a broker that cannot say yet.
+    """
+    who = _describe(connection, sasl)
+    exchange = await _exchange(sasl, who)
+    await _choose_mechanism(connection, sasl, timeout)
+    lifetime_ms = 0
+    try:
+        said = next(exchange)
+        while True:
+            answer = await _say(connection, said, who, timeout)
+            lifetime_ms = answer.session_lifetime_ms
+            said = exchange.send(answer.auth_bytes)
+    except StopIteration:
+        pass
+    except (ScramError, _RefusedError) as error:
+        raise AuthenticationError(f"{who}: {error}") from error
+    if lifetime_ms > 0:
+        connection.expire_after(lifetime_ms / 1000)
+
+
+def _describe(connection: Connection, sasl: Sasl) -> str:
+    """Who proves what to whom, for errors."""
+    user = "" if isinstance(sasl, OAuthBearer) else f" as user {sasl.username!r}"
+    return f"{connection.address}: SASL/{sasl.mechanism}{user}"
+
+
+async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) -> None:
+    # the first version wraps what follows in SaslAuthenticate; before it bare tokens went over the wire (Kafka 0.10)
+    version = connection.version_for(m.SaslHandshakeRequest, lowest=1)
+    response = await connection.request(m.SaslHandshakeRequest(sasl.mechanism), version, timeout)
+    if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        offered = ", ".join(sorted(response.mechanisms)) or "none"
+        raise AuthenticationError(
+            f"{connection.address}: the broker does not offer SASL/{sasl.mechanism}; it offers {offered}"
+        )
+    if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise AuthenticationError(
+            f"{connection.address}: this listener takes no SASL/{sasl.mechanism}, nor any other: ILLEGAL_SASL_STATE (34)"
+        )
+    if response.error_code:
+        _refuse(response.error_code, f"{connection.address}: SaslHandshake for {sasl.mechanism}", None)
+
+
+async def _say(connection: Connection, said: bytes, who: str, timeout: float) -> m.SaslAuthenticateResponse:
+    version = connection.version_for(m.SaslAuthenticateRequest)
+    response = await connection.request(m.SaslAuthenticateRequest(said), version, timeout)
+    if response.error_code:
+        _refuse(response.error_code, who, response.error_message)
+    return response
+
+
+def _refuse(code: int, who: str, detail: str | None) -> None:
+    error = BrokerError(code, who, detail)
+    raise (ConnectError if error.retriable else AuthenticationError)(str(error))
+
+
+# --- the mechanisms ---------------------------------------------------------------------------------------------------
+
+
+async def _exchange(sasl: Sasl, who: str) -> Exchange:
+    if isinstance(sasl, Plain):
+        return _plain(sasl)
+    if isinstance(sasl, Scram):
+        return _scram(sasl)
+    return _oauth_bearer(sasl, await _token(sasl, who))
+
+
+async def _token(sasl: OAuthBearer, who: str) -> str:
+    try:
+        token = await sasl.token_provider()
+    except Exception as error:
+        raise ConnectError(f"{who}: the token provider failed: {type(error).__name__}: {error}") from error
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
+        raise AuthenticationError(f"{who}: the token provider gave no token (printable ASCII text)")
+    return token
+
+
+def _plain(sasl: Plain) -> Exchange:
+    """RFC 4616: one message, answered by nothing or a refusal."""
+    yield f"{sasl.authzid}\0{sasl.username}\0{sasl.password}".encode()
+
+
+def _scram(sasl: Scram) -> Exchange:
+    client = ScramClient(sasl.mechanism, sasl.username, sasl.password, sasl.authzid)
+    challenge = yield client.first()
+    answer = yield client.final(challenge)
+    client.verify(answer)
+
+
+def _oauth_bearer(sasl: OAuthBearer, token: str) -> Exchange:
+    """RFC 7628: a refusal comes as a challenge, which the client has to acknowledge to hear the error."""
+    fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in sasl.extensions.items())]
+    name = sasl.authzid.replace("=", "=3D").replace(",", "=2C")
+    header = f"n,{'a=' + name if name else ''},"
+    challenge = yield "\x01".join((header, *fields, "", "")).encode()
+    if challenge:
+        yield b"\x01"
+        raise _RefusedError("the broker refuses the token")

@@ -1,0 +1,153 @@
+"""Opening a transport to a broker: names, sockets, TLS; and what went wrong, in words that help."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from typing import Final
+
+from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.config import ClientConfig, Connector
+from asyncgroup.errors import AuthenticationError, ConnectError
+
+__all__ = ["canonical_names", "connect_failure", "open_transport", "resolve", "tls_context"]
+
+PROBES: Final = 3
+"""Keep-alive probes without an answer after which the system gives a connection up."""
+
+
+async def resolve(address: Address, config: ClientConfig, deadline: float) -> list[tuple[str, int]]:
+    """Every address of a host name, each once, in the resolver's order; the name itself where a connector resolves it.
+
+    Raises ConnectError.
+    """
+    if config.connector is not None:
+        return [address[1:]]
+    try:
+        return await _lookup(address.host, address.port, deadline)
+    except (OSError, UnicodeError, TimeoutError) as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else str(error)
+        raise ConnectError(
+            f"{address}: the name does not resolve: {reason or 'no answer in time'}"
+        ) from error
+
+
+async def _lookup(host: str, port: int, deadline: float) -> list[tuple[str, int]]:
+    async with asyncio.timeout_at(deadline):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((str(entry[4][0]), int(entry[4][1])) for entry in found))
+
+
+async def canonical_names(host: str, port: int, deadline: float) -> list[str]:
+    """The canonical name of every address of `host`; the address itself, or `host`, where the resolver has no answer."""
+    loop = asyncio.get_running_loop()
+    names = []
+    try:
+        for place in await _lookup(host, port, deadline):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    name, _ = await loop.getnameinfo(place, socket.NI_NAMEREQD)
+            except OSError:
+                name = place[0]
+            names.append(name)
+    except (OSError, UnicodeError, TimeoutError):
+        names.append(host)
+    return list(dict.fromkeys(names))
+
+
+def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
+    """The TLS context that a configuration asks for, None without TLS; reads files. Raises ConfigError."""
+    tls = config.security.tls if config.security is not None else None
+    return None if tls is None else tls.make_context()
+
+
+async def open_transport(
+    connection: Connection, host: str, port: int, config: ClientConfig, context: ssl.SSLContext | None
+) -> None:
+    """Connect `connection` to one address, with TLS if there is a context. Raises OSError, ConnectError."""
+    loop = asyncio.get_running_loop()
+    options: dict[str, object] = {}
+    if context is not None:
+        # the certificate is the named host's, whichever of its addresses answered
+        options = {"ssl": context, "server_hostname": connection.address.host.rstrip(".")}
+        # the caller's limit is the one that counts
+        options["ssl_handshake_timeout"] = config.connect_timeout
+    if config.connector is not None:
+        made = await _connect_by(config.connector, host, port)
+        try:
+            await loop.create_connection(lambda: connection.protocol, sock=made, **options)  # type: ignore[call-overload]
+        except BaseException:
+            made.close()
+            raise
+    else:
+        if config.local_address is not None:
+            options["local_addr"] = (config.local_address, 0)
+        await loop.create_connection(lambda: connection.protocol, host, port, **options)  # type: ignore[call-overload]
+    _keep_alive(connection.protocol.transport.get_extra_info("socket"), config.tcp_keepalive)
+
+
+async def _connect_by(connector: Connector, host: str, port: int) -> socket.socket:
+    try:
+        made = await connector(host, port)
+        made.setblocking(False)
+    except OSError:
+        raise
+    except Exception as error:
+        raise ConnectError(f"the connector failed: {type(error).__name__}: {error}") from error
+    return made
+
+
+def _keep_alive(sock: socket.socket | None, seconds: float | None) -> None:
+    """Have the system notice a peer that vanished without a word; the in-memory network has no socket."""
+    if sock is None or seconds is None:
+        return
+    whole = max(1, round(seconds))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", whole),
+        ("TCP_KEEPALIVE", whole),
+        ("TCP_KEEPINTVL", whole),
+        ("TCP_KEEPCNT", PROBES),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+_PLAIN_LISTENER: Final = "does the listener speak TLS at all?"
+
+
+def connect_failure(address: Address, error: Exception, with_tls: bool) -> str:
+    """Why a connection could not be made, in words that stand behind its address.
+
+    Raises AuthenticationError for a broker whose certificate does not do: that will not heal by itself.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        raise AuthenticationError(f"{address}: {_distrust(address, error)}") from error
+    if isinstance(error, ssl.SSLError):
+        plain = error.reason in (
+            "WRONG_VERSION_NUMBER",
+            "RECORD_LAYER_FAILURE",
+            "UNEXPECTED_EOF_WHILE_READING",
+        )
+        hint = f" ({_PLAIN_LISTENER})" if plain else ""
+        return f"TLS failed: {error.reason or error}{hint}"
+    text = str(error)
+    if isinstance(error, OSError) and error.errno:
+        text = os.strerror(error.errno)
+    ended = isinstance(error, (ConnectionResetError, ConnectionAbortedError, TimeoutError))
+    if with_tls and ended:
+        # a plaintext listener takes a TLS greeting for a request of 369 MB: it hangs up, or waits for the rest of it
+        return f"{text or 'no answer in time'}, no TLS handshake ({_PLAIN_LISTENER})"
+    return text or "no answer in time"
+
+
+def _distrust(address: Address, error: ssl.SSLCertVerificationError) -> str:
+    message = error.verify_message.rstrip(".") or str(error)
+    # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
+    if error.verify_code in (62, 64):
+        return f"the broker's TLS certificate is not for {address.host!r}: {message} (check_hostname=False accepts it)"
+    return f"the broker's TLS certificate is not trusted: {message} (is its authority in ca_file?)"

@@ -1,0 +1,211 @@
+"""Security of a client's connections: TLS, and SASL with PLAIN, SCRAM or OAUTHBEARER.
+
+    Security(tls=Tls(ca_file="ca.pem"), sasl=Scram("alice", password))
+
+Passwords, keys and tokens never show: not in a repr, not in a log line, not in an error.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from asyncgroup.errors import ConfigError
+
+__all__ = ["HIDDEN", "OAuthBearer", "Plain", "Sasl", "Scram", "Security", "Tls", "TokenProvider"]
+
+HIDDEN: Final = "[hidden]"
+"""What stands in place of a secret, as in Kafka's `Password`."""
+
+TokenProvider: TypeAlias = Callable[[], Awaitable[str]]
+"""Gives a token that is valid now; awaited for each new connection, within `connect_timeout`."""
+
+_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+\Z")
+_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+\Z")
+
+
+def _check_text(key: str, value: object, *, secret: bool = False, empty: bool = False) -> None:
+    """Raises ConfigError for what is no text, is empty where it may not be, or holds a NUL, which ends a field of PLAIN."""
+    if not isinstance(value, str) or "\0" in value or not (value or empty):
+        shown = HIDDEN if secret else value
+        raise ConfigError(key, shown, "text without NUL characters" + ("" if empty else ", not empty"))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """SASL/PLAIN (RFC 4616): the password itself goes over the connection, so use it together with TLS.
+
+    `authzid` is the identity to act as, where it differs from `username`.
+    """
+
+    username: str
+    password: str = field(repr=False)
+    authzid: str = ""
+
+    def __post_init__(self) -> None:
+        _check_text("username", self.username)
+        _check_text("password", self.password, secret=True)
+        _check_text("authzid", self.authzid, empty=True)
+
+    @property
+    def mechanism(self) -> str:
+        """Kafka's name of it."""
+        return "PLAIN"
+
+
+@dataclass(frozen=True)
+class Scram:
+    """SASL/SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password; it never goes over the connection.
+
+    Name and password are taken as UTF-8, without SASLprep, as Kafka does (`ScramFormatter.java`).
+    """
+
+    username: str
+    password: str = field(repr=False)
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    authzid: str = ""
+
+    def __post_init__(self) -> None:
+        _check_text("username", self.username)
+        _check_text("password", self.password, secret=True)
+        _check_text("authzid", self.authzid, empty=True)
+        if self.mechanism not in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            raise ConfigError("mechanism", self.mechanism, "SCRAM-SHA-256 or SCRAM-SHA-512")
+
+
+@dataclass(frozen=True)
+class OAuthBearer:
+    """SASL/OAUTHBEARER (RFC 7628, KIP-255): `token_provider` is an async function without arguments that gives a token.
+
+    `extensions` go with it (KIP-342): names of letters, `auth` excepted; values printable.
+    """
+
+    token_provider: TokenProvider
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    authzid: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.token_provider):
+            raise ConfigError("token_provider", HIDDEN, "an async function () -> str")
+        _check_text("authzid", self.authzid, empty=True)
+        for name, value in self.extensions.items():
+            if not _EXTENSION_NAME.match(name) or name.lower() == "auth":
+                raise ConfigError("extensions", name, "names of the letters a-z A-Z, and not auth")
+            if not _EXTENSION_VALUE.match(value):
+                raise ConfigError("extensions", name, "values of printable ASCII characters, not empty")
+
+    @property
+    def mechanism(self) -> str:
+        """Kafka's name of it."""
+        return "OAUTHBEARER"
+
+
+Sasl: TypeAlias = Plain | Scram | OAuthBearer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """TLS towards the brokers; without further settings the system's certificate authorities are trusted.
+
+    - `ca_file`, or `ca_data` (PEM): the authorities to trust instead.
+    - `cert_file` and `key_file`, or `cert_data` and `key_data` (PEM): this client's own certificate, where the brokers
+      ask for one. The key may stand in the certificate's file. `key_password` opens an encrypted key.
+    - `check_hostname`: whether a broker's certificate has to carry the name that it was reached by.
+    - `context`: a ready `ssl.SSLContext` for everything else (ciphers, versions, stores), in place of all of the above.
+    """
+
+    ca_file: str | None = None
+    ca_data: str | None = field(default=None, repr=False)
+    cert_file: str | None = None
+    key_file: str | None = None
+    cert_data: str | None = field(default=None, repr=False)
+    key_data: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    context: ssl.SSLContext | None = None
+
+    def __post_init__(self) -> None:
+        if self.context is not None and not isinstance(self.context, ssl.SSLContext):
+            raise ConfigError("context", type(self.context).__name__, "an ssl.SSLContext or None")
+        given = [key for key in _TLS_KEYS if getattr(self, key) is not None]
+        if self.context is not None and (given or not self.check_hostname):
+            other = given[0] if given else "check_hostname"
+            raise ConfigError("context", self.context, f"a ready context has it all; leave {other} out")
+        for one, other in (("ca_file", "ca_data"), ("cert_file", "cert_data"), ("key_file", "key_data")):
+            if one in given and other in given:
+                raise ConfigError(one, getattr(self, one), f"None, as {other} is given")
+        for key, needed in (("key_file", "cert_file"), ("key_data", "cert_data"), ("cert_data", "key_data")):
+            if key in given and needed not in given:
+                raise ConfigError(key, HIDDEN if key == "key_data" else "given", f"only with {needed}")
+        if self.key_password is not None and not {"cert_file", "cert_data"} & set(given):
+            raise ConfigError("key_password", HIDDEN, "only with cert_file or cert_data")
+
+    def make_context(self) -> ssl.SSLContext:
+        """The context that these settings make; reads the files. Raises ConfigError naming the key that won't load."""
+        if self.context is not None:
+            return self.context
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file, cadata=self.ca_data)
+        except (OSError, ValueError) as error:
+            key = "ca_file" if self.ca_file is not None else "ca_data"
+            raise ConfigError(key, self.ca_file or "given", f"readable PEM: {_why(error)}") from error
+        context.check_hostname = self.check_hostname
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._load_certificate(context)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        # without one OpenSSL would ask for an encrypted key's password at the terminal
+        password = self.key_password or ""
+        try:
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file, lambda: password)
+            elif self.cert_data is not None and self.key_data is not None:
+                # OpenSSL takes a certificate from a file only: one that none but this user may read, for a moment
+                with tempfile.TemporaryDirectory(prefix="asyncgroup-") as folder:
+                    both = Path(folder, "both.pem")
+                    both.touch(mode=0o600)
+                    both.write_text(f"{self.key_data}\n{self.cert_data}\n", encoding="ascii")
+                    context.load_cert_chain(both, password=lambda: password)
+        except (OSError, ValueError) as error:
+            key = "cert_file" if self.cert_file is not None else "cert_data"
+            hint = " (or key_password is wrong)" if isinstance(error, ssl.SSLError) else ""
+            rule = f"a readable PEM certificate with its key: {_why(error)}{hint}"
+            raise ConfigError(key, self.cert_file or "given", rule) from error
+
+
+_TLS_KEYS: Final = ("ca_file", "ca_data", "cert_file", "key_file", "cert_data", "key_data", "key_password")
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security:
+    """What a client's connections are protected by; both None is Kafka's PLAINTEXT."""
+
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    def __post_init__(self) -> None:
+        _check_type("tls", self.tls, Tls)
+        _check_type("sasl", self.sasl, Plain, Scram, OAuthBearer)
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's `security.protocol`."""
+        inner = "PLAINTEXT" if self.tls is None else "SSL"
+        return inner if self.sasl is None else f"SASL_{inner}"
+
+
+def _check_type(key: str, value: Any, *types: type) -> None:
+    """Raises ConfigError naming the value's type only: the value itself may hold a secret."""
+    if value is not None and not isinstance(value, types):
+        names = ", ".join(f"{one.__module__}.{one.__name__}" for one in types)
+        raise ConfigError(key, type(value).__name__, f"None or one of {names}")

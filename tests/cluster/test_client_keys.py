@@ -1,0 +1,316 @@
+"""Keys of the client's configuration that the network shows: requests in flight, metadata, names, and sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connection import Address
+from asyncgroup.cluster.opening import connect_failure
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigError,
+    ConnectError,
+    ConnectionLost,
+    NoBrokersError,
+    RequestTimedOut,
+)
+from asyncgroup.hooks import Hooks
+from asyncgroup.model import TopicPartition
+from asyncgroup.testing import Network
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import PORT, Call, World, silent
+from tests.cluster.support import cluster_of, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quiet")]
+virtual = pytest.mark.virtual
+NODE = Address(1, "10.0.0.1", PORT)
+
+
+# --- max_in_flight_requests -------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.parametrize("limit", [1, 5])
+async def test_further_requests_wait_for_answers_in_order(limit: int) -> None:
+    async with World("10.0.0.1") as world:
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        config = ClientConfig(max_in_flight_requests=limit)
+        connection = await connect(NODE, "control", config, Hooks())
+        tasks = [
+            asyncio.create_task(connection.request(m.HeartbeatRequest(generation_id=n), 4, 60.0))
+            for n in range(8)
+        ]
+        for done in range(8):
+            await asyncio.sleep(1)
+            assert connection.in_flight == min(limit, 8 - done)
+            assert len(held) == min(limit + done, 8)
+            held[done].answer(m.HeartbeatResponse(error_code=done))
+        assert [(await task).error_code for task in tasks] == list(range(8))
+        assert [call.request.generation_id for call in held] == list(range(8))
+        await connection.aclose()
+
+
+@virtual
+async def test_a_caller_that_stops_waiting_gives_its_turn_away() -> None:
+    async with World("10.0.0.1") as world:
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=1), Hooks())
+        tasks = [asyncio.create_task(connection.request(m.HeartbeatRequest(), 4, 60.0)) for _ in range(3)]
+        await asyncio.sleep(1)
+        for task in tasks[:2]:  # one under way, whose answer is still to come, and one that waits
+            task.cancel()
+        await asyncio.sleep(1)
+        assert len(held) == 1, "the broker still owes an answer"
+        held[0].answer(m.HeartbeatResponse())
+        await asyncio.sleep(1)
+        held[1].answer(m.HeartbeatResponse(error_code=27))
+        assert (await tasks[2]).error_code == 27
+        await connection.aclose()
+
+
+@virtual
+async def test_those_who_wait_hear_that_the_connection_ended() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["Heartbeat"] = silent
+        connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=2), Hooks())
+        requests = [connection.request(m.HeartbeatRequest(), 4, 7.0) for _ in range(6)]
+        failures = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(failure) for failure in failures] == [RequestTimedOut, *[ConnectionLost] * 5]
+        assert now() == pytest.approx(7.0)
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_full_metadata_or_that_in_use() -> None:
+    async with World("10.0.0.1") as world:
+        world.topics = {"a": {0: (1, 1)}, "b": {0: (1, 1)}}
+        async with cluster_of(world) as cluster:
+            assert set(cluster.view.topics) == set()
+        async with cluster_of(world, metadata_full=True) as cluster:
+            assert set(cluster.view.topics) == {"a", "b"}
+            world.topics["c"] = {0: (1, 1)}
+            await cluster.topics(["c"])
+            assert set(cluster.view.topics) == {"a", "b", "c"}
+
+
+@virtual
+async def test_a_missing_topic_is_asked_for_by_name() -> None:
+    """A request for all topics creates none."""
+    async with World("10.0.0.1") as world:
+        world.topics = {"a": {0: (1, 1)}}
+
+        def answer(call: Call) -> None:
+            if call.request.topics is not None:
+                world.topics.update({topic.name: {0: (1, 1)} for topic in call.request.topics})
+            world[1].answer_Metadata(call)
+
+        world[1].script["Metadata"] = answer
+        async with cluster_of(world, metadata_full=True) as cluster:
+            await cluster.topics(["made"])
+            assert set(cluster.view.topics) == {"a", "made"}
+
+
+@virtual
+async def test_a_lookup_has_a_time_limit() -> None:
+    async with World("10.0.0.1") as world:
+        config: dict[str, Any] = {"metadata_timeout": 3.0, "metadata_retry_max": 1000}
+        async with cluster_of(world, **config) as cluster:
+            with pytest.raises(
+                RequestTimedOut, match=r"topics nowhere: not found out within metadata_timeout=3.0 s"
+            ):
+                await cluster.topics(["nowhere"])
+            assert now() == pytest.approx(3.0, abs=0.01)
+            world.topics = {"t": {0: (-1, 1)}}
+            with pytest.raises(RequestTimedOut, match="leader of t-0"):
+                await cluster.leader(TopicPartition("t", 0))
+            assert now() == pytest.approx(6.0, abs=0.01)
+            world[1].script["Metadata"] = silent
+            with pytest.raises(RequestTimedOut, match="metadata: not found out"):
+                await cluster.all_topics()
+            assert now() == pytest.approx(9.0, abs=0.01)
+
+
+@virtual
+async def test_a_backoff_function_says_the_pauses() -> None:
+    async with World("10.0.0.1") as world:
+        config: dict[str, Any] = {"metadata_retry_backoff": lambda failures: 10.0 * 2**failures}
+        async with cluster_of(world, metadata_retry_max=3, metadata_refresh_interval=0, **config) as cluster:
+            with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await cluster.topics(["nowhere"])
+            times = [round(asked.time) for asked in world.of("Metadata")]
+            assert times == [0, 0, 10, 30, 70]
+
+
+@virtual
+@pytest.mark.parametrize("pause", [-1.0, float("nan"), None, "1"])
+async def test_a_backoff_function_that_gives_no_pause(pause: Any) -> None:
+    async with World("10.0.0.1") as world:
+        async with cluster_of(world, metadata_retry_backoff=lambda _: pause) as cluster:
+            with pytest.raises(ConfigError, match="a backoff function's value"):
+                await cluster.topics(["nowhere"])
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    network.hosts["kafka"] = ["10.0.0.1", "10.0.0.2", "10.0.0.9"]
+    network.hosts["one.kafka"], network.hosts["two.kafka"] = ["10.0.0.1"], ["10.0.0.2"]
+    names = {"10.0.0.1": "one.kafka", "10.0.0.2": "two.kafka"}
+
+    async def getnameinfo(place: tuple[str, int], flags: int = 0) -> tuple[str, str]:
+        assert flags == socket.NI_NAMEREQD
+        if place[0] not in names:
+            raise socket.gaierror(socket.EAI_NONAME, "no name")
+        return names[place[0]], str(place[1])
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getnameinfo", getnameinfo)
+    config = ClientConfig(client_dns_lookup="resolve_canonical_bootstrap_servers_only")
+    async with World("10.0.0.1", "10.0.0.2") as world:
+        async with Cluster(f"kafka:{PORT}", config) as cluster:
+            shown = repr(cluster)
+        assert f"one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}" in shown
+        assert world.of("Metadata")
+    with pytest.raises(NoBrokersError, match=r"nowhere.*does not resolve"):
+        async with Cluster(f"nowhere:{PORT}", config):
+            pass
+
+
+# --- sockets ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def listening(host: str = "127.0.0.1") -> AsyncIterator[World]:
+    """A scripted broker on a real port."""
+    world = World(host)
+    world[1].port = 0
+    async with world:
+        world[1].port = world[1]._server.sockets[0].getsockname()[1]
+        yield world
+
+
+def option(sock: Any, level: int, name: str) -> int:
+    return int(sock.getsockopt(level, getattr(socket, name)))
+
+
+@pytest.mark.parametrize("seconds", [7.0, None])
+async def test_keepalive(seconds: float | None) -> None:
+    async with listening() as world, cluster_of(world, tcp_keepalive=seconds) as cluster:
+        sock = (await cluster.connection(1)).protocol.transport.get_extra_info("socket")
+        assert bool(option(sock, socket.SOL_SOCKET, "SO_KEEPALIVE")) == (seconds is not None)
+        if seconds is not None and hasattr(socket, "TCP_KEEPIDLE"):
+            assert option(sock, socket.IPPROTO_TCP, "TCP_KEEPIDLE") == 7
+            assert option(sock, socket.IPPROTO_TCP, "TCP_KEEPINTVL") == 7
+
+
+async def test_the_local_address() -> None:
+    async with listening() as world, cluster_of(world, local_address="127.0.0.1") as cluster:
+        connection = await cluster.connection(1)
+        assert connection.protocol.transport.get_extra_info("sockname")[0] == "127.0.0.1"
+    async with listening() as world:
+        with pytest.raises(NoBrokersError, match=r"192\.0\.2\.1|assign requested address"):
+            async with cluster_of(world, local_address="192.0.2.1"):
+                pass
+
+
+async def test_a_connector_opens_every_socket_and_resolves_the_name() -> None:
+    asked: list[tuple[str, int]] = []
+
+    async with listening() as world:
+
+        async def through_a_proxy(host: str, port: int) -> socket.socket:
+            asked.append((host, port))
+            sock = socket.socket()
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", world[1].port))
+            return sock
+
+        place = f"kafka.behind.a.proxy.invalid:{world[1].port}"
+        async with Cluster(place, ClientConfig(connector=through_a_proxy)) as cluster:
+            await cluster.connection(1)
+        assert asked == [
+            ("kafka.behind.a.proxy.invalid", world[1].port),
+            ("127.0.0.1", world[1].port),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LookupError("no such proxy"), "the connector failed: LookupError: no such proxy"),
+        (ConnectionRefusedError(111, "x"), "Connection refused"),
+    ],
+)
+async def test_a_connector_that_fails(error: Exception, said: str) -> None:
+    async def broken(host: str, port: int) -> socket.socket:
+        raise error
+
+    with pytest.raises(ConnectError, match=f"node 1 .*{said}"):
+        await connect(NODE, "control", ClientConfig(connector=broken), Hooks())
+
+
+async def test_a_connector_that_gives_no_socket() -> None:
+    async def broken(host: str, port: int) -> Any:
+        return None
+
+    with pytest.raises(ConnectError, match="the connector failed: AttributeError"):
+        await connect(NODE, "control", ClientConfig(connector=broken), Hooks())
+
+
+# --- why not ----------------------------------------------------------------------------------------------------------
+
+
+def tls_error(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, f"[SSL: {reason}] something (_ssl.c:1)")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "with_tls", "said"),
+    [
+        (tls_error("WRONG_VERSION_NUMBER"), True, "TLS failed: WRONG_VERSION_NUMBER (does the listener speak TLS"),
+        (tls_error("TLSV1_ALERT_PROTOCOL_VERSION"), True, "TLS failed: TLSV1_ALERT_PROTOCOL_VERSION"),
+        (ConnectionResetError(104, "x"), True, "Connection reset by peer, no TLS handshake (does the listener"),
+        (ConnectionResetError(104, "x"), False, "Connection reset by peer"),
+        (TimeoutError(), True, "no answer in time, no TLS handshake (does the listener speak TLS"),
+        (TimeoutError(), False, "no answer in time"),
+    ],
+)  # fmt: skip
+async def test_a_failure_in_words(error: Exception, with_tls: bool, said: str) -> None:
+    assert connect_failure(NODE, error, with_tls).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "said"),
+    [
+        (
+            62,
+            "Hostname mismatch, certificate is not valid for 'x'.",
+            "is not for '10.0.0.1': Hostname mismatch",
+        ),
+        (64, "IP address mismatch", "check_hostname=False accepts it"),
+        (19, "self-signed certificate in certificate chain", "is not trusted: self-signed certificate"),
+    ],
+)
+async def test_a_certificate_that_does_not_do(code: int, message: str, said: str) -> None:
+    error = ssl.SSLCertVerificationError("x")
+    error.verify_code, error.verify_message = code, message
+    with pytest.raises(AuthenticationError, match=said):
+        connect_failure(NODE, error, True)

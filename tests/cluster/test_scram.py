@@ -1,0 +1,142 @@
+"""SCRAM, the pure part: the RFCs' own examples, a server of the tests' own, and every way to be lied to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.cluster.scram import HASHES, ScramClient, ScramError
+
+
+class Server:
+    """The other side, by RFC 5802; knows `password`."""
+
+    def __init__(self, mechanism: str, password: str, iterations: int = 4096, salt: bytes = b"salt") -> None:
+        self.hash, self.iterations, self.salt = HASHES[mechanism], iterations, salt
+        salted = hashlib.pbkdf2_hmac(self.hash, password.encode(), salt, iterations)
+        self.stored = hashlib.new(self.hash, self.hmac(salted, b"Client Key")).digest()
+        self.server_key = self.hmac(salted, b"Server Key")
+        self.username = self.authzid = ""
+
+    def hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.new(key, message, self.hash).digest()
+
+    def challenge(self, first: bytes) -> bytes:
+        flag, authzid, self.bare = first.decode().split(",", 2)
+        assert flag == "n"
+        self.header = f"n,{authzid},"
+        name, nonce = self.bare.split(",r=")
+        self.username = name.removeprefix("n=").replace("=2C", ",").replace("=3D", "=")
+        self.authzid = authzid.removeprefix("a=").replace("=2C", ",").replace("=3D", "=")
+        self.nonce = nonce + "server"
+        self.first = f"r={self.nonce},s={base64.b64encode(self.salt).decode()},i={self.iterations}"
+        return self.first.encode()
+
+    def accepts(self, final: bytes) -> bytes | None:
+        """The server-final-message, None if the proof is wrong."""
+        without, _, proof = final.decode().rpartition(",p=")
+        binding = base64.b64encode(self.header.encode()).decode()
+        assert without == f"c={binding},r={self.nonce}"
+        message = f"{self.bare},{self.first},{without}".encode()
+        mask = self.hmac(self.stored, message)
+        key = bytes(a ^ b for a, b in zip(base64.b64decode(proof), mask, strict=True))
+        if hashlib.new(self.hash, key).digest() != self.stored:
+            return None
+        return b"v=" + base64.b64encode(self.hmac(self.server_key, message))
+
+
+def test_the_example_of_rfc_7677() -> None:
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
+    assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert client.final(server_first) == (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    client.verify(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+@given(
+    st.sampled_from(sorted(HASHES)),
+    names,
+    names,
+    st.one_of(st.just(""), names),
+    st.binary(min_size=1, max_size=40),
+)
+@settings(max_examples=30, deadline=None)
+def test_any_name_and_password(mechanism: str, user: str, password: str, authzid: str, salt: bytes) -> None:
+    server = Server(mechanism, password, salt=salt)
+    client = ScramClient(mechanism, user, password, authzid)
+    answer = server.accepts(client.final(server.challenge(client.first())))
+    assert answer is not None
+    client.verify(answer)
+    assert (server.username, server.authzid) == (user, authzid)
+
+
+def test_a_wrong_password_is_no_proof_and_no_two_exchanges_are_alike() -> None:
+    server = Server("SCRAM-SHA-512", "right")
+    client = ScramClient("SCRAM-SHA-512", "user", "wrong")
+    assert server.accepts(client.final(server.challenge(client.first()))) is None
+    assert ScramClient("SCRAM-SHA-512", "u", "p").first() != ScramClient("SCRAM-SHA-512", "u", "p").first()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"r=other,s=QQ==,i=4096", "nonce"),
+        (b"r=mine,s=QQ==,i=4096", "adds nothing"),
+        (b"s=QQ==,i=4096", "nonce"),
+        (b"r=mine+,s=QQ==,i=4095", "4095 iterations; 4096 to"),
+        (b"r=mine+,s=QQ==,i=999999999", "999999999 iterations"),
+        (b"r=mine+,s=QQ==,i=-1", "number of iterations"),
+        (b"r=mine+,s=QQ==", "number of iterations"),
+        (b"r=mine+,s=,i=4096", "salt"),
+        (b"r=mine+,s=Q,i=4096", "base64"),
+        (b"r=mine+,s=Q\xff,i=4096", "UTF-8"),
+        (b"m=x,r=mine+,s=QQ==,i=4096", "extension"),
+        (b"", "nonce"),
+    ],
+)
+def test_first_answers_that_do_not_do(answer: bytes, said: str) -> None:
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="mine")
+    client.first()
+    with pytest.raises(ScramError, match=said) as caught:
+        client.final(answer)
+    assert "pencil" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"v=QQ==", "does not know the password"),
+        (b"v=", "does not know the password"),
+        (b"", "does not know the password"),
+        (b"v=Q", "base64"),
+        (b"e=invalid-proof", "refuses: invalid-proof"),
+    ],
+)
+def test_last_answers_that_do_not_do(answer: bytes, said: str) -> None:
+    server = Server("SCRAM-SHA-256", "pencil")
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil")
+    client.final(server.challenge(client.first()))
+    with pytest.raises(ScramError, match=said):
+        client.verify(answer)
+
+
+def test_a_signature_before_there_was_an_exchange_is_none() -> None:
+    with pytest.raises(ScramError):
+        ScramClient("SCRAM-SHA-256", "user", "pencil").verify(b"v=")
+
+
+@given(st.binary(max_size=60))
+def test_noise_is_an_error_and_nothing_else(noise: bytes) -> None:
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil")
+    with pytest.raises(ScramError):
+        client.final(noise)

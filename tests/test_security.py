@@ -1,0 +1,114 @@
+"""Security settings: what they take, what contradicts, and that no secret ever shows."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
+
+
+async def token() -> str:
+    return "t"
+
+
+@pytest.mark.parametrize(
+    ("tls", "sasl", "protocol"),
+    [
+        (None, None, "PLAINTEXT"),
+        (Tls(), None, "SSL"),
+        (None, Plain("u", "p"), "SASL_PLAINTEXT"),
+        (Tls(), Scram("u", "p"), "SASL_SSL"),
+    ],
+)
+def test_kafkas_name_of_it(tls: Any, sasl: Any, protocol: str) -> None:
+    assert Security(tls=tls, sasl=sasl).protocol == protocol
+
+
+def test_mechanisms() -> None:
+    assert Plain("u", "p").mechanism == "PLAIN"
+    assert Scram("u", "p").mechanism == "SCRAM-SHA-512"
+    assert Scram("u", "p", "SCRAM-SHA-256").mechanism == "SCRAM-SHA-256"
+    assert OAuthBearer(token).mechanism == "OAUTHBEARER"
+    assert len({Plain("u", "p"), Scram("u", "p"), OAuthBearer(token, {"a": "b"}), Security(tls=Tls())}) == 4
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Plain("", "s3cret"), "username=''"),
+        (lambda: Plain("u", ""), r"password='\[hidden\]' is not allowed: text without NUL"),
+        (lambda: Plain("u", "s3cret\0"), r"password='\[hidden\]'"),
+        (lambda: Scram("u", b"s3cret"), r"password='\[hidden\]'"),
+        (lambda: Scram("u", "s3cret", "SCRAM-SHA-1"), "mechanism='SCRAM-SHA-1'.*SCRAM-SHA-256 or"),
+        (lambda: OAuthBearer("s3cret"), r"token_provider='\[hidden\]' .*async function"),
+        (lambda: OAuthBearer(token, {"auth": "s3cret"}), "extensions='auth' .*not auth"),
+        (lambda: OAuthBearer(token, {"a-b": "s3cret"}), "extensions='a-b'"),
+        (lambda: OAuthBearer(token, {"a": "s3cret\x01"}), "extensions='a' .*printable"),
+        (lambda: Security(sasl="s3cret"), "sasl='str' .*Plain"),
+        (lambda: Security(tls=True), "tls='bool' .*Tls"),
+        (lambda: Tls(ca_file="a", ca_data="b"), "ca_file='a' .*ca_data is given"),
+        (lambda: Tls(key_file="a"), "key_file=.*only with cert_file"),
+        (lambda: Tls(cert_data="a"), "cert_data=.*only with key_data"),
+        (lambda: Tls(key_data="s3cret"), "key_data=.*only with cert_data"),
+        (lambda: Tls(key_password="s3cret"), "key_password=.*only with cert_file or cert_data"),
+        (lambda: Tls(context=ssl.create_default_context(), ca_file="a"), "context=.*leave ca_file out"),
+        (lambda: Tls(context=ssl.create_default_context(), check_hostname=False), "leave check_hostname out"),
+        (lambda: Tls(context="s3cret"), "context='str'"),
+    ],
+)
+def test_what_is_refused_and_how(made: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        made()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_no_repr_has_a_secret() -> None:
+    values = [
+        Plain("alice", "s3cret"),
+        Scram("alice", "s3cret"),
+        OAuthBearer(token, {"a": "s3cret"}),
+        Tls(cert_data="s3cret", key_data="s3cret", key_password="s3cret"),
+    ]
+    for value in values:
+        assert "s3cret" not in repr(value)
+        assert "s3cret" not in repr(
+            Security(sasl=value) if not isinstance(value, Tls) else Security(tls=value)
+        )
+
+
+@pytest.mark.parametrize(
+    ("tls", "said"),
+    [
+        (Tls(ca_file="/nowhere/ca.pem"), "ca_file='/nowhere/ca.pem' .*No such file"),
+        (Tls(ca_data="no PEM"), "ca_data='given'"),
+        (Tls(cert_file="/nowhere/cert.pem"), "cert_file='/nowhere/cert.pem' .*No such file"),
+        (Tls(cert_data="no PEM", key_data="s3cret"), "cert_data='given'"),
+    ],
+)
+def test_files_that_do_not_load(tls: Tls, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        tls.make_context()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_contexts() -> None:
+    made = Tls().make_context()
+    assert made.verify_mode is ssl.CERT_REQUIRED
+    assert made.check_hostname
+    assert made.minimum_version >= ssl.TLSVersion.TLSv1_2
+    loose = Tls(check_hostname=False).make_context()
+    assert (loose.verify_mode, loose.check_hostname) == (ssl.CERT_REQUIRED, False)
+    own = ssl.create_default_context()
+    assert Tls(context=own).make_context() is own
+
+
+def test_nothing_is_left_of_inline_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ConfigError):
+        Tls(cert_data="no PEM", key_data="s3cret").make_context()
+    assert list(tmp_path.iterdir()) == []
