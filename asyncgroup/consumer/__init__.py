@@ -1,4 +1,14 @@
-"""Reading partitions: one fetcher task a broker, one buffer a partition, iterators that hand out records."""
+"""Reading partitions: one fetcher task a broker, one buffer a partition, iterators that hand out records.
+
+The way of a record: `BrokerFetcher` asks a broker for all partitions that want more, `PartitionConsumer` holds what
+comes as whole batches, its iterators decode them, pass them through the interceptors and hand them out.
+
+- No reader waits for another one: each has its share of `buffer_bytes`, a full one is left out of the next fetch, and
+  one whose reader takes nothing for `max_processing_time` (`stalled`) until half of its share is free.
+- What fails is tried again for ever with growing pauses, each partition by itself (`Fetchers`, `Retries`). What heals is
+  told to `errors()` or the log, what does not is raised by the iterator once.
+- Where to begin, and where to go on when the log does not hold a position, is decided in `resets`.
+"""
 
 from asyncgroup.consumer.consumer import Consumer
 from asyncgroup.consumer.partition_consumer import PartitionConsumer

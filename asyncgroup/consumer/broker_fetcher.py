@@ -1,29 +1,27 @@
-"""One task for each leader broker: asks it for its partitions' records and splits the answers, waiting for nobody."""
+"""One task for each broker: asks it for its partitions' records and splits the answers, waiting for nobody."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from asyncgroup.cluster import Cluster
-from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.answers import Answers, Dispatch
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_plan import (
-    ACTIONS,
     SHORT_WAIT,
-    TOPIC_IDS,
     Action,
     Ask,
     FetchPlan,
     build_request,
     make_plan,
 )
+from asyncgroup.consumer.fetch_session import TOPIC_IDS, FetchSession, outside_sessions
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import AsyncGroupError, BrokerError, CorruptRecordsError
+from asyncgroup.consumer.validation import Check, action_for, build_request as build_check, read_ends
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -34,22 +32,23 @@ _log = logging.getLogger("asyncgroup.consumer")
 MAIN_LANE: Final = "fetch"
 EXPRESS_LANE: Final = "fetch-express"
 
-Reset = Callable[[PartitionConsumer], None]
-
-
-class Redispatch(Protocol):
-    """Partitions must go elsewhere; `hinted` if the broker has named the new leader."""
-
-    def __call__(self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool) -> None: ...
+Found = list[tuple[TopicPartition, Any]]
+"""The partitions of a response."""
 
 
 class BrokerFetcher:
-    """Fetches the partitions that one broker leads.
+    """Fetches the partitions that one broker leads, or is the closest replica of.
 
     The main lane parks at the broker for up to `fetch_max_wait`. A partition that begins to want records meanwhile
-    (added, resumed, drained) is asked for at once on the express lane. `on_redispatch` is told of partitions that
-    must go elsewhere (already removed here), `on_reset` of those whose offset is not in the log. `owner` tells lanes
-    of several clients on one Cluster apart, so that nobody waits behind another's long poll.
+    (added, resumed, drained) is asked for at once on the express lane. `dispatch` is told of partitions that are let go
+    of. `owner` tells lanes of several clients on one Cluster apart, so that nobody waits behind another's long poll.
+
+    A partition on the express lane goes over to the main lane as soon as that comes back: if the main lane has to set
+    out without it, it is parked for a moment only, and the express lane leaves the partition alone meanwhile.
+
+    The main lane has a fetch session (KIP-227); a partition that is paused, full, or under way on the express lane is
+    forgotten by it, so that none is ever fetched twice. The express lane asks outside of any session: for a few
+    partitions and for a moment, while a broker has room for a thousand sessions of all its clients.
     """
 
     def __init__(
@@ -58,25 +57,35 @@ class BrokerFetcher:
         cluster: Cluster,
         config: ConsumerConfig,
         budget: Budget,
-        on_redispatch: Redispatch,
-        on_reset: Reset,
+        dispatch: Dispatch,
         owner: str = "",
     ) -> None:
         self.node_id = node_id
         self._owner = owner
         self._cluster, self._config, self._budget = cluster, config, budget
-        self._on_redispatch, self._on_reset = on_redispatch, on_reset
+        self._answers = Answers(node_id, cluster, config, self.remove, dispatch)
+        self._session = FetchSession(node_id)
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._under_way: dict[TopicPartition, Ask] = {}
+        self._doubtful: dict[TopicPartition, PartitionConsumer] = {}
         self._changed = {MAIN_LANE: asyncio.Event(), EXPRESS_LANE: asyncio.Event()}
-        self._main_is_parked = False
+        self._has_doubts = asyncio.Event()
+        self._main_wait = 0.0  # seconds that the main lane's fetch may be parked; 0 while there is none
+        self._missed: dict[TopicPartition, int] = {}
+        """Partitions that the main lane could not take, as the express lane had them, with their versions."""
         self.last_fetch = float("-inf")
+        self._asked_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<BrokerFetcher node {self.node_id}: {len(self._consumers)} partitions>"
 
     def __bool__(self) -> bool:
         return bool(self._consumers)
+
+    @property
+    def silent_since(self) -> float:
+        """Loop time of the oldest ask that has no answer yet; infinity if there is none."""
+        return min(self._asked_at.values(), default=float("inf"))
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Fetch a partition from now on."""
@@ -89,6 +98,7 @@ class BrokerFetcher:
         if self._consumers.get(consumer.tp) is not consumer:
             return False
         del self._consumers[consumer.tp]
+        self._doubtful.pop(consumer.tp, None)
         self._under_way.pop(consumer.tp, None)
         consumer.reserved = 0
         return True
@@ -102,11 +112,11 @@ class BrokerFetcher:
         """The main lane, for ever."""
         while True:
             plan = await self._wait_for_plan(MAIN_LANE)
-            self._main_is_parked = True
+            self._main_wait = plan.max_wait
             try:
                 await self._fetch(plan, MAIN_LANE)
             finally:
-                self._main_is_parked = False
+                self._main_wait = 0.0
 
     async def run_express(self) -> None:
         """The express lane, for ever: only while the main lane is parked, and never parked for long itself."""
@@ -114,48 +124,92 @@ class BrokerFetcher:
             plan = await self._wait_for_plan(EXPRESS_LANE)
             await self._fetch(plan._replace(max_wait=min(plan.max_wait, SHORT_WAIT)), EXPRESS_LANE)
 
+    # --- what to ask for ----------------------------------------------------------------------------------------
+
     async def _wait_for_plan(self, lane: str) -> FetchPlan:
         changed = self._changed[lane]
         while True:
             changed.clear()
-            if lane == MAIN_LANE or self._main_is_parked:
-                plan = self._plan()
+            if lane == MAIN_LANE or self._main_wait > 0:
+                plan = self._plan(lane)
                 if plan.asks:
                     return plan
             await changed.wait()
 
-    def _plan(self) -> FetchPlan:
+    def _plan(self, lane: str) -> FetchPlan:
         idle = [consumer for consumer in self._consumers.values() if not self._is_asked(consumer)]
-        view = self._cluster.view
-        epochs = {c.tp: info.leader_epoch for c in idle if (info := view.partition(*c.tp)) is not None}
-        return make_plan(idle, epochs, self._budget.ask, self._config.fetch_max_wait)
+        max_wait = self._config.fetch_max_wait
+        if lane == MAIN_LANE:
+            self._missed = {c.tp: c.version for c in self._consumers.values() if self._is_asked(c)}
+            if self._missed:
+                max_wait = min(max_wait, SHORT_WAIT)
+        elif self._main_wait <= SHORT_WAIT:
+            idle = [consumer for consumer in idle if self._missed.get(consumer.tp) != consumer.version]
+        epochs: dict[TopicPartition, int] = {}
+        idle = [consumer for consumer in idle if self._may_be_asked(consumer, epochs)]
+        return make_plan(idle, epochs, self._budget.ask, max_wait)
 
     def _is_asked(self, consumer: PartitionConsumer) -> bool:
         """Whether it is asked for already; an ask from before a seek does not count."""
         ask = self._under_way.get(consumer.tp)
         return ask is not None and ask.consumer is consumer and ask.version == consumer.version
 
+    def _may_be_asked(self, consumer: PartitionConsumer, epochs: dict[TopicPartition, int]) -> bool:
+        """Whether its position holds for this node's log, as far as the metadata knows; notes the leader's epoch."""
+        tp, places = consumer.tp, consumer.whereabouts
+        topic = self._cluster.view.topics.get(tp.topic)
+        if topic is None:
+            return True
+        if topic.topic_id != places.topic_id and places.is_recreated(topic.topic_id) and consumer.wants_more:
+            self._answers.restart(consumer, topic.topic_id)
+            if self._consumers.get(tp) is not consumer:
+                return False
+            places.is_recreated(topic.topic_id)
+        info = topic.partitions.get(tp.partition)
+        if info is None:
+            return True
+        epochs[tp] = info.leader_epoch
+        must_validate = places.must_validate(consumer.fetched_epoch, info)
+        if places.replica == self.node_id:
+            # only a leader can confirm a position, and a lease ends
+            now = asyncio.get_running_loop().time()
+            if must_validate or places.home(info.leader, now, info) != self.node_id:
+                places.forget_replica()
+                self._answers.move(consumer)
+                return False
+        if must_validate:
+            self._doubtful[tp] = consumer
+            self._has_doubts.set()
+        return not must_validate
+
+    # --- fetching -----------------------------------------------------------------------------------------------
+
     async def _fetch(self, plan: FetchPlan, lane: str) -> None:
         """Send one fetch and hand out its answer; a failure sends all its partitions back to be dispatched anew."""
         self._reserve(plan)
+        self._asked_at[lane] = asyncio.get_running_loop().time()
         try:
             response = await self._send(plan, lane)
+            found = self._read(plan, response, lane)
         except AsyncGroupError as error:
             self._release(plan)
             _log.debug("fetch from node %d failed: %s", self.node_id, error)
-            self._redispatch([ask.consumer for ask in plan.asks.values()], error)
+            if lane == MAIN_LANE:
+                self._session.lost()
+            self._answers.redispatch([ask.consumer for ask in plan.asks.values()], error)
         else:
             self._release(plan)
             self.last_fetch = asyncio.get_running_loop().time()
-            self._hand_out(plan, response)
+            self._hand_out(plan, response, found)
         finally:
             self._release(plan)
+            self._asked_at.pop(lane, None)
             self.wake()
 
     def _reserve(self, plan: FetchPlan) -> None:
         for tp, ask in plan.asks.items():
             self._under_way[tp] = ask
-            ask.consumer.reserved = ask.max_bytes
+            ask.consumer.reserved = ask.wanted.max_bytes
 
     def _release(self, plan: FetchPlan) -> None:
         for tp, ask in plan.asks.items():
@@ -165,44 +219,55 @@ class BrokerFetcher:
                 ask.consumer.reserved = 0
 
     async def _send(self, plan: FetchPlan, lane: str) -> m.FetchResponse:
-        topics = self._cluster.view.topics
-        ids = {tp.topic: topics[tp.topic].topic_id for tp in plan.asks if tp.topic in topics}
-        all_known = all(ids.get(tp.topic, m.NO_UUID) != m.NO_UUID for tp in plan.asks)
+        wanted = plan.wanted
+        all_known = all(ask.topic_id != m.NO_UUID for ask in wanted.values())
+
+        def build(version: int) -> m.FetchRequest:
+            sent = self._session.next(wanted, version) if lane == MAIN_LANE else outside_sessions(wanted)
+            return build_request(sent, self._config, plan.max_wait, version)
+
         return await self._cluster.request_built(
             self.node_id,
             m.FetchRequest,
-            lambda version: build_request(plan, self._config, ids, version),
+            build,
             lane=lane + self._owner,
             timeout=self._config.request_timeout + plan.max_wait,
             highest=None if all_known else TOPIC_IDS - 1,
         )
 
-    def _hand_out(self, plan: FetchPlan, response: m.FetchResponse) -> None:
+    def _read(self, plan: FetchPlan, response: m.FetchResponse, lane: str) -> Found:
+        """The partitions of an answer, none if the session has to begin anew. Raises BrokerError, ProtocolError."""
+        is_main = lane == MAIN_LANE
         if response.error_code:
-            error = BrokerError(response.error_code, f"fetch from node {self.node_id}")
-            self._redispatch([ask.consumer for ask in plan.asks.values()], error)
-            return
-        names = {
-            self._cluster.view.topics[tp.topic].topic_id: tp.topic for tp in plan.asks if self._knows(tp)
-        }
-        alone = len(plan.asks) == 1
-        total = 0
-        served: list[TopicPartition] = []
+            if is_main and self._session.refused(response.error_code):
+                _log.debug("node %d: a new fetch session after error %d", self.node_id, response.error_code)
+                return []
+            raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
+        names = {ask.wanted.topic_id: tp.topic for tp, ask in plan.asks.items()}
+        found: Found = []
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                asked = plan.asks.get(TopicPartition(name, data.partition_index))
-                if data.records:
-                    total += len(data.records)
-                    served.append(TopicPartition(name, data.partition_index))
-                # removed, or sought elsewhere while the request was under way: not wanted any more
-                if asked is not None and self._is_current(asked.consumer, asked.version):
-                    self._take(asked.consumer, data, response, alone)
+            found += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
+        if is_main:
+            self._session.answered(response, [tp for tp, _ in found])
+        return found
+
+    def _hand_out(self, plan: FetchPlan, response: m.FetchResponse, found: Found) -> None:
+        served = [tp for tp, data in found if data.records]
+        total = 0
+        for tp, data in found:
+            if data.records:
+                total += len(data.records)
+            asked = plan.asks.get(tp)
+            # removed, or sought elsewhere while the request was under way: not wanted any more
+            if asked is not None and self._is_current(asked.consumer, asked.version):
+                self._answers.take(asked.consumer, data, response, own=len(served) == 1)
+        answered = {tp for tp, _ in found}
+        for tp, asked in plan.asks.items():
+            if tp not in answered and self._is_current(asked.consumer, asked.version):
+                asked.consumer.trouble.clear()  # in a session no news is good news
         self._rotate(served)
         self._cluster.hooks.emit("on_fetch", self.node_id, total, len(plan.asks))
-
-    def _knows(self, tp: TopicPartition) -> bool:
-        return tp.topic in self._cluster.view.topics
 
     def _is_current(self, consumer: PartitionConsumer, version: int) -> bool:
         return consumer.version == version and self._consumers.get(consumer.tp) is consumer
@@ -211,42 +276,64 @@ class BrokerFetcher:
         """Partitions that got records go to the end, so that each comes first in turn.
 
         A broker fills an answer in the order asked, and gives a batch larger than the ask to the first one only
-        (KIP-74): those that got nothing must move up (`SubscriptionState.movePartitionToEnd` in Java).
+        (KIP-74): those that got nothing must move up (`SubscriptionState.movePartitionToEnd` in Java). Within a session
+        the broker itself does so; partitions that come back to the session go to its end as well.
         """
         for tp in served:
             if tp in self._consumers:
                 self._consumers[tp] = self._consumers.pop(tp)
 
-    def _take(self, consumer: PartitionConsumer, data: Any, response: m.FetchResponse, alone: bool) -> None:
-        code = data.error_code
-        action = ACTIONS.get(code, Action.REDISPATCH if is_retriable(code) else Action.FAIL)
-        if action is Action.DELIVER:
-            try:
-                consumer.fetched(data.records, data.high_watermark, data.log_start_offset, own=alone)
-            except CorruptRecordsError as error:
-                consumer.fail(CorruptRecordsError(f"partition {consumer.tp}: {error}"))
-        elif action is Action.RESET:
-            self.remove(consumer)
-            self._on_reset(consumer)
-        elif action is Action.REDISPATCH:
-            self._take_hint(consumer.tp, data, response)
-            hinted = self._cluster.view.leader(consumer.tp) not in (-1, self.node_id)
-            self._redispatch([consumer], self._said(code, consumer), hinted=hinted)
-        else:
-            consumer.fail(self._said(code, consumer))
+    # --- positions to be confirmed by a new leader --------------------------------------------------------------
 
-    def _said(self, code: int, consumer: PartitionConsumer) -> BrokerError:
-        return BrokerError(code, f"fetch of {consumer.tp} from node {self.node_id}")
+    async def run_validation(self) -> None:
+        """Has positions confirmed, for ever: all that wait for it by one request (KIP-320)."""
+        while True:
+            await self._has_doubts.wait()
+            self._has_doubts.clear()
+            view = self._cluster.view
+            doubtful, self._doubtful = self._doubtful, {}
+            checks = {
+                tp: Check(consumer, consumer.version, consumer.fetched_epoch, info.leader_epoch)
+                for tp, consumer in doubtful.items()
+                if (info := view.partition(*tp)) is not None
+                and consumer.whereabouts.must_validate(consumer.fetched_epoch, info)
+            }
+            await self._validate(checks)
+            self.wake()
 
-    def _take_hint(self, tp: TopicPartition, data: Any, response: m.FetchResponse) -> None:
-        """A broker that lost a partition may name the new leader (KIP-951)."""
-        leader = data.current_leader
-        if leader.leader_id >= 0:
-            brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
-            self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, brokers)
+    async def _validate(self, checks: dict[TopicPartition, Check]) -> None:
+        if not checks:
+            return
+        try:
+            response = await self._cluster.request_built(
+                self.node_id,
+                m.OffsetForLeaderEpochRequest,
+                lambda version: build_check(checks.values(), version),
+            )
+        except UnsupportedVersionError:  # nobody can tell, as with brokers before KIP-320
+            for check in checks.values():
+                self._confirm(check)
+            return
+        except AsyncGroupError as error:
+            self._answers.redispatch([check.consumer for check in checks.values()], error)
+            return
+        ends = read_ends(response)
+        for tp, check in checks.items():
+            if not self._is_current(check.consumer, check.version):
+                continue
+            code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+            action = action_for(code)
+            if action is Action.DELIVER and end is not None:
+                self._confirm(check)
+                self._answers.settle(check.consumer, end)
+            elif action is Action.FAIL:
+                self._answers.fail(check.consumer, code, "epoch")
+            else:
+                said = BrokerError(code, f"leader epoch of {tp} from node {self.node_id}")
+                self._answers.redispatch([check.consumer], said)
 
-    def _redispatch(
-        self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool = False
-    ) -> None:
-        if gone := [consumer for consumer in consumers if self.remove(consumer)]:
-            self._on_redispatch(gone, error, hinted=hinted)
+    @staticmethod
+    def _confirm(check: Check) -> None:
+        """The leader has spoken; whatever it said, it need not be asked again."""
+        places = check.consumer.whereabouts
+        places.valid_epoch = max(places.valid_epoch, check.leader_epoch)

@@ -6,14 +6,30 @@ Pure state without any waiting.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
+from asyncgroup.consumer.aborted import AbortedTransactions, Listed
 from asyncgroup.consumer.taken import Chunk, Taken
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, check_batch, decode_batch, iter_batch_headers
+from asyncgroup.wire.records import (
+    LOG_OVERHEAD,
+    BatchHeader,
+    check_batch,
+    crc_is_valid,
+    decode_batch,
+    iter_batch_headers,
+)
 
-__all__ = ["RecordBuffer"]
+__all__ = ["OnSkip", "RecordBuffer"]
+
+OnSkip: TypeAlias = Callable[[CorruptRecordsError], None]
+"""Hears of a batch that was left out (`on_corrupt_batch="skip"`)."""
+
+_LOOK_BYTES = LOG_OVERHEAD + 5
+"""Bytes of a batch from which its length and magic can be read."""
 
 
 class RecordBuffer:
@@ -22,42 +38,71 @@ class RecordBuffer:
     `fetch_offset` is the next offset to ask the broker for; `bytes` is what waits, a batch counting whole until its
     last record is handed out. `decoded` holds the rest of the batch in front in reverse order, so that its `pop()` is
     the next record: whoever calls that itself (the iterator, which has no time to lose) calls `release` behind the
-    last one.
+    last one. `fetched_epoch` is the leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320).
+    `records_end` is the offset behind the last batch that was kept: from there up to `fetch_offset` is nothing to hand
+    out, only transaction markers and what was aborted.
+
+    A batch that cannot be read stays where it is, and is met again at every read, until somebody seeks past it. With
+    `on_skip` it is left out and told of, if its header can be believed: if what it says of the batch's end fits the
+    number of its records or the next batch, and the log's end. One whose end is not known stays in any case: to guess
+    an offset behind it might leave out records that are good, or lead into it again and again. Bytes whose very form
+    is wrong are not kept: `broken` is the error for them, met behind what came before; then they are fetched anew, as
+    the fault may have been on the way.
     """
 
     __slots__ = (
         "_check_crcs",
         "_chunks",
         "_floor",
+        "_on_skip",
         "_size",
         "_tp",
         "_undecoded",
+        "broken",
         "bytes",
         "decoded",
         "fetch_offset",
+        "fetched_epoch",
+        "log_end",
+        "records_end",
         "turns",
     )
 
-    def __init__(self, tp: TopicPartition, offset: int, check_crcs: bool) -> None:
-        self._tp, self._check_crcs = tp, check_crcs
+    def __init__(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        check_crcs: bool,
+        on_skip: OnSkip | None = None,
+        epoch: int = -1,
+    ) -> None:
+        self._tp, self._check_crcs, self._on_skip = tp, check_crcs, on_skip
         self.turns = 0
+        self.log_end = -1
+        """The high watermark as of the last fetch; no batch reaches beyond it."""
         self._chunks: deque[Chunk] = deque()
-        self.seek(offset)
+        self.seek(offset, epoch)
 
     def __repr__(self) -> str:
         return f"<RecordBuffer {self._tp}: {self.records} records, {self.bytes} bytes, at {self.position}>"
 
-    def seek(self, offset: int) -> None:
-        """Drop everything and go on at `offset`."""
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        """Drop everything and go on at `offset`; `epoch` is the leader epoch of the record before it."""
         self._chunks.clear()
+        self.broken: CorruptRecordsError | None = None
+        self.fetched_epoch = epoch
         self.decoded: list[Record] = []
         self._size = self._undecoded = 0
         self.bytes = 0
-        self.fetch_offset = self._floor = offset
+        self.fetch_offset = self.records_end = self._floor = offset
         self.turns += 1
 
+    def skip_to(self, offset: int) -> None:
+        """Ask for a later offset next; what waits is kept."""
+        self.fetch_offset, self.fetched_epoch = offset, -1
+
     def __bool__(self) -> bool:
-        return bool(self.decoded or self._chunks)
+        return bool(self.decoded or self._chunks or self.broken)
 
     @property
     def records(self) -> int:
@@ -80,26 +125,41 @@ class RecordBuffer:
         """Changes whenever a record is handed out; read by a timer, so that nobody has to count records."""
         return self.turns, len(self.decoded)
 
-    def add(self, data: Buffer, *, own: bool) -> None:
-        """Take in the record batches of one response; control batches (transaction markers) are passed over.
+    def add(self, data: Buffer, *, own: bool, aborted: Iterable[Listed] = ()) -> None:
+        """Take in the record batches of one response; control batches (transaction markers) are passed over, and so are
+        those of the `aborted` transactions that the response lists.
 
         `own` says that the response holds this partition alone; otherwise `data` is copied, so that a slow
-        partition does not keep the whole response in memory. Raises CorruptRecordsError for bytes that are no
-        batches; what stood before them is taken in.
+        partition does not keep the whole response in memory. Of bytes that are no batches `broken` tells; what stood
+        before them is taken in.
         """
-        view = memoryview(data if own else bytes(data))
+        view = _kept(memoryview(data), own=own)
+        try:
+            self._add_batches(view, AbortedTransactions(aborted, self._check_crcs) if aborted else None)
+        except CorruptRecordsError as error:
+            self.broken = CorruptRecordsError(f"partition {self._tp}: {error}")
+
+    def _add_batches(self, view: memoryview, aborted: AbortedTransactions | None) -> None:
         for header in iter_batch_headers(view):
+            data = view[header.start : header.start + header.size]
+            hidden = False
             if header.magic >= 2:
                 if header.last_offset_delta < 0 or header.record_count < 0:
                     # it would be passed over as an old one, and be fetched again and again
                     raise CorruptRecordsError(f"batch at offset {header.base_offset}: impossible counts")
+                hidden = aborted is not None and aborted.hides(header, data)
                 if header.next_offset <= self.fetch_offset:
                     continue
-            if header.magic < 2 or not header.is_control:
-                self._chunks.append(Chunk(header, view[header.start : header.start + header.size]))
+                # where the checksum is wrong, data may pose as a marker: its reader will be told
+                hidden = hidden or (header.is_control and (not self._check_crcs or crc_is_valid(data)))
+            if not hidden:
+                self._chunks.append(Chunk(header, data))
                 self.bytes += header.size
                 self._undecoded += header.record_count
-            self.fetch_offset = max(self.fetch_offset, header.next_offset)
+                self.records_end = max(self.records_end, header.next_offset)
+            if header.next_offset > self.fetch_offset:
+                self.fetch_offset = header.next_offset
+                self.fetched_epoch = header.leader_epoch if header.magic >= 2 else -1
 
     def pop(self) -> Record | None:
         """The next record of the batch in front, None if it has no more (then `advance`)."""
@@ -119,12 +179,17 @@ class RecordBuffer:
         """Decode the next batch when the one in front is used up; False if there is none.
 
         The batch may turn out to hold nothing of ours. Raises CorruptRecordsError or UnsupportedVersionError; the
-        batch then stays where it is.
+        batch then stays where it is, unless it may be left out.
         """
         if not self._chunks:
+            self._raise_broken()
             return False
         header, data = self._chunks[0]
-        records = decode_batch(self._tp.topic, self._tp.partition, data, header, self._check_crcs)
+        try:
+            records = decode_batch(self._tp.topic, self._tp.partition, data, header, self._check_crcs)
+        except CorruptRecordsError as error:
+            self._skip(header, error)
+            return True
         self._chunks.popleft()
         self._undecoded -= header.record_count
         self._size = header.size
@@ -139,6 +204,36 @@ class RecordBuffer:
         if not records:
             self.release()
         return True
+
+    def _raise_broken(self) -> None:
+        if self.broken is not None:
+            error, self.broken = self.broken, None
+            raise error
+
+    def _skip(self, header: BatchHeader, error: CorruptRecordsError) -> None:
+        """Leave the batch in front out, or raise `error` if that is not wanted or its end cannot be believed."""
+        if self._on_skip is None or not self._has_known_end(header):
+            raise error
+        self._drop_front(header)
+        first = max(self._floor, header.base_offset)
+        self._floor = max(self._floor, header.next_offset)
+        text = f"partition {self._tp}: offsets {first} to {header.last_offset} are left out"
+        self._on_skip(CorruptRecordsError(f"{text}: {error}"))
+
+    def _has_known_end(self, header: BatchHeader) -> bool:
+        if header.magic < 2 or header.next_offset > self.log_end:
+            return False
+        following = self._chunks[1].header if len(self._chunks) > 1 else None
+        if following is not None and following.magic >= 2 and following.base_offset >= header.next_offset:
+            return True
+        return header.record_count == header.last_offset_delta + 1
+
+    def _drop_front(self, header: BatchHeader) -> None:
+        """The batch in front leaves whole: decoded by nobody, or by others."""
+        self._chunks.popleft()
+        self._undecoded -= header.record_count
+        self.bytes -= header.size
+        self.turns += 1
 
     def take(self, max_records: int, max_bytes: int) -> Taken:
         """Up to `max_records` records of up to `max_bytes` wire bytes, at least one if any waits.
@@ -161,20 +256,21 @@ class RecordBuffer:
                     raise
             else:
                 self._take_decoded(room, taken)
+        if not taken:
+            self._raise_broken()
         return taken
 
     def _next_within(self, room: int, taken: Taken) -> None:
         """Hand the batch in front out as it is if nothing has to be left out of it, else decode it."""
         header, data = self._chunks[0]
-        if header.record_count > room or not self._is_ours_alone(header):
+        # a batch may turn out to be corrupt only when it is decoded, too late to be left out
+        if header.record_count > room or self._on_skip is not None or not self._is_ours_alone(header):
             self.advance()
             return
         check_batch(*self._tp, data, header, self._check_crcs)
-        taken.add_chunk(self._chunks.popleft())
-        self._undecoded -= header.record_count
-        self.bytes -= header.size
+        taken.add_chunk(self._chunks[0])
+        self._drop_front(header)
         self._floor = header.next_offset
-        self.turns += 1
 
     def _is_ours_alone(self, header: BatchHeader) -> bool:
         """Whether every offset of a batch has a record, and none lies before the asked one."""
@@ -188,3 +284,19 @@ class RecordBuffer:
         taken.add_records(part)
         if not self.decoded:
             self.release()
+
+
+def _kept(data: memoryview, *, own: bool) -> memoryview:
+    """The whole batches of a partition's bytes, in memory of their own unless they have most of it anyway.
+
+    A broker cuts the last batch off at the size asked for (KIP-74). Its beginning is of no use, but would stay in memory
+    as long as the batches before it, counted by nobody: almost as much again as those, where batches are large.
+    """
+    end = 0
+    while len(data) - end >= _LOOK_BYTES:
+        size = LOG_OVERHEAD + int.from_bytes(data[end + 8 : end + 12], signed=True)
+        if size <= LOG_OVERHEAD or size > len(data) - end:
+            break
+        end += size
+    kept = data[: end + _LOOK_BYTES]  # enough of the rest to see whether it's a batch at all
+    return kept if own and len(data) - end <= end // 8 else memoryview(bytes(kept))

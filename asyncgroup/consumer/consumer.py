@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetchers import RESETS, Fetchers
-from asyncgroup.consumer.list_offsets import list_offsets
-from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer
+from asyncgroup.consumer.fetchers import Fetchers
+from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.resets import StartOffset, WallClock, find_start, start_of, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from asyncgroup.hooks import refuse_hooks
 from asyncgroup.lifecycle import Owner
@@ -25,11 +26,19 @@ _NUMBERS = count(1)
 
 
 class Consumer:
-    """Reads partitions without joining a group; nothing is committed.
+    """Reads partitions without joining a group; nothing is committed. As sarama's `Consumer`.
 
-    async with Consumer("localhost:9092") as consumer:
-        async for record in await consumer.partition("orders", 0, "earliest"):
-            ...
+        async with Consumer("localhost:9092") as consumer:
+            async for record in await consumer.partition("orders", 0, "earliest"):
+                ...
+
+    `bootstrap_servers` may be an existing Cluster, which stays open then. `interceptors` see each record once, on its
+    way to the reader. `clock` is the time of day in ms, which only starts and resets by duration ask for.
+
+    What goes wrong and heals by itself (brokers that are away, leaders that move) is tried again for ever, and told to
+    `errors()` of the partitions that it concerns; what nobody reads there is logged. What does not heal is raised by
+    the partition's iterator: BrokerError, OffsetOutOfRangeError with the policy `error`, CorruptRecordsError, and
+    RetriesExhausted if `fetch_retry_max` is set. A reader may catch it, and seek or simply read on.
     """
 
     def __init__(
@@ -39,6 +48,7 @@ class Consumer:
         *,
         hooks: Iterable[object] = (),
         interceptors: Iterable[Interceptor] = (),
+        clock: WallClock = wall_clock,
     ) -> None:
         self.config = ConsumerConfig.of(config)
         self._owns_cluster = not isinstance(bootstrap_servers, Cluster)
@@ -48,10 +58,10 @@ class Consumer:
             if isinstance(bootstrap_servers, Cluster)
             else Cluster(bootstrap_servers, self.config, hooks=hooks)
         )
-        self._interceptors = tuple(interceptors)
+        self._interceptors, self._clock = Interceptors(interceptors), clock
         self._owner = Owner("Consumer", self._on_bug)
         self._fetchers = Fetchers(
-            self.cluster, self.config, self._owner.spawn, owner=f"-consumer-{next(_NUMBERS)}"
+            self.cluster, self.config, self._owner.spawn, owner=f"-consumer-{next(_NUMBERS)}", clock=clock
         )
         self._partitions: dict[TopicPartition, PartitionConsumer] = {}
 
@@ -73,7 +83,11 @@ class Consumer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End every partition's iterator and close; safe to call twice."""
+        """End every partition's iterator and close; safe to call twice.
+
+        `errors()` of the partitions end behind what was not read of them yet; an error that was to be raised by an
+        iterator, and has met no reader, is logged.
+        """
         for consumer in self._partitions.values():
             consumer.end()
         try:
@@ -93,24 +107,25 @@ class Consumer:
         return await self.cluster.partitions(topic)
 
     async def partition(
-        self, topic: str, partition: int, offset: int | Literal["earliest", "latest"] = "latest"
+        self, topic: str, partition: int, offset: StartOffset = "latest"
     ) -> PartitionConsumer:
-        """Start reading a partition at an offset, or at the log's start or end.
+        """Start reading a partition at `offset`:
 
-        Raises ConfigError for a partition read already or an offset below 0, BrokerError for an unknown partition,
-        ClosedError on a consumer that is not open.
+        - a number: at this offset; `out_of_range_reset` decides if the log does not hold it;
+        - `"earliest"`, `"latest"`: at the log's start, or behind its last record;
+        - a datetime with a time zone: at the first record of this time or later;
+        - a timedelta: at the first record that is not older than that (KIP-1106).
+
+        A time behind the last record means the log's end. A partition is read once at a time; closed, it may be read
+        again. Raises ConfigError for a partition that is read already or an offset that is none of these, BrokerError
+        for an unknown partition, ClosedError on a consumer that is not open.
         """
         tp = TopicPartition(topic, partition)
         self._check_free(tp)
-        if offset not in RESETS and not (isinstance(offset, int) and offset >= 0):
-            raise ConfigError("offset", offset, "0 or more, 'earliest' or 'latest'")
+        start_of(offset, self._clock)  # what is no offset is refused before anything is looked up
         if partition not in await self.partitions(topic):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist")
-        start = (
-            offset
-            if isinstance(offset, int)
-            else (await list_offsets(self.cluster, {tp: RESETS[offset]}))[tp]
-        )
+        start = await find_start(self.cluster, tp, offset, self.config, self._clock)
         self._check_free(tp)  # another call may have been quicker
         consumer = PartitionConsumer(
             tp, start, self.config, self._fetchers.budget, self.cluster.hooks, self._interceptors
@@ -120,6 +135,37 @@ class Consumer:
         self._partitions[tp] = consumer
         self._fetchers.add(consumer)
         return consumer
+
+    def high_water_marks(self) -> dict[TopicPartition, int]:
+        """The offset behind the last readable record of each partition that is read, as of its last fetch; -1 before it.
+
+        They were seen at different times: don't compare those of several partitions (sarama's `HighWaterMarks`).
+        """
+        return {tp: self._partitions[tp].high_water_mark for tp in sorted(self._partitions)}
+
+    # --- pauses -------------------------------------------------------------------------------------------------
+
+    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Hold these partitions before their next record, and fetch nothing for them; those not read are passed over."""
+        for consumer in self._read(partitions):
+            consumer.pause()
+
+    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Undo `pause` for these partitions."""
+        for consumer in self._read(partitions):
+            consumer.resume()
+
+    def pause_all(self) -> None:
+        """Pause every partition that is read now."""
+        self.pause(list(self._partitions))
+
+    def resume_all(self) -> None:
+        """Undo every pause."""
+        self.resume(list(self._partitions))
+
+    def _read(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[PartitionConsumer]:
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        return [self._partitions[tp] for tp in wanted if tp in self._partitions]
 
     def _check_free(self, tp: TopicPartition) -> None:
         if not self._owner.is_open:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_session import TOPIC_IDS, SessionRequest, Wanted
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -15,11 +16,21 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["ACTIONS", "Action", "Ask", "FetchPlan", "build_request", "make_plan"]
 
-TOPIC_IDS: Final = 13
-"""The Fetch version from which topics go by id (KIP-516)."""
-
 SHORT_WAIT: Final = 0.02
 """Seconds that a broker may park a fetch while a wanted partition had to be left out of it."""
+
+ANSWER_SHARE: Final = 8
+"""No answer is larger than this part of `buffer_bytes`: while its partitions are copied out of it, it is in memory beside
+them, and so beyond the budget. A first batch comes whole all the same (KIP-74)."""
+
+RACKS: Final = 11
+"""The Fetch version from which a reader may say where it stands (KIP-392)."""
+
+FETCHED_EPOCHS: Final = 12
+"""The Fetch version from which a broker finds out by itself that the logs differ (KIP-595)."""
+
+ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
+"""Kafka's numbers for the isolation levels (KIP-98)."""
 
 
 class Action(Enum):
@@ -53,13 +64,11 @@ ACTIONS: Final[Mapping[int, Action]] = {
 
 
 class Ask(NamedTuple):
-    """One partition of a fetch: the consumer, its version when asked (a seek raises it), offset, epoch, bytes."""
+    """One partition of a fetch: the consumer, its version when asked (a seek raises it), and what is asked for."""
 
     consumer: PartitionConsumer
     version: int
-    offset: int
-    leader_epoch: int
-    max_bytes: int
+    wanted: Wanted
 
 
 class FetchPlan(NamedTuple):
@@ -67,6 +76,11 @@ class FetchPlan(NamedTuple):
 
     asks: dict[TopicPartition, Ask]
     max_wait: float
+
+    @property
+    def wanted(self) -> dict[TopicPartition, Wanted]:
+        """What is asked for, without who asks."""
+        return {tp: ask.wanted for tp, ask in self.asks.items()}
 
 
 def make_plan(
@@ -81,34 +95,61 @@ def make_plan(
     for consumer in consumers:
         if consumer.wants_more:
             tp = consumer.tp
-            asks[tp] = Ask(consumer, consumer.version, consumer.fetch_offset, epochs.get(tp, -1), ask)
+            epoch = epochs.get(tp, -1)
+            wanted = Wanted(
+                consumer.fetch_offset, epoch, ask, consumer.fetched_epoch, consumer.whereabouts.topic_id
+            )
+            asks[tp] = Ask(consumer, consumer.version, wanted)
         elif consumer.is_left_out:
             left_out = True
     return FetchPlan(asks, min(max_wait, SHORT_WAIT) if left_out else max_wait)
 
 
 def build_request(
-    plan: FetchPlan, config: ConsumerConfig, topic_ids: Mapping[str, UUID], version: int
+    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int
 ) -> m.FetchRequest:
-    """The request of a plan in a version; without a fetch session (id 0, epoch -1: KIP-227's full fetch)."""
-    fetch = m.FetchRequest
+    """The request in a version; from 13 on every partition must carry its topic's id."""
+    return m.FetchRequest(
+        max_wait_ms=int(max_wait * 1000),
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=max(1, min(config.fetch_max_bytes, config.buffer_bytes // ANSWER_SHARE)),
+        isolation_level=ISOLATION_LEVELS[config.isolation_level],
+        session_id=sent.session_id,
+        session_epoch=sent.epoch,
+        topics=_topics(sent.wanted, version),
+        forgotten_topics_data=_forgotten(sent.forgotten, by_id=version >= TOPIC_IDS),
+        rack_id=config.rack_id if version >= RACKS else "",
+    )
+
+
+def _topics(wanted: Mapping[TopicPartition, Wanted], version: int) -> list[m.FetchRequest.FetchTopic]:
+    fetch, by_id, says_epoch = m.FetchRequest, version >= TOPIC_IDS, version >= FETCHED_EPOCHS
     topics: dict[str, m.FetchRequest.FetchTopic] = {}
-    for tp, ask in plan.asks.items():
+    for tp, ask in wanted.items():
         topic = topics.get(tp.topic)
         if topic is None:
-            named = fetch.FetchTopic(topic=tp.topic) if version < TOPIC_IDS else None
-            topic = topics[tp.topic] = named or fetch.FetchTopic(topic_id=topic_ids[tp.topic])
+            named = None if by_id else fetch.FetchTopic(topic=tp.topic)
+            topic = topics[tp.topic] = named or fetch.FetchTopic(topic_id=ask.topic_id)
         topic.partitions.append(
             fetch.FetchPartition(
                 partition=tp.partition,
                 current_leader_epoch=ask.leader_epoch,
                 fetch_offset=ask.offset,
+                last_fetched_epoch=ask.fetched_epoch if says_epoch else -1,
                 partition_max_bytes=ask.max_bytes,
             )
         )
-    return fetch(
-        max_wait_ms=int(plan.max_wait * 1000),
-        min_bytes=config.fetch_min_bytes,
-        max_bytes=config.fetch_max_bytes,
-        topics=list(topics.values()),
-    )
+    return list(topics.values())
+
+
+def _forgotten(
+    partitions: Iterable[tuple[TopicPartition, UUID]], *, by_id: bool
+) -> list[m.FetchRequest.ForgottenTopic]:
+    topics: dict[str | UUID, m.FetchRequest.ForgottenTopic] = {}
+    for tp, topic_id in partitions:
+        key = topic_id if by_id else tp.topic
+        if key not in topics:
+            named = {"topic_id": topic_id} if by_id else {"topic": tp.topic}
+            topics[key] = m.FetchRequest.ForgottenTopic(**named)
+        topics[key].partitions.append(tp.partition)
+    return list(topics.values())

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.answers import Dispatch
 from asyncgroup.consumer.broker_fetcher import BrokerFetcher
 from asyncgroup.consumer.budget import Budget
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, list_offsets
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.errors import AsyncGroupError, OffsetOutOfRangeError, TransportError
+from asyncgroup.consumer.resets import WallClock, out_of_range_policy, wall_clock
+from asyncgroup.consumer.resetter import Resetter
+from asyncgroup.consumer.retries import Retries
+from asyncgroup.consumer.waiting import Waiting
+from asyncgroup.errors import AsyncGroupError, AuthenticationError, BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 
 __all__ = ["Fetchers"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
-RESETS = {"earliest": EARLIEST, "latest": LATEST}
+TOGETHER = 0.05
+"""Seconds: partitions that are to be dispatched within so short a time share a refresh of metadata."""
+
 Spawn = Callable[..., None]
 
 
@@ -27,7 +34,12 @@ class Fetchers:
     """The broker fetchers of a client and the partitions that wait for one.
 
     `spawn(function, *args)` runs a coroutine function in the task group of whoever owns this object. `on_error` hears
-    of what goes wrong and heals by itself. `owner` names the client's own connections.
+    of what goes wrong and heals by itself, and says whether anybody listens. `owner` names the client's own
+    connections. `clock` is the time of day, for resets by duration.
+
+    A partition that cannot be fetched is tried again for ever, with pauses by `retry_backoff` or
+    `fetch_retry_backoff`; after `fetch_retry_max` failures in a row its reader gets RetriesExhausted. Pauses and counts
+    are each partition's own: one that is in trouble holds no other up.
     """
 
     def __init__(
@@ -35,18 +47,21 @@ class Fetchers:
         cluster: Cluster,
         config: ConsumerConfig,
         spawn: Spawn,
-        on_error: Callable[[Exception], None] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
         *,
         owner: str = "",
+        clock: WallClock = wall_clock,
     ) -> None:
         self._cluster, self._config, self._spawn = cluster, config, spawn
-        self._on_error = on_error or _log_error
+        self._on_error = on_error
         self._owner = owner
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
-        self._homeless: dict[TopicPartition, PartitionConsumer] = {}
-        self._homeless_now = asyncio.Event()
+        self._retries = Retries(config, cluster.backoff)
+        self._homeless = Waiting(TOGETHER)
+        self._resetter = Resetter(cluster, config, self, spawn, clock)
+        self._dispatch = Dispatch(self._redispatch, self._reset, self.refused, self._move, self.heal)
 
     def __repr__(self) -> str:
         return f"<Fetchers: {len(self._consumers)} partitions at {len(self._fetchers)} brokers>"
@@ -56,112 +71,176 @@ class Fetchers:
         """Loop time of the last answer of any broker."""
         return max((fetcher.last_fetch for fetcher in self._fetchers.values()), default=float("-inf"))
 
+    @property
+    def asked_at(self) -> dict[int, float]:
+        """The nodes that owe an answer, and the loop time at which each was asked."""
+        return {
+            node_id: fetcher.silent_since
+            for node_id, fetcher in sorted(self._fetchers.items())
+            if fetcher.silent_since < float("inf")
+        }
+
     def start(self) -> None:
         """Start dispatching and the stall timer."""
         self._spawn(self._dispatch_loop)
+        self._spawn(self._resetter.run)
         self._spawn(self._watch_progress)
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Fetch a partition from now on."""
         self._consumers[consumer.tp] = consumer
         self.budget.members = len(self._consumers)
+        consumer.on_healed = partial(self.heal, [consumer])
         self._send_home(consumer)
 
     def remove(self, consumer: PartitionConsumer) -> None:
         """Stop fetching a partition; what is under way for it is dropped."""
-        if self._consumers.get(consumer.tp) is not consumer:
+        if not self._is_ours(consumer):
             return
         del self._consumers[consumer.tp]
-        self._homeless.pop(consumer.tp, None)
+        self._homeless.discard(consumer)
+        self._resetter.discard(consumer)
         self.budget.members = len(self._consumers)
         for fetcher in self._fetchers.values():
             fetcher.remove(consumer)
 
+    def _is_ours(self, consumer: PartitionConsumer) -> bool:
+        return self._consumers.get(consumer.tp) is consumer
+
+    # --- homes --------------------------------------------------------------------------------------------------
+
     def _send_home(self, consumer: PartitionConsumer) -> None:
-        """Bring a partition to its leader; where none is known, the dispatch loop has to find one."""
-        leader = self._cluster.view.leader(consumer.tp)
+        """Bring a partition to its leader, or to the replica that the leader prefers for us (KIP-392).
+
+        Where no leader is known, the dispatch loop has to find one.
+        """
+        view = self._cluster.view
+        leader = view.leader(consumer.tp)
         if leader >= 0:
-            self._homeless.pop(consumer.tp, None)
-            self._fetcher(leader).add(consumer)
+            now = asyncio.get_running_loop().time()
+            home = consumer.whereabouts.home(leader, now, view.partition(*consumer.tp))
+            if home not in view.brokers:
+                consumer.whereabouts.forget_replica()
+                home = leader
+            self._homeless.discard(consumer)
+            self._fetcher(home).add(consumer)
         else:
-            self._wait_for_news(consumer)
-
-    def _wait_for_news(self, consumer: PartitionConsumer) -> None:
-        self._homeless[consumer.tp] = consumer
-        self._homeless_now.set()
-
-    async def _dispatch_loop(self) -> None:
-        """Refresh metadata for partitions without a fetcher, with pauses that grow while that does not help."""
-        backoff = self._cluster.backoff()
-        clock, dispatched = asyncio.get_running_loop().time, float("-inf")
-        while True:
-            await self._homeless_now.wait()
-            if clock() - dispatched > self._config.retry_backoff_max:
-                backoff.reset()  # the last dispatch did help, at least for a while
-            await asyncio.sleep(backoff.next())
-            # one that comes during the refresh must wait for the next, as this one may be older than its trouble
-            self._homeless_now.clear()
-            waiting = list(self._homeless.values())
-            await self._refresh()
-            dispatched = clock()
-            for consumer in waiting:
-                if self._homeless.get(consumer.tp) is consumer:
-                    self._send_home(consumer)
-
-    async def _refresh(self) -> None:
-        try:
-            await self._cluster.refresh()
-        except AsyncGroupError as error:
-            self._on_error(error)
+            error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {consumer.tp}")
+            self._homeless.put(consumer, self._count(consumer, error))
 
     def _fetcher(self, node_id: int) -> BrokerFetcher:
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
             fetcher = self._fetchers[node_id] = BrokerFetcher(
-                node_id, self._cluster, self._config, self.budget, self._redispatch, self._reset, self._owner
+                node_id,
+                self._cluster,
+                self._config,
+                self.budget,
+                self._dispatch,
+                self._owner,
             )
             self._spawn(fetcher.run)
             self._spawn(fetcher.run_express)
+            self._spawn(fetcher.run_validation)
         return fetcher
 
+    async def _dispatch_loop(self) -> None:
+        """Refresh metadata for partitions without a fetcher, then send them home."""
+        while True:
+            # one that comes during the refresh waits for another, as this one may be older than its trouble
+            waiting = await self._homeless.due()
+            await self._refresh(waiting)
+            for consumer in waiting:
+                if self._is_ours(consumer):
+                    self._send_home(consumer)
+
+    async def _refresh(self, waiting: list[PartitionConsumer]) -> None:
+        try:
+            await self._cluster.refresh()
+        except AsyncGroupError as error:
+            self.heal(waiting, error)
+
+    # --- trouble ------------------------------------------------------------------------------------------------
+
     def _redispatch(self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool) -> None:
-        self._on_error(error)
+        """Partitions come back from a fetcher; with a hint they go straight on to their new leader.
+
+        A second hint before anything was fetched waits as any other failure does: brokers that send us to and fro
+        would keep us busy.
+        """
+        if isinstance(error, AuthenticationError):  # does not heal by itself
+            for consumer in consumers:
+                self.refused(consumer, error)
+            return
+        self.heal(consumers, error)
+        pauses: dict[int, float] = {}
         for consumer in consumers:
-            (self._send_home if hinted else self._wait_for_news)(consumer)
+            trouble = consumer.trouble
+            if hinted and not trouble.moved:
+                trouble.moved = True
+                self._send_home(consumer)
+            else:
+                # partitions that failed together come back together, to one refresh
+                pause = self._count(consumer, error)
+                self._homeless.put(consumer, pauses.setdefault(trouble.failures, pause))
+
+    def _move(self, consumer: PartitionConsumer) -> None:
+        """Another replica is the one to ask: no failure. To and fro without a fetch in between takes pauses."""
+        trouble = consumer.trouble
+        if not trouble.moved:
+            trouble.moved = True
+            self._send_home(consumer)
+        else:
+            self._homeless.put(consumer, self._retries.pause(trouble))
+
+    def _count(self, consumer: PartitionConsumer, error: Exception) -> float:
+        """A failure more: the reader hears of one too many, and all wait before the next try. Gives the pause."""
+        if consumer.error is None:
+            exhausted = self._retries.failed(consumer.tp, consumer.trouble, error)
+            if exhausted is not None:
+                consumer.fail(exhausted)
+        return self._retries.pause(consumer.trouble)
 
     def _reset(self, consumer: PartitionConsumer) -> None:
-        policy = self._config.auto_offset_reset
-        if policy == "error":
-            consumer.fail(
-                OffsetOutOfRangeError(f"{consumer.tp}: offset {consumer.fetch_offset} is not in the log")
-            )
-            # it is asked for again when the reader has met the error, or sought elsewhere
-            self._send_home(consumer)
-            return
-        _log.warning(
-            "%s: offset %d is not in the log, going to %s", consumer.tp, consumer.fetch_offset, policy
-        )
-        self._spawn(self._find_offset, consumer, RESETS[policy], consumer.version)
+        """Its offset is not in the log: applied at once, but with pauses when nothing was fetched since the last time."""
+        pause = 0.0
+        if out_of_range_policy(self._config) != "error":
+            is_first = consumer.trouble.failures == 0
+            what = f"fetch of {consumer.tp} at offset {consumer.fetch_offset}"
+            pause = self._count(consumer, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, what))
+            pause = 0.0 if is_first else pause
+        self._resetter.put(consumer, pause)
 
-    async def _find_offset(self, consumer: PartitionConsumer, spec: int, version: int) -> None:
-        """Look a reset offset up until it is found or nobody wants it any more."""
-        backoff = self._cluster.backoff()
-        while self._consumers.get(consumer.tp) is consumer and consumer.version == version:
-            try:
-                found = (await list_offsets(self._cluster, {consumer.tp: spec}))[consumer.tp]
-                end = (await list_offsets(self._cluster, {consumer.tp: LATEST}))[consumer.tp]
-            except AsyncGroupError as error:
-                if not (isinstance(error, TransportError) or getattr(error, "retriable", False)):
-                    consumer.fail(error)
-                    break
-                self._on_error(error)
-                await asyncio.sleep(backoff.next())
-            else:
-                if consumer.version == version:
-                    consumer.reset(found, end)
-                break
-        if self._consumers.get(consumer.tp) is consumer:
+    def heal(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
+        """Tell of an error that heals by itself: those who read errors, otherwise the log."""
+        heard = [consumer.heal(error) for consumer in consumers]
+        everywhere = self._on_error is not None and bool(self._on_error(error))
+        if not everywhere and not (heard and all(heard)):
+            _log.info("healing: %s", error)
+
+    def found(self, consumer: PartitionConsumer) -> None:
+        """The resetter has found a position for it."""
+        self._send_home(consumer)
+
+    def failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
+        """The resetter could not look its offset up; gives the pause before the next try."""
+        self.heal([consumer], error)
+        return self._count(consumer, error)
+
+    def refused(self, consumer: PartitionConsumer, error: Exception) -> None:
+        """Its reader gets the error, and may seek elsewhere or read on: then it is asked for again.
+
+        A reader that passes over the same error again and again is slowed down by pauses from the second one on.
+        """
+        is_first = consumer.trouble.failures == 0
+        self._retries.raised(consumer.trouble)
+        consumer.fail(error)
+        if is_first:
             self._send_home(consumer)
+        else:
+            self._homeless.put(consumer, self._retries.pause(consumer.trouble))
+
+    # --- stalls -------------------------------------------------------------------------------------------------
 
     async def _watch_progress(self) -> None:
         """MaxProcessingTime: one timer looks at every partition; nothing is counted per record."""
@@ -169,7 +248,3 @@ class Fetchers:
             await asyncio.sleep(self._config.max_processing_time)
             for consumer in self._consumers.values():
                 consumer.check_progress()
-
-
-def _log_error(error: Exception) -> None:
-    _log.info("healing: %s", error)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["EARLIEST", "LATEST", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "Found", "heals", "list_offsets", "look_up"]
 
 LATEST: Final = -1
 """Stands for the log's end instead of a timestamp."""
@@ -19,57 +19,108 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 """Stands for the log's start instead of a timestamp."""
 
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
-async def list_offsets(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class Found(NamedTuple):
+    """Of each partition asked for either the offset or what went wrong."""
+
+    offsets: dict[TopicPartition, int]
+    problems: dict[TopicPartition, AsyncGroupError]
+
+
+def heals(error: BaseException) -> bool:
+    """Whether the same question may be answered later."""
+    return isinstance(error, TransportError) or bool(getattr(error, "retriable", False))
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
+) -> dict[TopicPartition, int]:
     """The offsets at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition.
 
     A timestamp behind the last record gives the log's end (Java's `offsetsForTimes` gives nothing, and every caller
-    of it then asks for the end). Leader moves and other retriable errors are tried again `metadata_retry_max` times.
+    of it then asks for the end). With `read_committed` the end lies before the first open transaction. Leader moves and other retriable errors are tried again `metadata_retry_max` times.
     Raises BrokerError, TransportError.
     """
     found: dict[TopicPartition, int] = {}
     backoff = cluster.backoff()
     left = dict(wanted)
     while left:
-        problem = await _round(cluster, left, found)
+        for tp in left:
+            if cluster.view.leader(tp) < 0:
+                await cluster.leader(tp)
+        offsets, problems = await look_up(cluster, left, isolation)
+        found |= offsets
         left = {tp: spec for tp, spec in left.items() if tp not in found}
         if not left:
             break
-        problem = problem or BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offsets of {sorted(left)}")
-        retriable = isinstance(problem, TransportError) or getattr(problem, "retriable", False)
-        if not retriable or backoff.failures >= cluster.config.metadata_retry_max:
+        # a final error tells more than one that passes
+        problem = min(problems.values(), key=heals)
+        if heals(problem) and backoff.failures < cluster.config.metadata_retry_max:
+            await asyncio.sleep(backoff.next())
+            await cluster.refresh()
+        else:
             raise problem
-        await asyncio.sleep(backoff.next())
-        await cluster.refresh()
-    if ends := {tp: LATEST for tp, offset in found.items() if offset < 0 <= wanted[tp]}:
-        found |= await list_offsets(cluster, ends)
     return found
 
 
-async def _round(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]
-) -> AsyncGroupError | None:
-    """Ask every leader once, all at the same time; returns one of the problems met, if any."""
+async def look_up(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
+) -> Found:
+    """As `list_offsets`, by one try: every known leader is asked once, all at the same time."""
+    found = await _round(cluster, wanted, isolation)
+    if ends := {tp: LATEST for tp, offset in found.offsets.items() if offset < 0 <= wanted[tp]}:
+        for tp in ends:
+            del found.offsets[tp]
+        offsets, problems = await _round(cluster, ends, isolation)
+        found = Found(found.offsets | offsets, found.problems | problems)
+    return found
+
+
+async def _round(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation) -> Found:
+    found = Found({}, {})
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, spec in wanted.items():
-        by_leader.setdefault(await cluster.leader(tp), {})[tp] = spec
-    results = await asyncio.gather(
-        *(_ask(cluster, node_id, part, found) for node_id, part in by_leader.items()), return_exceptions=True
-    )
-    problem = None
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, AsyncGroupError):
-            raise result
-        # a final error tells more than one that passes
-        if result is not None and (problem is None or not getattr(result, "retriable", True)):
-            problem = result
-    return problem
+        by_leader.setdefault(cluster.view.leader(tp), {})[tp] = spec
+    for tp in by_leader.pop(-1, ()):
+        found.problems[tp] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"offset of {tp}")
+    requests = {node_id: _request(cluster, part, isolation) for node_id, part in by_leader.items()}
+    await asyncio.gather(*(_ask(cluster, node_id, requests[node_id], found) for node_id in by_leader))
+    for tp in wanted:
+        if tp not in found.offsets and tp not in found.problems:
+            found.problems[tp] = BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "no answer"
+            )
+    return found
 
 
-async def _ask(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]
-) -> AsyncGroupError | None:
-    request = m.ListOffsetsRequest(replica_id=-1)
+async def _ask(cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, found: Found) -> None:
+    """Ask one leader for its partitions."""
+    try:
+        response = await cluster.request(node_id, request)
+    except AsyncGroupError as error:
+        asked = (
+            TopicPartition(topic.name, p.partition_index)
+            for topic in request.topics
+            for p in topic.partitions
+        )
+        found.problems.update(dict.fromkeys(asked, error))
+        return
+    for topic in response.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.name, part.partition_index)
+            if part.error_code:
+                found.problems[tp] = BrokerError(part.error_code, f"offset of {tp}")
+            else:
+                found.offsets[tp] = part.offset
+
+
+def _request(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
+) -> m.ListOffsetsRequest:
     topics: dict[str, m.ListOffsetsRequest.ListOffsetsTopic] = {}
     for tp, timestamp in wanted.items():
         if tp.topic not in topics:
@@ -80,14 +131,6 @@ async def _ask(
             partition_index=tp.partition, current_leader_epoch=epoch, timestamp=timestamp
         )
         topics[tp.topic].partitions.append(entry)
-    request.topics = list(topics.values())
-    response = await cluster.request(node_id, request)
-    problem = None
-    for topic in response.topics:
-        for part in topic.partitions:
-            tp = TopicPartition(topic.name, part.partition_index)
-            if part.error_code:
-                problem = BrokerError(part.error_code, f"offset of {tp}")
-            else:
-                found[tp] = part.offset
-    return problem
+    return m.ListOffsetsRequest(
+        replica_id=-1, isolation_level=_LEVELS[isolation], topics=list(topics.values())
+    )

@@ -6,13 +6,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Self
+from uuid import UUID
 
-from asyncgroup.checks import check_count, check_offset, check_pause
+from asyncgroup.checks import check_offset
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.aborted import Listed
+from asyncgroup.consumer.batches import Batches
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
+from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.retries import Trouble
+from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Batch, Record, TopicPartition
+from asyncgroup.wire.messages import NO_UUID
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["Batches", "Interceptor", "PartitionConsumer"]
@@ -22,15 +31,15 @@ _log = logging.getLogger("asyncgroup.consumer")
 TURN_SECONDS: Final = 0.01
 """A reader that never waits gives the event loop a turn at least so often."""
 
-Interceptor = Callable[[Record], Record | None]
-"""Sees each record once, when it is handed out; may give another one in its place."""
-
 
 class PartitionConsumer:
     """The only owner of a partition's position: an async iterator of records.
 
     Records are popped only after every wait, so a cancelled read loses nothing, and a second loop goes on at the very
     next record. `fetched`, `fail` and the state properties are the fetcher's side.
+
+    `leader_epoch` is the epoch of the record before `offset`, if somebody knows (a committed offset does, KIP-320): then
+    it is found out whether the log was truncated since.
     """
 
     def __init__(
@@ -40,20 +49,28 @@ class PartitionConsumer:
         config: ConsumerConfig,
         budget: Budget,
         hooks: Hooks,
-        interceptors: Iterable[Interceptor] = (),
+        interceptors: Interceptors | Iterable[Interceptor] = (),
+        leader_epoch: int = -1,
     ) -> None:
         self.tp = tp
         self.initial_offset = offset
         self.high_water_mark = -1
+        self.last_stable_offset = -1
+        """The offset behind which transactions may be open, as of the last fetch; -1 before it."""
         self.log_start_offset = -1
         self.paused = False
         self.stalled = False
         self.error: Exception | None = None
         self.reserved = 0
         self.version = 0
-        self._buffer = RecordBuffer(tp, offset, config.check_crcs)
+        self.whereabouts = Whereabouts()
+        on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
+        self._buffer = RecordBuffer(tp, offset, config.check_crcs, on_skip, leader_epoch)
         self._budget, self._hooks = budget, hooks
-        self._interceptors = tuple(interceptors)
+        self._intercept = Interceptors.of(interceptors)
+        self._committed_only = config.isolation_level == "read_committed"
+        self._errors = ErrorStream(config.error_buffer)
+        self.trouble = Trouble()
         self._loop_time = asyncio.get_running_loop().time
         self._turn_at = 0.0
         self._ended = False
@@ -64,6 +81,9 @@ class PartitionConsumer:
         self.wake_fetcher: Callable[[], None] = lambda: None
         self.on_close: Callable[[], None] = lambda: None
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
+        self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
+        self.on_passed: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
+        self.on_healed: Callable[[Exception], object] = self.heal
 
     def __repr__(self) -> str:
         words = [word for word in ("paused", "stalled", "ended") if getattr(self, word)]
@@ -91,8 +111,11 @@ class PartitionConsumer:
 
     @property
     def lag(self) -> int:
-        """Records between the position and the high water mark; 0 before the first fetch."""
-        return max(0, self.high_water_mark - self.position)
+        """Offsets between the position and the high water mark, with `read_committed` the last stable offset; 0 before
+        the first fetch.
+        """
+        stable = self._committed_only and self.last_stable_offset >= 0
+        return max(0, (self.last_stable_offset if stable else self.high_water_mark) - self.position)
 
     @property
     def ended(self) -> bool:
@@ -120,17 +143,35 @@ class PartitionConsumer:
         not met yet. Raises ConfigError for what is no offset.
         """
         offset = check_offset(offset)
+        self.whereabouts.sought()
+        self._go(offset, -1)
+
+    def _go(self, offset: int, epoch: int) -> None:
         self.version += 1
         self.reserved = 0
         self.error = None
-        self._buffer.seek(offset)
+        self._buffer.seek(offset, epoch)
+        self.on_passed(offset, offset, -1)  # what was passed over may be something else in a log that was cut
         self._unstall()
         self._update()
         self.wake_fetcher()
 
+    def errors(self) -> ErrorReader:
+        """A new async iterator of this partition's errors that heal by themselves: leaders that move, brokers that do
+        not answer, offsets that were reset. What is read by nobody is logged.
+
+        Each reader has a buffer of its own of `error_buffer` errors, and loses the oldest when it is full (`dropped`
+        counts them): a slow reader holds up nothing. It ends when the partition is closed. What does not heal is
+        raised by the iteration over the records instead.
+        """
+        return self._errors.reader()
+
     def end(self) -> None:
-        """End every iterator before its next record; safe to call twice."""
+        """End every iterator before its next record; safe to call twice. An error that nobody has met is logged."""
+        if self.error is not None and not self._ended:
+            _log.warning("%s: closed before its reader has met an error: %s", self.tp, self.error)
         self._ended = True
+        self._errors.close()
         self._update()
 
     async def aclose(self) -> None:
@@ -151,7 +192,7 @@ class PartitionConsumer:
         if not decoded:
             buffer.release()
             self._made_room()
-        return self._intercepted(record) if self._interceptors else record
+        return record if self._intercept is None else self._intercept(record)
 
     def batches(
         self, *, max_records: int = 10_000, max_bytes: int = 1 << 20, max_wait: float = 0.0
@@ -178,12 +219,19 @@ class PartitionConsumer:
             await self._attend()
         elif self._loop_time() >= self._turn_at:
             await self._give_turn()
-        elif self._buffer.advance():
+        elif self._advance():
             self._turn_at = 0.0  # a turn for the loop at every batch
             if not self._buffer.decoded:
                 self._made_room()
         else:
             await self._wait_for_change()
+
+    def _advance(self) -> bool:
+        try:
+            return self._buffer.advance()
+        except CorruptRecordsError:
+            self.wake_fetcher()  # what was broken on the way may be whole the next time
+            raise
 
     async def _give_turn(self) -> None:
         await asyncio.sleep(0)
@@ -194,27 +242,23 @@ class PartitionConsumer:
         await self._changed.wait()
         self._turn_at = self._loop_time() + TURN_SECONDS
 
-    def _intercepted(self, record: Record) -> Record:
-        for interceptor in self._interceptors:
-            try:
-                record = interceptor(record) or record
-            except Exception:  # noqa: BLE001  one interceptor must not stop the chain
-                _log.exception("interceptor %r raised on %r", interceptor, record)
-        return record
-
     @property
     def has_room(self) -> bool:
         """Whether more than what is buffered can come before the reader takes some."""
-        return not self.stalled and self._budget.allows(self._buffer.bytes)
+        return not (self.stalled or self._buffer.broken) and self._budget.allows(self._buffer.bytes)
 
     def _take(self, max_records: int, max_bytes: int) -> Batch | None:
         """What is there, as a batch; None if what was there held nothing of ours."""
-        taken = self._buffer.take(max_records, max_bytes)
-        self._made_room()
+        try:
+            taken = self._buffer.take(max_records, max_bytes)
+        finally:
+            self._made_room()
         if not taken:
             return None
-        records = [self._intercepted(record) for record in taken] if self._interceptors else taken
-        return Batch(self.topic, self.partition, records, (taken.first_offset, taken.last_offset))
+        records = taken if self._intercept is None else [self._intercept(record) for record in taken]
+        return Batch(
+            self.topic, self.partition, records, (taken.first_offset, taken.last_offset), taken.leader_epoch
+        )
 
     def _made_room(self) -> None:
         """A batch was used up: the fetcher may ask for more, and a stalled partition may come back."""
@@ -243,23 +287,53 @@ class PartitionConsumer:
         return self._buffer.fetch_offset
 
     @property
+    def fetched_epoch(self) -> int:
+        """The leader epoch of the record before `fetch_offset`, -1 if unknown."""
+        return self._buffer.fetched_epoch
+
+    @property
+    def _is_idle(self) -> bool:
+        waits = self.paused or self.stalled or self._ended
+        return waits or self.error is not None or self._buffer.broken is not None
+
+    @property
     def wants_more(self) -> bool:
         """Whether the partition should be in the next fetch."""
-        idle = self.paused or self.stalled or self._ended or self.error is not None
-        return not idle and self._budget.allows(self._buffer.bytes + self.reserved)
+        return not self._is_idle and self._budget.allows(self._buffer.bytes + self.reserved)
 
     @property
     def is_left_out(self) -> bool:
         """Wanted, but its buffer is full: it will be asked for as soon as its reader has made room."""
-        idle = self.paused or self.stalled or self._ended or self.error is not None
-        return not idle and not self._budget.allows(self._buffer.bytes + self.reserved)
+        return not self._is_idle and not self._budget.allows(self._buffer.bytes + self.reserved)
 
-    def fetched(self, data: Buffer | None, high_water_mark: int, log_start_offset: int, *, own: bool) -> None:
-        """Take in what a broker answered; raises CorruptRecordsError for bytes that are no record batches."""
+    def fetched(
+        self,
+        data: Buffer | None,
+        high_water_mark: int,
+        log_start_offset: int,
+        *,
+        own: bool,
+        last_stable_offset: int = -1,
+        aborted: Iterable[Listed] | None = None,
+    ) -> None:
+        """Take in what a broker answered. The reader meets what is no record batch behind what came before it.
+
+        `aborted` lists the aborted transactions that touch `data` (`read_committed` only).
+        """
         self.high_water_mark, self.log_start_offset = high_water_mark, log_start_offset
+        self.last_stable_offset = last_stable_offset
+        self._buffer.log_end = high_water_mark
         if data:
-            self._buffer.add(data, own=own)
+            buffer = self._buffer
+            buffer.add(data, own=own, aborted=aborted or ())
             self._changed.set()
+            if buffer.records_end < buffer.fetch_offset:
+                self.on_passed(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
+        self.trouble.clear()
+
+    def heal(self, error: Exception) -> bool:
+        """Tell the readers of `errors()` of an error that heals by itself; False if there is none."""
+        return self._errors.put(error)
 
     def fail(self, error: Exception) -> None:
         """Raise `error` from the iterator once; nothing is fetched until it was raised."""
@@ -267,9 +341,36 @@ class PartitionConsumer:
         self._update()
 
     def reset(self, offset: int, log_end: int) -> None:
-        """Go on at `offset` because the log does not hold the position; whoever keeps marks is told."""
-        self.seek(offset)
+        """Go on at `offset` because the log does not hold `fetch_offset`; whoever keeps marks is told.
+
+        If the log has lost its head, what was fetched of it before is handed out first: a slow reader loses no record
+        that it has already.
+        """
+        if offset > self.fetch_offset and self._buffer.records:
+            self.version += 1
+            self.reserved = 0
+            self._buffer.skip_to(offset)
+            self.wake_fetcher()
+        else:
+            self.seek(offset)
         self.on_reset(offset, log_end)
+
+    def restart(self, offset: int, epoch: int = -1, topic_id: UUID = NO_UUID) -> None:
+        """Go on at `offset`: what was read from there on is no longer in the log, which holds other records now.
+
+        The marks of what is gone must not count for what is read instead; whoever keeps marks is told. `epoch` is the
+        leader epoch of the record before `offset`, `topic_id` that of a topic which was made anew.
+        """
+        self._go(offset, epoch)
+        self.on_restart(offset, topic_id)
+
+    def rewind(self, epoch: int) -> None:
+        """Drop what the reader has not seen, to fetch it anew; `epoch` is that of the last record before."""
+        self._go(self.position, epoch)
+
+    def _on_skip(self, error: CorruptRecordsError) -> None:
+        _log.warning("%s", error)
+        self.on_healed(error)
 
     def check_progress(self) -> None:
         """Called every `max_processing_time`: no record handed out since the last call while records wait is a stall.
@@ -289,54 +390,3 @@ class PartitionConsumer:
             self._hooks.emit("on_stalled", *self.tp)
         # records that came only now have not waited for a whole period yet
         self._seen_progress = progress if waiting else None
-
-
-class Batches:
-    """The async iterator that `batches()` returns."""
-
-    __slots__ = ("_consumer", "_max_bytes", "_max_records", "_max_wait")
-
-    def __init__(
-        self, consumer: PartitionConsumer, max_records: int, max_bytes: int, max_wait: float
-    ) -> None:
-        for key, value in (("max_records", max_records), ("max_bytes", max_bytes)):
-            check_count(key, value)
-        check_pause("max_wait", max_wait)
-        self._consumer, self._max_wait = consumer, max_wait
-        self._max_records, self._max_bytes = max_records, max_bytes
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Batch:
-        """The next batch. Raises StopAsyncIteration at the claim's end, fetch errors, CorruptRecordsError."""
-        consumer = self._consumer
-        await consumer._give_turn()
-        while True:
-            if consumer._blocked:
-                await consumer._attend()
-            elif not consumer._buffer:
-                await consumer._wait_for_change()
-            elif self._max_wait > 0 and not self._is_enough() and not await self._wait_for_more():
-                continue
-            elif batch := consumer._take(self._max_records, self._max_bytes):
-                return batch
-
-    def _is_enough(self) -> bool:
-        buffer = self._consumer._buffer
-        return buffer.records >= self._max_records or buffer.bytes >= self._max_bytes
-
-    async def _wait_for_more(self) -> bool:
-        """Wait until the limits are reached or the time is over; False if something must be attended to first."""
-        consumer = self._consumer
-        consumer._made_room()
-        consumer._gathering += 1
-        try:
-            async with asyncio.timeout(self._max_wait):
-                while not self._is_enough() and not consumer._blocked and consumer.has_room:
-                    await consumer._wait_for_change()
-        except TimeoutError:
-            pass
-        finally:
-            consumer._gathering -= 1
-        return not consumer._blocked

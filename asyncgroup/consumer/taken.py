@@ -58,6 +58,14 @@ class Taken(Sequence[Record]):
         part = self._parts[-1]
         return part[-1].offset if isinstance(part, list) else part.header.last_offset
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last record, -1 if unknown: message sets older than record batches have none."""
+        part = self._parts[-1]
+        if isinstance(part, list):
+            return part[-1].leader_epoch
+        return part.header.leader_epoch if part.header.magic >= 2 else -1
+
     def __len__(self) -> int:
         return self._count
 

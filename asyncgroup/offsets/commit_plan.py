@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
+from uuid import UUID
 
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["ACTIONS", "BY_NAME", "CommitAction", "build_commit"]
+__all__ = ["ACTIONS", "BY_NAME", "PARKED", "RETENTION", "CommitAction", "build_commit"]
 
 BY_NAME: Final = 9
-"""The newest OffsetCommit and OffsetFetch version that name topics by name; later ones use ids."""
+"""The newest OffsetCommit and OffsetFetch version that name topics by name; later ones use ids (KIP-848)."""
+
+RETENTION: Final = range(2, 5)
+"""The OffsetCommit versions that can say how long a commit is kept (KIP-211 took it out)."""
 
 
 class CommitAction(Enum):
@@ -23,6 +27,7 @@ class CommitAction(Enum):
     CLEAN = "committed"
     RETRY = "try again after a pause"
     MOVED = "look the coordinator up again, then try again"
+    UNKNOWN = "refresh the metadata, then try again: the topic may be new, made anew, or gone"
     LOST = "the membership is gone: commit nothing more"
     FAIL = "report it; trying again does not help"
 
@@ -33,28 +38,51 @@ ACTIONS: Final[Mapping[int, CommitAction]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: CommitAction.MOVED,
     ErrorCode.REQUEST_TIMED_OUT: CommitAction.MOVED,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CommitAction.RETRY,
-    # the topic may be too new for this broker, or deleted: a few tries tell
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitAction.RETRY,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitAction.UNKNOWN,
+    ErrorCode.UNKNOWN_TOPIC_ID: CommitAction.UNKNOWN,
     # between join and sync; the marks wait for the new generation, or fail with this code if they cannot
     ErrorCode.REBALANCE_IN_PROGRESS: CommitAction.RETRY,
+    # the member's epoch was raised meanwhile (KIP-848): each try goes out under the present one
+    ErrorCode.STALE_MEMBER_EPOCH: CommitAction.RETRY,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitAction.LOST,
     ErrorCode.ILLEGAL_GENERATION: CommitAction.LOST,
     ErrorCode.FENCED_INSTANCE_ID: CommitAction.LOST,
+    ErrorCode.FENCED_MEMBER_EPOCH: CommitAction.LOST,
     # the coordinator has forgotten the whole group, and us with it
     ErrorCode.GROUP_ID_NOT_FOUND: CommitAction.LOST,
 }
-"""By `ConsumerCoordinator.OffsetCommitResponseHandler` in Kafka; every code not listed is FAIL."""
+"""By `ConsumerCoordinator.OffsetCommitResponseHandler` and `CommitRequestManager` in Kafka; what is not listed is FAIL."""
+
+PARKED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
+"""Refusals that only another mark can change: automatic commits report them once a mark, not once an interval."""
 
 
 def build_commit(
-    group_id: str, identity: MemberIdentity, offsets: Mapping[TopicPartition, CommittedOffset]
+    version: int,
+    group_id: str,
+    identity: MemberIdentity,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    ids: Mapping[TopicPartition, UUID],
+    retention: float | None = None,
 ) -> m.OffsetCommitRequest:
-    """The request that commits `offsets` in the name of `identity`."""
-    topics: dict[str, m.OffsetCommitRequest.OffsetCommitRequestTopic] = {}
+    """The request that commits `offsets` in the name of `identity`; `retention` counts seconds.
+
+    `ids` holds the topics' ids, needed from version 10 on.
+    """
+    by_id = version > BY_NAME
+    topics: dict[tuple[str, UUID], m.OffsetCommitRequest.OffsetCommitRequestTopic] = {}
     for tp, committed in sorted(offsets.items()):
-        if tp.topic not in topics:
-            topics[tp.topic] = m.OffsetCommitRequest.OffsetCommitRequestTopic(name=tp.topic)
-        topics[tp.topic].partitions.append(
+        key = (tp.topic, ids[tp] if by_id else m.NO_UUID)
+        if key not in topics:
+            topics[key] = m.OffsetCommitRequest.OffsetCommitRequestTopic(*key)
+        topics[key].partitions.append(
             m.OffsetCommitRequest.OffsetCommitRequestPartition(
                 partition_index=tp.partition,
                 committed_offset=committed.offset,
@@ -67,5 +95,6 @@ def build_commit(
         generation_id_or_member_epoch=identity.generation_id,
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id,
+        retention_time_ms=-1 if retention is None else round(retention * 1000),
         topics=list(topics.values()),
     )

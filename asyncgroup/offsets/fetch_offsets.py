@@ -3,79 +3,127 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Final
+from uuid import UUID
 
 from asyncgroup.cluster import Cluster
-from asyncgroup.errors import BrokerError, ErrorCode, TransportError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_plan import BY_NAME
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 from asyncgroup.wire import messages as m
 
-__all__ = ["fetch_offsets"]
+__all__ = ["STABLE_SECONDS", "fetch_offsets"]
+
+_log = logging.getLogger("asyncgroup.offsets")
 
 BATCHED: Final = 8
 """The OffsetFetch version from which several groups fit one request (KIP-709)."""
+
+STABLE: Final = 7
+"""The OffsetFetch version from which stable offsets can be asked for (KIP-447)."""
+
+STABLE_SECONDS: Final = 60.0
+"""How long the end of open transactions is waited for: Java's `default.api.timeout.ms`."""
 
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def fetch_offsets(
-    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], *, lane: str
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    lane: str,
+    require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
     """Committed offsets of `partitions`; those without one are left out.
 
-    Retriable errors are retried `metadata_retry_max` times. Raises BrokerError, TransportError.
+    Retriable errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may
+    still change are asked for again and again, for `STABLE_SECONDS`; brokers before 2.5 can't be asked that way.
+    Topics whose id `cluster` knows are asked for by it, so that the offsets of a deleted namesake are not taken for
+    theirs. Raises BrokerError, TransportError.
     """
     wanted = sorted(partitions)
     backoff = cluster.backoff()
+    time = asyncio.get_running_loop().time
+    deadline, tries = time() + STABLE_SECONDS, 0
     while True:
         try:
-            return await _ask(cluster, group_id, wanted, lane)
+            return await _ask(cluster, group_id, wanted, lane, require_stable)
         except (BrokerError, TransportError) as error:
-            if isinstance(error, BrokerError) and error.code in _MOVED:
-                cluster.coordinators.forget(group_id)
-            if not error.retriable or backoff.failures >= cluster.config.metadata_retry_max:
+            code = error.code if isinstance(error, BrokerError) else None
+            if code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                over = time() >= deadline
+            else:
+                over = not error.retriable or tries >= cluster.config.metadata_retry_max
+                tries += 1
+            if over:
                 raise
+            if code in _MOVED:
+                cluster.coordinators.forget(group_id)
+            if code == ErrorCode.UNKNOWN_TOPIC_ID:
+                await _refresh(cluster)
             await asyncio.sleep(backoff.next())
 
 
+async def _refresh(cluster: Cluster) -> None:
+    """The topic was deleted, or made anew under another id."""
+    try:
+        await cluster.refresh()
+    except AsyncGroupError as error:
+        _log.debug("metadata refresh failed: %s", error)
+
+
 async def _ask(
-    cluster: Cluster, group_id: str, wanted: list[TopicPartition], lane: str
+    cluster: Cluster, group_id: str, wanted: list[TopicPartition], lane: str, require_stable: bool
 ) -> dict[TopicPartition, CommittedOffset]:
-    names: dict[str, list[int]] = {}
+    topics: dict[str, list[int]] = {}
     for tp in wanted:
-        names.setdefault(tp.topic, []).append(tp.partition)
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    known = cluster.view.topics
+    ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics}
     response = await cluster.coordinators.request_built(
         group_id,
         m.OffsetFetchRequest,
-        lambda version: _request(group_id, names, version),
+        lambda version: _request(group_id, topics, ids, version, require_stable),
         lane=lane,
-        highest=BY_NAME,
+        highest=BY_NAME if m.NO_UUID in ids.values() else None,
     )
     answer = response.groups[0] if response.groups else response
     what = f"committed offsets of group {group_id!r}"
     if answer.error_code:
         raise BrokerError(answer.error_code, what)
+    names = {topic_id: name for name, topic_id in ids.items() if topic_id != m.NO_UUID}
     found = {}
     for topic in answer.topics:
+        # the fields of versions below 8 are of another class, without ids
+        name = names.get(getattr(topic, "topic_id", m.NO_UUID), topic.name)
         for part in topic.partitions:
+            tp = TopicPartition(name, part.partition_index)
             if part.error_code:
-                raise BrokerError(part.error_code, f"{what}, partition {topic.name}-{part.partition_index}")
+                raise BrokerError(part.error_code, f"{what}, partition {tp}")
             if part.committed_offset >= 0:
-                tp = TopicPartition(topic.name, part.partition_index)
-                committed = CommittedOffset(
+                found[tp] = CommittedOffset(
                     part.committed_offset, part.metadata or "", part.committed_leader_epoch
                 )
-                found[tp] = committed
     return found
 
 
-def _request(group_id: str, names: dict[str, list[int]], version: int) -> m.OffsetFetchRequest:
+def _request(
+    group_id: str,
+    topics: Mapping[str, list[int]],
+    ids: Mapping[str, UUID],
+    version: int,
+    require_stable: bool,
+) -> m.OffsetFetchRequest:
     request = m.OffsetFetchRequest
+    stable = require_stable and version >= STABLE
     if version < BATCHED:
-        topics = [request.OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in names.items()]
-        return request(group_id=group_id, topics=topics)
-    grouped = [request.OffsetFetchRequestTopics(name=n, partition_indexes=p) for n, p in names.items()]
-    return request(groups=[request.OffsetFetchRequestGroup(group_id=group_id, topics=grouped)])
+        listed = [request.OffsetFetchRequestTopic(name, numbers) for name, numbers in topics.items()]
+        return request(group_id=group_id, topics=listed, require_stable=stable)
+    grouped = [request.OffsetFetchRequestTopics(name, ids[name], numbers) for name, numbers in topics.items()]
+    group = request.OffsetFetchRequestGroup(group_id=group_id, topics=grouped)
+    return request(groups=[group], require_stable=stable)

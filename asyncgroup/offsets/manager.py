@@ -1,164 +1,230 @@
-"""Marks of many partitions, and the one who commits them."""
+"""Offsets for those who assign their partitions themselves: sarama's `OffsetManager` (`offset_manager.go`)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
 
+from asyncgroup.checks import check_group_id, check_topic
 from asyncgroup.cluster import Cluster
-from asyncgroup.errors import (
-    AsyncGroupError,
-    BrokerError,
-    CommitFailedError,
-    ConfigError,
-    ErrorCode,
-)
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
+from asyncgroup.hooks import refuse_hooks
+from asyncgroup.lifecycle import Owner, finish
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets.commit_plan import ACTIONS, BY_NAME, CommitAction, build_commit
+from asyncgroup.offsets.committer import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
-from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionOffsets
 
-__all__ = ["GROUP_LANE", "OffsetManager"]
+__all__ = ["OffsetManager"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
-GROUP_LANE: Final = "group"
-"""The lane of heartbeats and commits; joins have another, for a parked join must not hold a commit up."""
-
-Offsets = dict[TopicPartition, CommittedOffset]
-Failures = dict[TopicPartition, AsyncGroupError]
-
 
 class OffsetManager:
-    """Commits the marks of partitions for a group; works with and without a membership.
+    """Reads and commits offsets in the name of a group that has no members, with nobody joining anything.
 
-    `identity()` says in whose name, at the moment of each request. `on_lost(error)` is told when a broker refuses a
-    commit because the membership is gone; nothing is committed from then on.
+        async with OffsetManager("localhost:9092", "reports") as offsets:
+            orders = await offsets.manage("orders", 0)
+            begin = max(orders.next_offset, 0)            # -1: nothing is committed yet
+            ...
+            orders.mark(begin + 100)                      # the next offset to read
+            await offsets.commit()
+
+    With `auto_commit` (the default) new marks are committed every `auto_commit_interval` seconds, and for the last time
+    at close, in at most `commit_retry_max` + 1 attempts and `close_timeout` seconds; without it nothing is committed but
+    by `commit()`. Automatic commits that fail are logged and told to the hook `on_commit`; they go on with the next
+    interval, but a mark that was refused for good (its topic is gone, its metadata too long) is reported once and then
+    left alone until it changes.
+
+    An existing Cluster may be given instead of addresses; it is then left open. Raises ConfigError for a bad group id
+    or configuration; entering raises NoBrokersError if no bootstrap address answers. A group that has members refuses
+    these commits with UNKNOWN_MEMBER_ID.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        bootstrap_servers: str | Iterable[str] | Cluster,
         group_id: str,
+        config: ConsumerConfig | None = None,
         *,
-        retry_max: int = 3,
-        identity: Callable[[], MemberIdentity] = MemberIdentity,
-        on_lost: Callable[[BrokerError], None] | None = None,
+        hooks: Iterable[object] = (),
     ) -> None:
-        self._cluster, self.group_id = cluster, group_id
-        self._retry_max, self._identity, self._on_lost = retry_max, identity, on_lost
-        self._partitions: dict[TopicPartition, PartitionOffsets] = {}
-        self._turn = asyncio.Lock()
-        self._lost: AsyncGroupError | None = None
+        self.group_id = check_group_id(group_id)
+        self.config = ConsumerConfig.of(config)
+        self._owns_cluster = not isinstance(bootstrap_servers, Cluster)
+        refuse_hooks(hooks, owns_cluster=self._owns_cluster)
+        self.cluster = (
+            bootstrap_servers
+            if isinstance(bootstrap_servers, Cluster)
+            else Cluster(bootstrap_servers, self.config, hooks=hooks)
+        )
+        self._owner = Owner(f"OffsetManager of group {group_id!r}")
+        self._committer = Committer(
+            self.cluster,
+            group_id,
+            retry_max=self.config.commit_retry_max,
+            retention=self.config.offset_retention,
+        )
 
     def __repr__(self) -> str:
-        dirty = sum(offsets.dirty for offsets in self._partitions.values())
-        return f"<OffsetManager {self.group_id!r}: {len(self._partitions)} partitions, {dirty} to commit>"
+        state = "open" if self._owner.is_open else "closed"
+        return f"<OffsetManager {state}: {self._committer!r}>"
 
-    async def fetch(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Committed offsets, those without one left out. Raises BrokerError, TransportError."""
-        return await fetch_offsets(self._cluster, self.group_id, partitions, lane=GROUP_LANE)
+    # --- life ---------------------------------------------------------------------------------------------------
 
-    def manage(self, tp: TopicPartition, next_offset: int, metadata: str = "") -> PartitionOffsets:
-        """Take marks for a partition from now on, beginning at `next_offset`. Raises ConfigError if it is managed."""
-        if tp in self._partitions:
-            raise ConfigError("partition", str(tp), "a partition that is not managed yet")
-        offsets = self._partitions[tp] = PartitionOffsets(next_offset, metadata)
-        return offsets
+    async def __aenter__(self) -> Self:
+        if self._owns_cluster:
+            await self.cluster.__aenter__()
+        try:
+            await self._owner.start()
+        except BaseException:
+            if self._owns_cluster:
+                await self.cluster.aclose()
+            raise
+        if self.config.auto_commit:
+            self._owner.spawn(self._auto_commit)
+        return self
 
-    def drop(self, tp: TopicPartition) -> None:
-        """Forget a partition and its marks."""
-        self._partitions.pop(tp, None)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Commit what is marked, if `auto_commit` is on, and close; safe to call twice.
+
+        What could not be committed is logged and told to the hooks, not raised: call `commit()` before to know.
+        """
+        await finish(asyncio.ensure_future(self._close()))
+
+    async def _close(self) -> None:
+        was_open = self._owner.is_open
+        try:
+            await self._owner.stop()
+            if was_open and self.config.auto_commit:
+                await self._flush()
+        finally:
+            await self._committer.aclose()
+            for tp in self._committer.partitions:
+                self._forget(tp)
+            if self._owns_cluster:
+                await self.cluster.aclose()
+
+    async def _auto_commit(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.auto_commit_interval)
+            await self._commit_quietly()
+
+    async def _commit_quietly(self) -> None:
+        try:
+            await self._committer.commit(parked=False)
+        except CommitFailedError as error:
+            _log.warning("%s", error)
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(self.config.close_timeout):
+                await self._commit_quietly()
+        except TimeoutError:
+            _log.warning("group %s: the last commit took too long", self.group_id)
+
+    def _check_open(self) -> None:
+        if not self._owner.is_open:
+            raise ClosedError(
+                f"the OffsetManager of group {self.group_id!r} is not open: use `async with OffsetManager(…)`"
+            )
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    async def manage(self, topic: str, partition: int) -> PartitionOffsets:
+        """Take marks for a partition from now on, beginning at what the group has committed.
+
+        Raises ConfigError for a partition that is managed already, BrokerError for one that does not exist,
+        TransportError, ClosedError.
+        """
+        tp = TopicPartition(topic, partition)
+        return (await self.manage_all([tp]))[tp]
+
+    async def manage_all(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
+        """As `manage` for many partitions, with one OffsetFetch; all of them or, if it raises, none."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        self._check_free(wanted)
+        topics = sorted({check_topic(tp.topic) for tp in wanted})
+        self.cluster.track(topics)
+        try:
+            found = await self.cluster.topics(topics)
+            for tp in wanted:
+                if tp.partition not in found[tp.topic].partitions:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    raise BrokerError(code, f"partition {tp}", "it does not exist")
+            committed = await self._committer.fetch(wanted)
+            self._check_free(wanted)  # another call may have been quicker
+            nothing = CommittedOffset(-1)
+            managed = {tp: self._committer.manage(tp, *committed.get(tp, nothing)) for tp in wanted}
+            self.cluster.track(tp.topic for tp in wanted)
+            return managed
+        finally:
+            self.cluster.untrack(topics)
+
+    def _check_free(self, wanted: list[TopicPartition]) -> None:
+        self._check_open()
+        for place, tp in enumerate(wanted):
+            if tp in self._committer or tp in wanted[:place]:
+                raise ConfigError("partition", str(tp), "a partition that is not managed yet")
 
     def of(self, topic: str, partition: int) -> PartitionOffsets:
-        """The marks of a partition; raises ConfigError for one that is not managed (or no longer)."""
-        offsets = self._partitions.get(TopicPartition(topic, partition))
-        if offsets is None:
-            owned = ", ".join(map(str, sorted(self._partitions))) or "none"
-            raise ConfigError("partition", f"{topic}-{partition}", f"one of the partitions owned: {owned}")
-        return offsets
+        """What `manage` has given for a partition; raises ConfigError for one that is not managed."""
+        return self._committer.of(topic, partition)
+
+    async def release(self, topic: str, partition: int) -> None:
+        """Take no more marks for a partition; what it has is committed before, if `auto_commit` is on.
+
+        Raises ConfigError for one that is not managed, CommitFailedError if its last mark could not be committed (it
+        is released nevertheless), ClosedError.
+        """
+        self._check_open()
+        tp = TopicPartition(topic, partition)
+        offsets = self.of(topic, partition)
+        try:
+            if self.config.auto_commit and offsets.dirty:
+                await self._committer.commit()
+        except CommitFailedError as error:
+            if tp in error.errors:
+                raise CommitFailedError(self.group_id, {tp: error.errors[tp]}) from error
+        finally:
+            if tp in self._committer and self.of(topic, partition) is offsets:
+                self._forget(tp)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        self._committer.drop(tp)
+        self.cluster.untrack([tp.topic])
+
+    # --- offsets ------------------------------------------------------------------------------------------------
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, require_stable: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed, nothing being managed; partitions without an offset are left out.
+
+        With `require_stable` the end of transactions that have offsets of the group open is waited for (KIP-447), for
+        at most a minute. Needs an open Cluster only. Raises BrokerError, TransportError, ClosedError.
+        """
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        return await fetch_offsets(
+            self.cluster, self.group_id, wanted, lane=GROUP_LANE, require_stable=require_stable
+        )
 
     async def commit(self) -> None:
-        """Commit every mark that is new, one request at a time; newer marks of a waiting call go with it.
+        """Commit every new mark now, in at most `commit_retry_max` + 1 attempts.
 
-        Raises CommitFailedError with the partitions that failed; the others are committed.
+        Raises CommitFailedError with the partitions that failed, the others are committed; ClosedError. A caller that
+        is cancelled does not stop the request under way.
         """
-        async with self._turn:
-            failed = await self._commit()
-        if failed:
-            raise CommitFailedError(self.group_id, failed)
-
-    def _due(self) -> Offsets:
-        return {
-            tp: CommittedOffset(offsets.next_offset, offsets.metadata)
-            for tp, offsets in self._partitions.items()
-            if offsets.dirty
-        }
-
-    async def _commit(self) -> Failures:
-        backoff = self._cluster.backoff()
-        failed: Failures = {}
-        due = self._due()
-        while due:
-            if self._lost is not None:
-                return failed | dict.fromkeys(due, self._lost)
-            again = await self._send(due, failed)
-            if not again or self._lost is not None or backoff.failures >= self._retry_max:
-                return failed | again
-            await asyncio.sleep(backoff.next())
-            # marks may have moved, and partitions may have gone, during the pause
-            due = {tp: committed for tp, committed in self._due().items() if tp in again}
-        return failed
-
-    async def _send(self, due: Offsets, failed: Failures) -> Failures:
-        """One request; returns what may be tried again, and why it did not work this time."""
-        request = build_commit(self.group_id, self._identity(), due)
-        again: Failures = {}
-        try:
-            response = await self._cluster.coordinators.request(
-                self.group_id, request, lane=GROUP_LANE, highest=BY_NAME
-            )
-        except AsyncGroupError as error:  # a BrokerError here says that there is no coordinator to send it to
-            (again if error.retriable else failed).update(dict.fromkeys(due, error))
-        else:
-            codes = {
-                TopicPartition(topic.name, part.partition_index): part.error_code
-                for topic in response.topics
-                for part in topic.partitions
-            }
-            self._sort(due, codes, failed, again)
-        errors = {tp: error for tp, error in (failed | again).items() if tp in due}
-        self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
-        return again
-
-    def _sort(
-        self, due: Offsets, codes: Mapping[TopicPartition, int], failed: Failures, again: Failures
-    ) -> None:
-        for tp, committed in due.items():
-            code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
-            action = ACTIONS.get(code, CommitAction.FAIL)
-            error = BrokerError(code, f"commit of {tp} at {committed.offset} by group {self.group_id!r}")
-            if action is CommitAction.CLEAN:
-                if (offsets := self._partitions.get(tp)) is not None:
-                    offsets.committed(committed.offset, committed.metadata)
-            elif action is CommitAction.FAIL:
-                failed[tp] = error
-            elif action is CommitAction.LOST:
-                failed[tp] = error
-                self._lose(error)
-            else:
-                again[tp] = error
-                if action is CommitAction.MOVED:
-                    self._cluster.coordinators.forget(self.group_id)
-
-    def _lose(self, error: BrokerError) -> None:
-        if self._lost is None:
-            self._lost = error
-            if self._on_lost is not None:
-                self._on_lost(error)
-
-    def give_up(self, error: AsyncGroupError) -> None:
-        """The membership is gone: commit nothing more."""
-        self._lost = self._lost or error
+        self._check_open()
+        await self._committer.commit()

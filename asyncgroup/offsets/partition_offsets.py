@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
+from uuid import UUID
 
-from asyncgroup.checks import check_metadata
+from asyncgroup.checks import check_metadata, check_offset
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import Record
+from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["CommittedOffset", "MemberIdentity", "PartitionOffsets"]
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition: the next offset to read, and a free text."""
+    """What a group has committed for a partition: the next offset to read, a free text, and a leader epoch.
+
+    `leader_epoch` is that of the last record before `offset`, -1 where nobody said (KIP-320).
+    """
 
     offset: int
     metadata: str = ""
@@ -28,34 +36,87 @@ class MemberIdentity(NamedTuple):
 class PartitionOffsets:
     """Marks of one partition: `mark` moves forwards only, `reset` backwards only (`partitionOffsetManager` in sarama).
 
-    `next_offset` is -1 while nothing is committed nor marked. `dirty` says whether a commit is due.
+    `next_offset` is the next offset to read, -1 while nothing is committed nor marked; `metadata` and `leader_epoch`
+    go with it. `dirty` says whether a commit is due. `topic_id` is the id of the topic that the marks are made for:
+    a topic made anew under the same name is another one.
     """
 
-    __slots__ = ("dirty", "metadata", "next_offset")
+    __slots__ = (
+        "_bound",
+        "_passed",
+        "dirty",
+        "leader_epoch",
+        "metadata",
+        "next_offset",
+        "parked",
+        "topic_id",
+    )
 
-    def __init__(self, next_offset: int = -1, metadata: str = "") -> None:
-        self.next_offset, self.metadata = next_offset, metadata
+    def __init__(
+        self, next_offset: int = -1, metadata: str = "", leader_epoch: int = -1, topic_id: UUID = NO_UUID
+    ) -> None:
+        self.next_offset, self.metadata, self.leader_epoch = next_offset, metadata, leader_epoch
+        self.topic_id = topic_id
+        self._passed = (0, 0, -1)
+        self._bound: Callable[[], int] | None = None
         self.dirty = False
+        self.parked = False
+        """Whether this very mark was refused for good: automatic commits leave it alone until it changes."""
 
     def __repr__(self) -> str:
-        return f"<PartitionOffsets {self.next_offset}{' dirty' if self.dirty else ''}>"
+        state = " parked" if self.parked else " dirty" if self.dirty else ""
+        return f"<PartitionOffsets {self.next_offset}{state}>"
 
-    def mark(self, offset: int, metadata: str = "") -> None:
-        """Everything before `offset` is done; ignored if that is no news. Raises ConfigError for bad metadata."""
+    @property
+    def value(self) -> CommittedOffset:
+        """What a commit sends."""
+        return CommittedOffset(self.next_offset, self.metadata, self.leader_epoch)
+
+    def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+        """Everything before `offset` is done; ignored if that is no news.
+
+        `leader_epoch` is that of the record before it; a mark without one commits none, never that of an older mark.
+        Raises ConfigError for what is no offset or no epoch, and for metadata that is no text or too long.
+        """
+        self.advance(check_offset(offset), metadata, _check_epoch(leader_epoch))
+
+    def mark_record(self, record: Record, metadata: str = "") -> None:
+        """This record and all before it are done. Raises ConfigError for bad metadata."""
+        self.advance(record.offset + 1, metadata, record.leader_epoch)
+
+    def advance(self, offset: int, metadata: str, leader_epoch: int) -> None:
+        """As `mark`, for an offset and an epoch that come from a record and need no check."""
         if metadata != "":
             check_metadata(metadata)
-        if offset > self.next_offset:
-            self.next_offset, self.metadata, self.dirty = offset, metadata, True
+        if offset > self.next_offset and (self._bound is None or offset <= self._bound()):
+            self._move(offset, metadata, leader_epoch)
 
-    def reset(self, offset: int, metadata: str = "") -> None:
+    def reset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Go back to `offset`, so that what follows is read again by the next owner; ignored if it lies ahead.
 
-        Raises ConfigError for bad metadata.
+        Raises ConfigError as `mark` does.
         """
         if metadata != "":
             check_metadata(metadata)
-        if offset <= self.next_offset:
-            self.next_offset, self.metadata, self.dirty = offset, metadata, True
+        if check_offset(offset) <= self.next_offset:
+            self._move(offset, metadata, _check_epoch(leader_epoch))
+
+    def pass_over(self, start: int, end: int, leader_epoch: int = -1) -> None:
+        """From `start` up to `end` is nothing to handle, only transaction markers and what was aborted: a mark that
+        reaches `start`, now or later, goes on to `end`, so that the group's lag becomes 0.
+
+        The newest such range is remembered. `leader_epoch` is that of the record before `end`.
+        """
+        self._passed = (start, end, leader_epoch)
+        if start <= self.next_offset < end:
+            self._move(self.next_offset, self.metadata, self.leader_epoch)
+
+    def _move(self, offset: int, metadata: str, leader_epoch: int) -> None:
+        start, end, epoch = self._passed
+        if start <= offset < end:
+            offset, leader_epoch = end, epoch
+        self.next_offset, self.metadata, self.leader_epoch = offset, metadata, leader_epoch
+        self.dirty, self.parked = True, False
 
     def rebase(self, offset: int, log_end: int) -> None:
         """Reading goes on at `offset`; if `next_offset` lies behind the log's end, marks count from there as well.
@@ -63,10 +124,41 @@ class PartitionOffsets:
         Otherwise marks below a committed offset that never was, or is no longer, would all be dropped. Nothing is
         committed by that alone.
         """
+        self._passed = (0, 0, -1)
         if self.next_offset > log_end:
-            self.next_offset, self.metadata, self.dirty = offset, "", False
-
-    def committed(self, offset: int, metadata: str) -> None:
-        """A commit of these values succeeded: clean, unless something was marked meanwhile."""
-        if (offset, metadata) == (self.next_offset, self.metadata):
+            self._move(offset, "", -1)
             self.dirty = False
+
+    def restart(self, offset: int, topic_id: UUID, position: Callable[[], int]) -> None:
+        """From `offset` on the log holds other records than those that were marked: it was truncated, or the topic is
+        another one (`topic_id`; nil: the same).
+
+        A mark beyond `offset` counts no longer, and one beyond `position()` will not: it is of a record that is gone.
+        Nothing is committed by that alone.
+        """
+        self._passed = (0, 0, -1)
+        self._bound = position
+        if topic_id != NO_UUID:
+            self.topic_id = topic_id
+        if self.next_offset > offset:
+            self._move(offset, "", -1)
+            self.dirty = False
+
+    def committed(self, value: CommittedOffset) -> None:
+        """A commit of `value` succeeded: clean, unless something was marked meanwhile."""
+        if value == self.value:
+            self.dirty = self.parked = False
+
+    def park(self, value: CommittedOffset) -> None:
+        """A commit of `value` was refused for good; no news if something was marked meanwhile."""
+        self.parked = self.parked or (self.dirty and value == self.value)
+
+    def forget_mark(self) -> None:
+        """The mark will never be committed: what it was made for is gone."""
+        self.dirty = self.parked = False
+
+
+def _check_epoch(epoch: object) -> int:
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not -1 <= epoch <= 0x7FFFFFFF:
+        raise ConfigError("leader_epoch", epoch, "-1 for none, or a whole number of at most 32 bits")
+    return epoch

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import logging
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
 
-from asyncgroup import Cluster, Consumer, ConsumerConfig
+from asyncgroup import Cluster, Consumer, ConsumerConfig, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer import broker_fetcher
-from asyncgroup.errors import BrokerError, ClosedError, ConfigError
+from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from tests.consumer.brokers import fill
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -38,6 +42,29 @@ async def test_reads_from_an_offset_the_start_and_the_end(brokers: EmbeddedClust
             assert (await task).offset == first
 
 
+@pytest.mark.parametrize(
+    ("where", "first"),
+    [
+        (datetime.fromtimestamp(1.0, UTC), 0),
+        (datetime.fromtimestamp(1.001, UTC), 5),
+        (timedelta(seconds=10), 0),  # it is 11 s past the epoch, the records are of its first second
+        (timedelta(seconds=9), 5),
+    ],
+)
+async def test_reads_from_a_time(brokers: EmbeddedCluster, where: datetime | timedelta, first: int) -> None:
+    config = ConsumerConfig(client_id="reader")
+    async with Consumer(brokers.bootstrap_servers, config, clock=lambda: 11_000) as consumer:
+        assert (await consumer.partition("orders", 0, where)).initial_offset == first
+        # the start of one partition, and the end where there is nothing of that time
+        assert len(brokers.history.of("ListOffsets", client_id="reader")) == (1 if first == 0 else 2)
+
+
+async def test_an_offset_by_number_is_looked_up_nowhere(brokers: EmbeddedCluster) -> None:
+    async with Consumer(brokers.bootstrap_servers, ConsumerConfig(client_id="reader")) as consumer:
+        await consumer.partition("orders", 0, 3)
+        assert brokers.history.of("ListOffsets", client_id="reader") == []
+
+
 async def test_names_topics_and_partitions(brokers: EmbeddedCluster) -> None:
     async with Consumer(brokers.bootstrap_servers) as consumer:
         assert await consumer.topics() == ["audit", "orders"]
@@ -52,7 +79,7 @@ async def test_refuses_what_cannot_be_read(brokers: EmbeddedCluster) -> None:
         await consumer.partition("orders", 1, 0)
         with pytest.raises(ConfigError, match="orders-1"):
             await consumer.partition("orders", 1, 0)
-        for offset in (-1, "first", None, 1.5):
+        for offset in (-1, "first", None, 1.5, True, datetime(2026, 1, 1), timedelta()):  # noqa: DTZ001
             with pytest.raises(ConfigError, match="offset="):
                 await consumer.partition("orders", 2, offset)  # type: ignore[arg-type]
         with pytest.raises(BrokerError, match=r"orders-3.*does not exist"):
@@ -153,3 +180,129 @@ async def test_a_fetcher_that_breaks_is_told_to_the_readers(
     with pytest.raises(RuntimeError, match="a bug"):
         await consumer.aclose()
     assert "a bug" in caplog.text
+
+
+# -- marks, pauses, errors ----------------------------------------------------------------------------------------------
+
+
+async def test_high_water_marks_of_all_that_is_read(brokers: EmbeddedCluster) -> None:
+    async with Consumer(brokers.bootstrap_servers) as consumer:
+        assert consumer.high_water_marks() == {}
+        for number in (1, 0):
+            await consumer.partition("orders", number, 0)
+        assert consumer.high_water_marks() == {("orders", 0): -1, ("orders", 1): -1}
+        await asyncio.sleep(1)
+        assert consumer.high_water_marks() == {("orders", 0): 5, ("orders", 1): 0}
+
+
+async def test_pauses(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 1, batches=2)
+    async with Consumer(brokers.bootstrap_servers) as consumer:
+        first, second = [await consumer.partition("orders", number, 0) for number in (0, 1)]
+        consumer.pause([("orders", 0), TopicPartition("orders", 2), ("nowhere", 0)])
+        assert (first.paused, second.paused) == (True, False)
+        assert (await anext(second)).offset == 0
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(first), 5)
+        assert not first.stalled, "a pause is no stall"
+        consumer.pause_all()
+        assert (first.paused, second.paused) == (True, True)
+        consumer.resume([("orders", 0)])
+        assert (await anext(first)).offset == 0
+        consumer.resume_all()
+        assert (first.paused, second.paused) == (False, False)
+        assert (await anext(second)).offset == 1
+
+
+async def test_what_heals_is_told_to_each_partition_and_holds_nothing_up(brokers: EmbeddedCluster) -> None:
+    config = ConsumerConfig(error_buffer=3)
+    async with Consumer(brokers.bootstrap_servers, config) as consumer:
+        partition = await consumer.partition("orders", 0, 0)
+        slow, quick = partition.errors(), partition.errors()
+        told: list[Exception] = []
+
+        async def watch() -> None:
+            async for error in quick:
+                told.append(error)  # noqa: PERF401  watched from outside
+
+        task = asyncio.ensure_future(watch())
+        brokers.faults.on("Fetch", topic="orders", times=5).error(ErrorCode.KAFKA_STORAGE_ERROR)
+        offsets = [(await anext(partition)).offset for _ in range(5)]
+        assert offsets == [0, 1, 2, 3, 4], "although nobody reads the errors of the slow one"
+        assert len(told) == 5
+        assert (slow.dropped, quick.dropped) == (2, 0)
+        await partition.aclose()
+        await task
+        assert [error async for error in slow] == told[2:], "the end comes behind what was not read"
+        assert [error async for error in partition.errors()] == []
+
+
+async def test_an_error_that_nobody_has_met_is_logged_at_the_end(
+    brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers.faults.on("Fetch", topic="orders").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    async with Consumer(brokers.bootstrap_servers) as consumer:
+        partition = await consumer.partition("orders", 0, 0)
+        await asyncio.sleep(1)
+        assert partition.error is not None
+        caplog.set_level(logging.WARNING)
+    assert "orders-0: closed before its reader has met an error" in caplog.text
+    assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
+
+
+async def test_the_reader_that_is_dropped_counts_no_more(brokers: EmbeddedCluster) -> None:
+    async with Consumer(brokers.bootstrap_servers) as consumer:
+        partition = await consumer.partition("orders", 0, 0)
+        error = RuntimeError("test")
+        assert not partition.heal(error)
+        errors = partition.errors()
+        assert partition.heal(error)
+        assert await anext(errors) is error
+        del errors
+        assert not partition.heal(error), "so that it is logged again"
+
+
+async def test_a_partition_is_closed_and_opened_again_and_again(brokers: EmbeddedCluster) -> None:
+    async with Consumer(brokers.bootstrap_servers) as consumer:
+        for turn in range(20):
+            partition = await consumer.partition("orders", 0, turn % 5)
+            assert (await anext(partition)).offset == turn % 5
+            closing = asyncio.ensure_future(partition.aclose())
+            await closing
+            assert list(consumer.high_water_marks()) == []
+
+
+async def test_stalls_bring_nothing_twice_to_readers_or_interceptors(brokers: EmbeddedCluster) -> None:
+    """sarama's interceptors run twice on the record at which its partition stalls (H3)."""
+    events: list[str] = []
+
+    class Stalls:
+        def on_stalled(self, _topic: str, _partition: int) -> None:
+            events.append("stalled")
+
+        def on_resumed(self, _topic: str, _partition: int) -> None:
+            events.append("resumed")
+
+    seen: list[int] = []
+    got: list[int] = []
+    fill(brokers, "orders", 1, batches=100, records=10, size=100)
+    config = ConsumerConfig(buffer_bytes=40_000, max_partition_fetch_bytes=10_000)
+    async with Consumer(
+        brokers.bootstrap_servers,
+        config,
+        hooks=[Stalls()],
+        interceptors=[lambda record: seen.append(record.offset)],
+    ) as consumer:
+        partition = await consumer.partition("orders", 1, 0)
+        batches = partition.batches(max_records=37)
+        while len(got) < 1000:
+            with contextlib.suppress(TimeoutError):  # a read that is given up takes nothing with it
+                await asyncio.wait_for(anext(partition), 0)
+                raise AssertionError("a read cancelled before its first turn has no record")
+            got += [(await anext(partition)).offset for _ in range(13)]
+            got += [record.offset for record in await anext(batches)]
+            await asyncio.sleep(0.25)  # two periods and a half: the partition stalls
+    assert got == list(range(1000))
+    assert seen == got
+    assert events.count("stalled") > 5
+    assert all(one != other for one, other in itertools.pairwise(events))

@@ -11,13 +11,12 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import (
     ACTIONS,
     SHORT_WAIT,
-    TOPIC_IDS,
     Action,
-    Ask,
-    FetchPlan,
     build_request,
     make_plan,
 )
+from asyncgroup.consumer.fetch_session import TOPIC_IDS, SessionRequest, Wanted
+from asyncgroup.consumer.whereabouts import Whereabouts
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -36,6 +35,7 @@ class Partition:
 
     def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
         self.tp, self.fetch_offset, self.version = tp, offset, version
+        self.fetched_epoch, self.whereabouts = version - 1, Whereabouts()
         self.wants_more, self.is_left_out = state == "wants", state == "full"
 
 
@@ -56,13 +56,15 @@ def test_a_plan_asks_for_all_that_want_more_in_the_given_order(names, data, max_
     assert list(plan.asks) == [consumer.tp for consumer in wanted]
     for consumer in wanted:
         epoch = epochs.get(consumer.tp, -1)
-        assert plan.asks[consumer.tp] == (consumer, consumer.version, consumer.fetch_offset, epoch, 4096)
+        wanted = Wanted(consumer.fetch_offset, epoch, 4096, consumer.version - 1)
+        assert plan.asks[consumer.tp] == (consumer, consumer.version, wanted)
     # a partition that is full now may want records in a moment: the broker must not park the fetch for long
     assert plan.max_wait == (min(max_wait, SHORT_WAIT) if "full" in states else max_wait)
 
 
-def plan_of(*tps: TopicPartition, max_wait: float = 0.5) -> FetchPlan:
-    return FetchPlan({tp: Ask(None, 0, 100 + tp.partition, 7, 2048) for tp in tps}, max_wait)  # type: ignore[arg-type]
+def said(*tps: TopicPartition) -> SessionRequest:
+    wanted = {tp: Wanted(100 + tp.partition, 7, 2048, 5, IDS[tp.topic]) for tp in tps}
+    return SessionRequest(0, -1, wanted, [])
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -71,7 +73,7 @@ def plan_of(*tps: TopicPartition, max_wait: float = 0.5) -> FetchPlan:
 def test_a_request_says_the_plan_in_every_version(version: int, names: list[tuple[str, int]]) -> None:
     tps = [TopicPartition(*name) for name in names]
     config = ConsumerConfig(fetch_min_bytes=3, fetch_max_bytes=9999)
-    request = build_request(plan_of(*tps, max_wait=0.25), config, IDS, version)
+    request = build_request(said(*tps), config, 0.25, version)
     read = decode(m.FetchRequest, version, encode(request, version))
     assert (read.replica_id, read.replica_state.replica_id) == (-1, -1), "a consumer, not a follower"
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (250, 3, 9999)
@@ -90,7 +92,7 @@ def test_a_request_says_the_plan_in_every_version(version: int, names: list[tupl
             assert partition.fetch_offset == 100 + partition.partition
             assert partition.partition_max_bytes == 2048
             assert partition.current_leader_epoch == (7 if version >= 9 else -1)
-            assert partition.last_fetched_epoch == -1
+            assert partition.last_fetched_epoch == (5 if version >= 12 else -1)
     assert sorted(found) == sorted(tps)
     assert len(read.topics) == len({tp.topic for tp in tps}), "each topic once"
     # brokers fill an answer in this order (KIP-74): topics by their first partition, partitions as planned
@@ -115,9 +117,9 @@ def test_a_plan_of_real_consumers() -> None:
         assert [c.wants_more for c in everyone] == [False] * 4
         assert [c.is_left_out for c in everyone] == [True, False, False, False]
         plan = make_plan([wanting], {}, 50, 0.5)
-        assert plan.asks[wanting.tp] == (wanting, 0, 0, -1, 50)
+        assert plan.asks[wanting.tp] == (wanting, 0, Wanted(0, -1, 50))
         plan = make_plan([full, sought], {}, 50, 0.5)
-        assert plan.asks[sought.tp] == (sought, 1, 40, -1, 50)
+        assert plan.asks[sought.tp] == (sought, 1, Wanted(40, -1, 50))
         assert plan.max_wait == SHORT_WAIT
         wanting.reserved = 180
         assert wanting.is_left_out, "bytes under way count"

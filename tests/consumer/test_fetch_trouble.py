@@ -1,67 +1,21 @@
-"""Fetching from an embedded cluster in virtual time: resets, errors, moves, and who must not suffer from them."""
+"""Fetching from an embedded cluster in virtual time: errors, moves, and who must not suffer from them."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode, OffsetOutOfRangeError
+from asyncgroup.errors import (
+    BrokerError,
+    CorruptRecordsError,
+    ErrorCode,
+)
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
-
-
-# -- offsets outside the log --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("policy", "next_offset"), [("earliest", 0), ("latest", 5)])
-async def test_an_offset_outside_the_log_is_reset_by_the_policy(
-    brokers: EmbeddedCluster, policy: str, next_offset: int
-) -> None:
-    fill(brokers, "orders", 0, batches=5)
-    async with client(brokers, auto_offset_reset=policy) as reader:
-        (consumer,) = reader.read("orders", 0, offset=99)
-        task = asyncio.ensure_future(read(consumer, 1))
-        await asyncio.sleep(1)
-        fill(brokers, "orders", 0, batches=1)
-        assert await task == [next_offset]
-
-
-async def test_without_a_policy_the_reader_is_told_and_may_seek(brokers: EmbeddedCluster) -> None:
-    """Found by review: the partition belonged to no fetcher any more, so that a seek brought nothing."""
-    fill(brokers, "orders", 0, batches=5)
-    async with client(brokers, auto_offset_reset="error") as reader:
-        (consumer,) = reader.read("orders", 0, offset=99)
-        for _ in range(2):
-            with pytest.raises(OffsetOutOfRangeError, match=r"orders-0: offset 99"):
-                await asyncio.wait_for(anext(consumer), 5)
-        consumer.seek(3)
-        assert await asyncio.wait_for(read(consumer, 2), 5) == [3, 4]
-
-
-async def test_a_reset_goes_on_for_as_long_as_there_is_no_leader(brokers: EmbeddedCluster) -> None:
-    """Found by review: a leader missing for some seconds raised a retriable error into the handler."""
-    fill(brokers, "orders", 0, batches=5)
-    brokers.faults.on("ListOffsets", times=30).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    async with client(brokers, auto_offset_reset="earliest") as reader:
-        (consumer,) = reader.read("orders", 0, offset=99)
-        assert await asyncio.wait_for(read(consumer, 5), 300) == [0, 1, 2, 3, 4]
-        assert any(isinstance(error, BrokerError) for error in reader.errors)
-
-
-async def test_a_seek_during_a_reset_wins(brokers: EmbeddedCluster) -> None:
-    fill(brokers, "orders", 0, batches=5)
-    held = brokers.faults.on("ListOffsets").hold()
-    async with client(brokers, auto_offset_reset="earliest") as reader:
-        (consumer,) = reader.read("orders", 0, offset=99)
-        await held.wait_hit()
-        consumer.seek(3)
-        held.release()
-        assert await asyncio.wait_for(read(consumer, 2), 10) == [3, 4]
 
 
 # -- errors -------------------------------------------------------------------------------------------------------------
@@ -101,49 +55,6 @@ async def test_a_passing_error_heals_without_the_reader(brokers: EmbeddedCluster
         assert [error.code for error in reader.errors] == [code] * 3  # type: ignore[attr-defined]
 
 
-async def test_an_error_that_stays_is_asked_about_less_and_less(brokers: EmbeddedCluster) -> None:
-    """Found by review: the pause never grew beyond the first one, ten tries a second for ever."""
-    fault = brokers.faults.on("Fetch", topic="orders", times=None).error(ErrorCode.KAFKA_STORAGE_ERROR)
-    async with client(brokers, retry_backoff=0.1, retry_backoff_max=2.0) as reader:
-        reader.read("orders", 0)
-        await asyncio.sleep(60)
-        assert 20 <= fault.hits <= 45
-        times = [exchange.time for exchange in fetches(brokers)]
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        assert gaps[0] < 0.2
-        assert all(1.5 < gap < 2.6 for gap in gaps[-10:])
-
-
-async def test_the_pauses_begin_anew_after_a_time_of_health(brokers: EmbeddedCluster) -> None:
-    async with client(brokers, retry_backoff=0.1, retry_backoff_max=2.0) as reader:
-        reader.read("orders", 0)
-        for _ in range(3):
-            fault = brokers.faults.on("Fetch", topic="orders", times=8).error(ErrorCode.KAFKA_STORAGE_ERROR)
-            await fault.wait_hit(8)
-            await asyncio.sleep(10)
-        times = [exchange.time for exchange in fetches(brokers)]
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        assert sum(gap < 0.2 for gap in gaps) >= 3
-        assert sum(gap > 1.5 for gap in gaps) >= 6
-
-
-async def test_a_partition_without_a_leader_holds_no_other_up(brokers: EmbeddedCluster) -> None:
-    """Found by review: one partition's pause was everybody's; a new partition waited for it."""
-    for partition in (0, 1):
-        brokers.move_leader("orders", partition, 1)
-        fill(brokers, "orders", partition, batches=1)
-    brokers.create_topic("bad", 1)
-    brokers.faults.on("Fetch", topic="bad", times=None).error(ErrorCode.KAFKA_STORAGE_ERROR)
-    async with client(brokers, ["orders", "bad"]) as reader:
-        reader.read("bad", 0)
-        await asyncio.sleep(20)
-        for partition in (0, 1):
-            start = now()
-            (consumer,) = reader.read("orders", partition)
-            assert await read(consumer, 1) == [0]
-            assert now() - start < 0.05
-
-
 async def test_a_connection_that_ends_is_told_once_for_all_its_partitions(brokers: EmbeddedCluster) -> None:
     for partition in range(PARTITIONS):
         brokers.move_leader("orders", partition, 1)
@@ -179,19 +90,6 @@ async def test_bytes_that_are_no_batches_are_told_with_their_partition(brokers: 
             await anext(consumer)
         data[16] = magic
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0]
-
-
-async def test_a_reset_that_may_not_be_asked_for_is_told_and_may_be_sought_over(
-    brokers: EmbeddedCluster,
-) -> None:
-    fill(brokers, "orders", 0, batches=2)
-    brokers.faults.on("ListOffsets", times=None).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    async with client(brokers, auto_offset_reset="earliest") as reader:
-        (consumer,) = reader.read("orders", 0, offset=99)
-        with pytest.raises(BrokerError, match="offset of orders-0: TOPIC_AUTHORIZATION_FAILED"):
-            await anext(consumer)
-        consumer.seek(1)
-        assert await asyncio.wait_for(read(consumer, 1), 5) == [1]
 
 
 async def test_metadata_that_cannot_be_had_is_asked_for_again(brokers: EmbeddedCluster) -> None:

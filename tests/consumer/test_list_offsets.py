@@ -12,7 +12,7 @@ import pytest_asyncio
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, list_offsets
+from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, heals, list_offsets, look_up
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import fill
@@ -105,3 +105,25 @@ async def test_an_unknown_partition_is_named(brokers: EmbeddedCluster) -> None:
     async with cluster_of(brokers, metadata_retry_max=1) as cluster:
         with pytest.raises(BrokerError, match=r"orders-77.*does not exist"):
             await list_offsets(cluster, {TopicPartition("orders", 77): LATEST})
+
+
+@pytest.mark.parametrize(("isolation", "level"), [("read_uncommitted", 0), ("read_committed", 1)])
+async def test_the_isolation_level_is_said(brokers: EmbeddedCluster, isolation: Any, level: int) -> None:
+    async with cluster_of(brokers) as cluster:
+        await list_offsets(cluster, dict.fromkeys(TPS, LATEST), isolation)
+        asked = brokers.history.of("ListOffsets", client_id="reader")
+        assert {exchange.request.isolation_level for exchange in asked} == {level}
+
+
+async def test_one_try_tells_of_each_partition_what_became_of_it(brokers: EmbeddedCluster) -> None:
+    async with cluster_of(brokers) as cluster:
+        await cluster.topics(["orders"])
+        node = brokers.leader("orders", 0)
+        brokers.faults.on("ListOffsets", node=node).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        wanted = dict.fromkeys([*TPS, TopicPartition("orders", 77)], LATEST)
+        offsets, problems = await look_up(cluster, wanted)
+        assert offsets == {tp: 2 * tp.partition for tp in TPS if brokers.leader(*tp) != node}
+        assert offsets.keys() | problems.keys() == wanted.keys()
+        assert heals(problems[TPS[0]])
+        assert "LEADER_NOT_AVAILABLE" in str(problems[TopicPartition("orders", 77)])
+        assert len(brokers.history.of("ListOffsets", client_id="reader")) == 3

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.metadata import ClusterView, TopicInfo
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
@@ -16,6 +18,9 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 
 __all__ = ["FakeCluster", "answer_commit", "committed_by", "now"]
+
+NEWEST = 10
+"""The newest version of OffsetCommit and OffsetFetch."""
 
 Script = Callable[[Any], Awaitable[Any]]
 
@@ -31,6 +36,7 @@ class FakeCoordinators:
         self.script: Script = answer_commit
         self.version = 99
         self.requests: list[tuple[float, Any]] = []
+        self.lookup: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
         self.lanes: set[str] = set()
         self.forgotten = 0
         self.under_way = self.most_under_way = 0
@@ -39,13 +45,11 @@ class FakeCoordinators:
         assert key == "g"
         self.forgotten += 1
 
-    async def request(self, key: str, message: Any, **how: Any) -> Any:
-        return await self.request_built(key, type(message), lambda _: message, **how)
-
-    async def request_built(self, key: str, cls: Any, build: Any, *, lane: str, highest: int) -> Any:
+    async def request_built(self, key: str, cls: Any, build: Any, *, lane: str, highest: int | None) -> Any:
         assert key == "g"
         self.lanes.add(lane)
-        version = min(self.version, highest)
+        await self.lookup()
+        version = min(self.version, NEWEST if highest is None else highest)
         # over the wire and back, so that only what the version can say arrives
         request = decode(cls, version, encode(build(version), version))
         self.requests.append((now(), request))
@@ -64,6 +68,20 @@ class FakeCluster:
         self.config = ConsumerConfig(**config)
         self.coordinators = FakeCoordinators()
         self.hooks = Hooks(hooks)
+        self.view = ClusterView()
+        self.refreshed: Callable[[], None] = lambda: None
+        self.refreshes = 0
+
+    def topic(self, name: str, topic_id: UUID | None) -> None:
+        """What the metadata says of a topic from now on; None: it is gone."""
+        topics = {key: topic for key, topic in self.view.topics.items() if key != name}
+        if topic_id is not None:
+            topics[name] = TopicInfo(name, topic_id)
+        self.view = replace(self.view, topics=topics)
+
+    async def refresh(self) -> None:
+        self.refreshes += 1
+        self.refreshed()
 
     def backoff(self) -> Backoff:
         return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, random.Random(1))
@@ -83,7 +101,7 @@ def committed_by(request: m.OffsetCommitRequest) -> dict[TopicPartition, tuple[i
 
 async def answer_commit(
     request: m.OffsetCommitRequest, codes: dict[TopicPartition, int] | int = 0
-) -> SimpleNamespace:
+) -> m.OffsetCommitResponse:
     """The answer of a coordinator: `codes` for single partitions, or one for all."""
     response = m.OffsetCommitResponse
     topics = []
@@ -95,5 +113,5 @@ async def answer_commit(
             parts.append(
                 response.OffsetCommitResponsePartition(partition_index=tp.partition, error_code=code)
             )
-        topics.append(response.OffsetCommitResponseTopic(name=topic.name, partitions=parts))
-    return SimpleNamespace(topics=topics)
+        topics.append(response.OffsetCommitResponseTopic(topic.name, topic.topic_id, parts))
+    return response(topics=topics)

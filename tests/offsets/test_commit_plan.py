@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, MemberIdentity
-from asyncgroup.offsets.commit_plan import ACTIONS, CommitAction, build_commit
+from asyncgroup.offsets.commit_plan import ACTIONS, RETENTION, CommitAction, build_commit
+from asyncgroup.wire.codec import decode, encode
 from tests.offsets.fakes import committed_by
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -13,11 +16,35 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 def test_a_request_is_in_order_and_whole() -> None:
     offsets = {B0: CommittedOffset(5, "x", 3), A1: CommittedOffset(1), A0: CommittedOffset(2)}
-    request = build_commit("g", MemberIdentity("m", 4, None), offsets)
+    request = build_commit(9, "g", MemberIdentity("m", 4, None), offsets, {})
     assert list(committed_by(request)) == [A0, A1, B0]
     assert [topic.name for topic in request.topics] == ["a", "b"]
     assert request.topics[1].partitions[0].committed_leader_epoch == 3
     assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "m", 4)
+
+
+def test_topics_are_named_by_id_from_version_10_on() -> None:
+    old, new, b = uuid4(), uuid4(), uuid4()
+    offsets = {A0: CommittedOffset(5), A1: CommittedOffset(1), B0: CommittedOffset(2)}
+    ids = {A0: old, A1: new, B0: b}
+    for version in range(2, 11):
+        request = build_commit(version, "g", MemberIdentity(), offsets, ids)
+        seen = decode(type(request), version, encode(request, version))
+        if version < 10:
+            assert [topic.name for topic in seen.topics] == ["a", "b"]
+        else:
+            assert [(t.topic_id, len(t.partitions)) for t in seen.topics] == [(old, 1), (new, 1), (b, 1)]
+
+
+def test_retention_is_said_where_it_can_be() -> None:
+    for version in range(2, 11):
+        for retention in (None, 0.5, 3600.0):
+            request = build_commit(
+                version, "g", MemberIdentity(), {A0: CommittedOffset(5)}, {A0: uuid4()}, retention
+            )
+            seen = decode(type(request), version, encode(request, version))
+            said = retention is not None and version in RETENTION
+            assert seen.retention_time_ms == (round((retention or 0) * 1000) if said else -1)
 
 
 def test_every_retriable_code_of_a_commit_is_thought_of() -> None:
@@ -37,4 +64,9 @@ def test_every_retriable_code_of_a_commit_is_thought_of() -> None:
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.FENCED_INSTANCE_ID,
     }
+    assert kinds[CommitAction.UNKNOWN] == {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+    assert ErrorCode.STALE_MEMBER_EPOCH in kinds[CommitAction.RETRY]
     assert kinds[CommitAction.FAIL] == set(), "what is not listed fails"

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset, OffsetManager
+from asyncgroup.offsets import CommittedOffset, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
@@ -140,6 +140,6 @@ async def test_a_version_that_nobody_shares_is_told_at_once() -> None:
 
 async def test_the_manager_asks_on_the_lane_of_the_group() -> None:
     cluster = cluster_that({})
-    manager = OffsetManager(cluster, "g")  # type: ignore[arg-type]
+    manager = Committer(cluster, "g")  # type: ignore[arg-type]
     assert await manager.fetch(TPS) == STORED
     assert cluster.coordinators.lanes == {"group"}

@@ -1,365 +1,399 @@
-"""The committer against a scripted coordinator: order, retries, failures, losses."""
+"""OffsetManager alone, over the embedded broker in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from asyncgroup import Cluster, ConsumerConfig, Record, TopicPartition
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.handlers import api_versions
 from asyncgroup.errors import (
     BrokerError,
     ClosedError,
     CommitFailedError,
     ConfigError,
-    ConnectionLost,
     ErrorCode,
-    MemberLost,
-    UnsupportedVersionError,
+    NoBrokersError,
 )
-from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import GROUP_LANE, MemberIdentity, OffsetManager
-from asyncgroup.offsets.commit_plan import ACTIONS, CommitAction
-from tests.offsets.fakes import FakeCluster, answer_commit, committed_by, now
+from asyncgroup.offsets import OffsetManager
+from asyncgroup.wire import messages as m
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+COMMIT = "OffsetCommit"
 
 
-class Scene:
-    """A manager of three partitions on a fake cluster."""
-
-    def __init__(self, *, retry_max: int = 3, **kwargs: Any) -> None:
-        self.commits: list[tuple[dict, dict | None]] = []
-        self.lost: list[BrokerError] = []
-        self.cluster = FakeCluster(hooks=[self], retry_backoff=0.1, retry_backoff_max=1.0)
-        self.coordinator = self.cluster.coordinators
-        self.manager = OffsetManager(
-            self.cluster,  # type: ignore[arg-type]
-            "g",
-            retry_max=retry_max,
-            on_lost=self.lost.append,
-            **kwargs,
-        )
-        self.marks = {tp: self.manager.manage(tp, 10) for tp in (A0, A1, B0)}
-
-    def on_commit(self, group_id: str, offsets: dict, error: dict | None) -> None:
-        assert group_id == "g"
-        self.commits.append((offsets, error))
-
-    def answer(self, *answers: Any) -> None:
-        """Answer one request after the other; the last answer stays. Codes, or an exception to raise."""
-        left = list(answers)
-
-        async def script(request: Any) -> Any:
-            answer = left.pop(0) if len(left) > 1 else left[0]
-            if isinstance(answer, Exception):
-                raise answer
-            return await answer_commit(request, answer)
-
-        self.coordinator.script = script
-
-    @property
-    def sent(self) -> list[dict[TopicPartition, tuple[int, str]]]:
-        return [committed_by(request) for _, request in self.coordinator.requests]
+@contextlib.asynccontextmanager
+async def broker(**options: Any) -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(2, host="10.0.0.1", seed=1, **options) as cluster:
+        cluster.create_topic("t", 3)
+        yield cluster
 
 
-# -- what goes out ------------------------------------------------------------------------------------------------------
+def manager(cluster: EmbeddedCluster, hooks: tuple[object, ...] = (), **config: Any) -> OffsetManager:
+    return OffsetManager(
+        cluster.bootstrap_servers, "g", ConsumerConfig(client_id="me", **config), hooks=hooks
+    )
 
 
-async def test_what_is_marked_is_committed_and_nothing_else() -> None:
-    scene = Scene()
-    await scene.manager.commit()
-    assert scene.sent == []
-    scene.marks[A1].mark(12, "text")
-    scene.marks[B0].mark(11)
-    await scene.manager.commit()
-    assert scene.sent == [{A1: (12, "text"), B0: (11, "")}]
-    assert scene.coordinator.lanes == {GROUP_LANE}
-    await scene.manager.commit()
-    assert len(scene.sent) == 1, "it is clean now"
-    assert scene.commits == [({A1: (12, "text", -1), B0: (11, "", -1)}, None)]
-    assert repr(scene.manager) == "<OffsetManager 'g': 3 partitions, 0 to commit>"
+def committed(cluster: EmbeddedCluster, tp: TopicPartition = T0) -> tuple[int, str, int] | None:
+    """What the coordinator holds."""
+    found = cluster.group("g").offsets.get(tp)
+    return None if found is None else (found.offset, found.metadata, found.leader_epoch)
 
 
-async def test_the_identity_is_asked_for_at_each_request() -> None:
-    names = iter("ABCD")
-    scene = Scene(identity=lambda: MemberIdentity(next(names), 7, "inst"))
-    scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)
-    scene.marks[A0].mark(11)
-    await scene.manager.commit()
-    said = [
-        (r.member_id, r.generation_id_or_member_epoch, r.group_instance_id)
-        for _, r in scene.coordinator.requests
-    ]
-    assert said == [("A", 7, "inst"), ("B", 7, "inst")]
+def now() -> float:
+    return asyncio.get_running_loop().time()
 
 
-@pytest.mark.parametrize("version", range(2, 10))
-async def test_every_version_by_name(version: int) -> None:
-    scene = Scene()
-    scene.coordinator.version = version
-    scene.marks[A0].mark(11, "m")
-    await scene.manager.commit()
-    assert scene.sent == [{A0: (11, "m")}]
+# -- managing -----------------------------------------------------------------------------------------------------------
 
 
-# -- one at a time ------------------------------------------------------------------------------------------------------
+async def test_marks_of_one_manager_are_the_start_of_the_next() -> None:
+    async with broker() as cluster:
+        async with manager(cluster, auto_commit=False) as offsets:
+            marks = await offsets.manage("t", 0)
+            assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (-1, "", -1)
+            marks.mark(5, "five", 2)
+            marks.mark(4, "older news")
+            await offsets.commit()
+            assert committed(cluster) == (5, "five", 2)
+            assert repr(offsets) == "<OffsetManager open: <Committer 'g': 1 partitions, 0 to commit>>"
+        async with manager(cluster, auto_commit=False) as offsets:
+            marks = await offsets.manage("t", 0)
+            assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (5, "five", 2)
+            marks.reset(3)
+            marks.reset(4)
+            await offsets.commit()
+            assert committed(cluster) == (3, "", -1)
+        assert {e.version for e in cluster.history.of(COMMIT, "OffsetFetch")} == {10}
 
 
-async def test_one_request_is_under_way_and_the_newest_marks_win() -> None:
-    scene = Scene()
-    gate = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await gate.wait()
-        return await answer_commit(request)
-
-    scene.coordinator.script = slow
-    scene.marks[A0].mark(11)
-    calls = [asyncio.ensure_future(scene.manager.commit()) for _ in range(3)]
-    await asyncio.sleep(1)
-    scene.marks[A0].mark(12)
-    scene.marks[A0].mark(13)
-    scene.marks[B0].mark(20)
-    await asyncio.sleep(1)
-    gate.set()
-    await asyncio.gather(*calls)
-    assert scene.coordinator.most_under_way == 1
-    assert scene.sent == [{A0: (11, "")}, {A0: (13, ""), B0: (20, "")}]
-    assert not any(marks.dirty for marks in scene.marks.values())
-
-
-async def test_marks_during_a_commit_stay_due() -> None:
-    scene = Scene()
-
-    async def script(request: Any) -> Any:
-        scene.marks[A0].mark(committed_by(request)[A0][0] + 1)
-        return await answer_commit(request)
-
-    scene.coordinator.script = script
-    scene.marks[A0].mark(11)
-    await scene.manager.commit()
-    assert len(scene.sent) == 1, "marks that came later are the next call's"
-    assert scene.marks[A0].dirty
-    await scene.manager.commit()
-    assert scene.sent[-1] == {A0: (12, "")}
-
-
-async def test_a_cancelled_commit_leaves_its_marks_due_and_the_way_free() -> None:
-    scene = Scene()
-
-    async def never(_: Any) -> Any:
-        await asyncio.Event().wait()
-
-    scene.coordinator.script = never
-    scene.marks[A0].mark(11)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await scene.manager.commit()
-    assert scene.marks[A0].dirty
-    scene.answer(0)
-    await scene.manager.commit()
-    assert not scene.marks[A0].dirty
-
-
-# -- failures -----------------------------------------------------------------------------------------------------------
-
-
-async def test_partitions_that_fail_are_named_and_the_others_are_committed() -> None:
-    scene = Scene()
-    for marks in scene.marks.values():
-        marks.mark(15)
-    scene.answer({A1: ErrorCode.OFFSET_METADATA_TOO_LARGE, B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-    with pytest.raises(CommitFailedError, match=r"'g'.*a-1.*OFFSET_METADATA_TOO_LARGE") as raised:
-        await scene.manager.commit()
-    assert {tp: error.code for tp, error in raised.value.failed.items()} == {  # type: ignore[attr-defined]
-        A1: ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    }
-    assert len(scene.sent) == 1, "trying again does not help"
-    assert {tp: marks.dirty for tp, marks in scene.marks.items()} == {A0: False, A1: True, B0: True}
-    assert set(scene.commits[0][1] or ()) == {A1, B0}
-    assert scene.lost == []
-
-
-async def test_only_what_may_heal_is_tried_again_with_the_newest_marks() -> None:
-    scene = Scene()
-    for marks in scene.marks.values():
-        marks.mark(15)
-    fail = {
-        A0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        B0: ErrorCode.OFFSET_METADATA_TOO_LARGE,
-    }
-    scene.answer(fail, 0)
-    call = asyncio.ensure_future(scene.manager.commit())
-    await asyncio.sleep(0.01)
-    scene.marks[A0].mark(16)
-    scene.manager.drop(A1)
-    with pytest.raises(CommitFailedError) as raised:
-        await call
-    assert scene.sent[1:] == [{A0: (16, "")}]
-    assert set(raised.value.failed) == {B0}
-    assert [set(errors or ()) for _, errors in scene.commits] == [{A0, A1, B0}, set()]
-
-
-@pytest.mark.parametrize("tries", [0, 3])
-@pytest.mark.parametrize(
-    "answer",
-    [
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ConnectionLost("gone"),
-        BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'"),
-    ],
-)
-async def test_retries_are_counted_and_spaced(answer: Any, tries: int) -> None:
-    scene = Scene(retry_max=tries)
-    scene.answer(answer)
-    scene.marks[A0].mark(11)
-    with pytest.raises(CommitFailedError) as raised:
-        await scene.manager.commit()
-    assert len(scene.sent) == 1 + tries
-    assert list(raised.value.failed) == [A0]
-    pause = sum(0.1 * 2**n for n in range(tries))
-    assert pause * 0.8 <= now() <= pause * 1.2
-    assert scene.marks[A0].dirty, "the next call tries again"
-    assert scene.coordinator.forgotten == (1 + tries if answer == ErrorCode.NOT_COORDINATOR else 0)
-    assert all(errors for _, errors in scene.commits), "hooks hear of every failure"
-    assert len(scene.commits) == 1 + tries
-
-
-async def test_retries_begin_anew_with_the_next_call() -> None:
-    scene = Scene(retry_max=1)
-    scene.answer(ConnectionLost("gone"), ConnectionLost("gone"), ConnectionLost("gone"), 0)
-    scene.marks[A0].mark(11)
-    with pytest.raises(CommitFailedError):
-        await scene.manager.commit()
-    await scene.manager.commit()
-    assert not scene.marks[A0].dirty
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        UnsupportedVersionError("no common version"),
-        ClosedError("the cluster was closed"),
-        BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'"),
-    ],
-)
-async def test_an_error_of_the_request_itself_fails_every_partition(error: Exception) -> None:
-    """Found by review: a closed cluster's error left `commit()` bare, and ended the session's task that commits."""
-    scene = Scene()
-    scene.answer(error)
-    scene.marks[A0].mark(11)
-    scene.marks[B0].mark(11)
-    with pytest.raises(CommitFailedError) as raised:
-        await scene.manager.commit()
-    assert raised.value.failed == {A0: error, B0: error}
-    assert len(scene.sent) == 1
-
-
-async def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
-    scene = Scene()
-
-    async def silent(request: Any) -> Any:
-        response = await answer_commit(request)
-        response.topics = []
-        return response
-
-    scene.coordinator.script = silent
-    scene.marks[A0].mark(11)
-    with pytest.raises(CommitFailedError, match="UNKNOWN_SERVER_ERROR"):
-        await scene.manager.commit()
-    assert scene.marks[A0].dirty
-
-
-# -- losses -------------------------------------------------------------------------------------------------------------
-
-LOSSES = [code for code, action in ACTIONS.items() if action is CommitAction.LOST]
-
-
-@pytest.mark.parametrize("code", LOSSES)
-async def test_a_lost_membership_stops_everything(code: int) -> None:
-    scene = Scene()
-    for marks in scene.marks.values():
-        marks.mark(11)
-    scene.answer({A0: code, A1: ErrorCode.REBALANCE_IN_PROGRESS, B0: code})
-    with pytest.raises(CommitFailedError) as raised:
-        await scene.manager.commit()
-    assert set(raised.value.failed) == {A0, A1, B0}
-    assert len(scene.sent) == 1, "not even what may heal is tried again"
-    assert now() == 0
-    assert [error.code for error in scene.lost] == [code], "told once"
-    with pytest.raises(CommitFailedError):
-        await scene.manager.commit()
-    assert len(scene.sent) == 1
-    assert len(scene.lost) == 1
-
-
-async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
-    scene = Scene()
-    scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    scene.marks[A0].mark(11)
-    call = asyncio.ensure_future(scene.manager.commit())
-    await asyncio.sleep(0.01)
-    cause = MemberLost("expelled")
-    scene.manager.give_up(cause)
-    scene.manager.give_up(MemberLost("once more"))
-    with pytest.raises(CommitFailedError) as raised:
-        await call
-    assert raised.value.failed == {A0: cause}
-    assert len(scene.sent) == 1
-    assert scene.lost == [], "whoever said so knows it"
-
-
-async def test_nothing_marked_is_nothing_lost() -> None:
-    scene = Scene()
-    scene.manager.give_up(MemberLost("expelled"))
-    await scene.manager.commit()
-
-
-# -- partitions come and go ---------------------------------------------------------------------------------------------
-
-
-async def test_a_dropped_partition_takes_its_marks_along() -> None:
-    scene = Scene()
-    scene.marks[A0].mark(11)
-    scene.manager.drop(A0)
-    scene.manager.drop(A0)
-    scene.marks[A0].mark(12)
-    await scene.manager.commit()
-    assert scene.sent == []
-    with pytest.raises(ConfigError, match="'a-0' is not allowed: one of the partitions owned: a-1, b-0"):
-        scene.manager.of("a", 0)
-    again = scene.manager.manage(A0, 50)
-    assert scene.manager.of("a", 0) is again
-    assert again.next_offset == 50
-
-
-async def test_a_partition_dropped_and_back_during_a_commit_is_not_taken_for_the_old_one() -> None:
-    scene = Scene()
-    gate = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await gate.wait()
-        return await answer_commit(request)
-
-    scene.coordinator.script = slow
-    scene.marks[A0].mark(11)
-    call = asyncio.ensure_future(scene.manager.commit())
-    await asyncio.sleep(1)
-    scene.manager.drop(A0)
-    again = scene.manager.manage(A0, 5)
-    again.mark(7)
-    gate.set()
-    await call
-    assert again.dirty
+async def test_many_partitions_are_looked_up_by_one_request() -> None:
+    async with broker() as cluster, manager(cluster) as offsets:
+        managed = await offsets.manage_all([T1, ("t", 0)])
+        assert list(managed) == [T1, T0]
+        assert len(cluster.history.of("OffsetFetch")) == 1
+        assert offsets.of("t", 1) is managed[T1]
 
 
 async def test_a_partition_is_managed_once() -> None:
-    with pytest.raises(ConfigError, match="'a-0'"):
-        Scene().manager.manage(A0, 0)
+    async with broker() as cluster, manager(cluster) as offsets:
+        both = [asyncio.ensure_future(offsets.manage("t", 0)) for _ in range(2)]
+        first, second = await asyncio.gather(*both, return_exceptions=True)
+        assert offsets.of("t", 0) is first
+        assert isinstance(second, ConfigError)
+        for wanted in ([T0], [T1, T1]):
+            with pytest.raises(ConfigError, match="a partition that is not managed yet"):
+                await offsets.manage_all(wanted)
+        with pytest.raises(ConfigError, match="one of the partitions owned: t-0"):
+            offsets.of("t", 1)
+
+
+async def test_what_does_not_exist_is_not_managed() -> None:
+    async with broker() as cluster, manager(cluster, allow_auto_topic_creation=False) as offsets:
+        with pytest.raises(BrokerError, match="partition t-3: UNKNOWN_TOPIC_OR_PARTITION"):
+            await offsets.manage_all([T0, ("t", 3)])
+        with pytest.raises(BrokerError, match="topic 'nope': UNKNOWN_TOPIC_OR_PARTITION"):
+            await offsets.manage("nope", 0)
+        with pytest.raises(ConfigError, match="topic="):
+            await offsets.manage("a/b", 0)
+        await offsets.manage("t", 0)
+
+
+async def test_released_partitions_are_committed_and_free() -> None:
+    async with broker() as cluster, manager(cluster, auto_commit_interval=1000.0) as offsets:
+        first = await offsets.manage("t", 0)
+        first.mark(5)
+        await offsets.release("t", 0)
+        assert committed(cluster) == (5, "", -1)
+        first.mark(9)
+        second = await offsets.manage("t", 0)
+        assert second.next_offset == 5
+        cluster.faults.on(COMMIT).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        second.mark(6)
+        with pytest.raises(CommitFailedError, match="t-0"):
+            await offsets.release("t", 0)
+        assert (await offsets.manage("t", 0)).next_offset == 5
+        (await offsets.manage("t", 1)).mark(7, "x" * 5000)
+        (await offsets.manage("t", 2)).mark(7)
+        await offsets.release("t", 2)
+        assert committed(cluster, TopicPartition("t", 2)) == (7, "", -1), "the failure is another one's"
+    async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
+        (await offsets.manage("t", 0)).mark(5)
+        await offsets.release("t", 0)
+        assert cluster.history.of(COMMIT) == []
+        with pytest.raises(ConfigError):
+            await offsets.release("t", 0)
+
+
+async def test_records_mark_with_their_epoch() -> None:
+    async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
+        marks = await offsets.manage("t", 0)
+        marks.mark_record(Record("t", 0, 41, leader_epoch=6), "done")
+        await offsets.commit()
+        assert committed(cluster) == (42, "done", 6)
+        marks.mark(43)
+        await offsets.commit()
+        assert committed(cluster) == (43, "", -1), "an epoch goes with its own mark only"
+        assert await offsets.fetch([T0, ("t", 1)]) == {T0: (43, "", -1)}
+
+
+# -- automatic commits --------------------------------------------------------------------------------------------------
+
+
+async def test_new_marks_are_committed_at_the_interval() -> None:
+    async with broker() as cluster, manager(cluster, auto_commit_interval=2.0) as offsets:
+        begin = now()
+        marks = await offsets.manage("t", 0)
+        for offset in range(1, 100):
+            marks.mark(offset)
+            await asyncio.sleep(0.1)
+        commits = cluster.history.of(COMMIT)
+        assert [round(e.time - begin) for e in commits] == [2, 4, 6, 8]
+        await asyncio.sleep(10)
+        assert len(cluster.history.of(COMMIT)) == 5, "nothing new, no request"
+
+
+async def test_the_last_marks_are_committed_at_close() -> None:
+    async with broker() as cluster:
+        async with manager(cluster, auto_commit_interval=1000.0) as offsets:
+            (await offsets.manage("t", 0)).mark(5)
+        assert committed(cluster) == (5, "", -1)
+        await offsets.aclose()
+        assert len(cluster.history.of(COMMIT)) == 1
+
+
+async def test_nothing_is_flushed_without_auto_commit() -> None:
+    async with broker() as cluster:
+        async with manager(cluster, auto_commit=False) as offsets:
+            (await offsets.manage("t", 0)).mark(5)
+            await asyncio.sleep(10)
+        assert cluster.history.of(COMMIT) == []
+
+
+@pytest.mark.parametrize("tries", [0, 3])
+async def test_the_flush_is_tried_so_often(tries: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with broker() as cluster:
+        cluster.faults.on(COMMIT, times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        async with manager(cluster, auto_commit_interval=1000.0, commit_retry_max=tries) as offsets:
+            (await offsets.manage("t", 0)).mark(5)
+        assert len(cluster.history.of(COMMIT)) == 1 + tries
+        assert "t-0: commit of t-0 at 5 by group 'g': COORDINATOR_LOAD_IN_PROGRESS" in caplog.text
+
+
+async def test_a_flush_without_an_answer_ends_at_close_timeout(caplog: pytest.LogCaptureFixture) -> None:
+    async with broker() as cluster:
+        cluster.faults.on(COMMIT, times=None).delay(1000.0)
+        async with manager(cluster, auto_commit_interval=1000.0, close_timeout=3.0) as offsets:
+            (await offsets.manage("t", 0)).mark(5)
+            begin = now()
+        assert 3.0 <= now() - begin < 3.1
+        assert "the last commit took too long" in caplog.text
+
+
+async def test_automatic_commits_that_fail_are_told_and_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[set[TopicPartition]] = []
+
+    class Hook:
+        def on_commit(self, _group: str, _offsets: Any, errors: dict | None) -> None:
+            told.append(set(errors or ()))
+
+    async with broker() as cluster:
+        fault = cluster.faults.on(COMMIT, times=2).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        async with manager(cluster, (Hook(),)) as offsets:
+            (await offsets.manage("t", 0)).mark(5)
+            await asyncio.sleep(3.5)
+            assert fault.hits == 2
+            assert committed(cluster) == (5, "", -1)
+    assert told == [{T0}, {T0}, set()]
+    assert caplog.text.count("GROUP_AUTHORIZATION_FAILED") == 2
+
+
+async def test_a_deleted_topic_ends_in_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    """sarama #1095, #793: a loop of commits, for ever."""
+    async with broker() as cluster, manager(cluster, allow_auto_topic_creation=False) as offsets:
+        cluster.create_topic("other", 1)
+        marks, other = await offsets.manage("t", 0), await offsets.manage("other", 0)
+        marks.mark(5)
+        cluster.delete_topic("t")
+        await asyncio.sleep(10)
+        assert len(cluster.history.of(COMMIT)) == 4
+        for offset in range(1, 5):
+            other.mark(offset)
+            await asyncio.sleep(1)
+        assert committed(cluster, TopicPartition("other", 0)) == (4, "", -1)
+        assert len(caplog.messages) == 1
+        assert "t-0: commit of t-0 at 5 by group 'g': UNKNOWN_TOPIC_ID" in caplog.text
+        with pytest.raises(CommitFailedError, match="UNKNOWN_TOPIC_ID"):
+            await offsets.commit()
+
+
+async def test_a_topic_made_anew_gets_none_of_the_old_ones_marks() -> None:
+    async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
+        marks = await offsets.manage("t", 0)
+        marks.mark(500)
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 3)
+        with pytest.raises(CommitFailedError, match="deleted and made anew") as raised:
+            await offsets.commit()
+        assert set(raised.value.errors) == {T0}
+        assert committed(cluster) is None
+        await offsets.release("t", 0)
+        anew = await offsets.manage("t", 0)
+        assert anew.next_offset == -1
+        anew.mark(1)
+        await offsets.commit()
+        assert committed(cluster) == (1, "", -1)
+
+
+async def test_a_group_with_members_refuses_and_takes_commits_again_when_they_are_gone() -> None:
+    async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
+        marks = await offsets.manage("t", 0)
+        marks.mark(5)
+        cluster.faults.on(COMMIT).error(ErrorCode.UNKNOWN_MEMBER_ID)
+        with pytest.raises(CommitFailedError, match="UNKNOWN_MEMBER_ID"):
+            await offsets.commit()
+        await offsets.commit()
+        assert committed(cluster) == (5, "", -1)
+
+
+async def test_a_coordinator_that_moves() -> None:
+    async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
+        marks = await offsets.manage("t", 0)
+        for offset, node in ((1, 1), (2, 2), (3, 1)):
+            cluster.move_coordinator("g", node)
+            marks.mark(offset)
+            await offsets.commit()
+            assert committed(cluster) == (offset, "", -1)
+
+
+# -- stable offsets -----------------------------------------------------------------------------------------------------
+
+
+async def test_managing_waits_for_open_transactions() -> None:
+    async with broker() as cluster, manager(cluster) as offsets:
+        fault = cluster.faults.on("OffsetFetch", times=10).error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await offsets.manage("t", 0)
+        assert fault.hits == 10, "more than the tries of other errors"
+        assert all(e.request.require_stable for e in cluster.history.of("OffsetFetch"))
+        await offsets.fetch([T1])
+        assert not cluster.history.of("OffsetFetch")[-1].request.require_stable
+
+
+async def test_but_not_for_ever() -> None:
+    async with broker() as cluster, manager(cluster) as offsets:
+        cluster.faults.on("OffsetFetch", times=None).error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        begin = now()
+        with pytest.raises(BrokerError, match="UNSTABLE_OFFSET_COMMIT"):
+            await offsets.manage("t", 0)
+        assert 60.0 <= now() - begin <= 63.0
+        assert len(cluster.history.of("OffsetFetch")) < 50, "with growing pauses"
+
+
+# -- life ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_shared_cluster_stays_open() -> None:
+    async with broker() as cluster, Cluster(cluster.bootstrap_servers) as shared:
+        alone = OffsetManager(shared, "g")
+        assert await alone.fetch([T0]) == {}, "looking needs no more than an open Cluster"
+        async with OffsetManager(shared, "g") as offsets:
+            (await offsets.manage("t", 0)).mark(5)
+        assert shared.is_open
+        assert committed(cluster) == (5, "", -1)
+        assert "t" not in shared._topics, "it is not asked for any more"
+        with pytest.raises(ConfigError, match="hooks"):
+            OffsetManager(shared, "g", hooks=[object()])
+
+
+async def test_calls_outside_of_its_life() -> None:
+    async with broker() as cluster:
+        offsets = manager(cluster)
+        for call in (offsets.commit(), offsets.manage("t", 0), offsets.release("t", 0)):
+            with pytest.raises(ClosedError, match="'g' is not open"):
+                await call
+        async with offsets:
+            marks = await offsets.manage("t", 0)
+        marks.mark(7)
+        for call in (offsets.commit(), offsets.manage("t", 0)):
+            with pytest.raises(ClosedError):
+                await call
+        with pytest.raises(ClosedError):
+            await offsets.__aenter__()
+        assert committed(cluster) is None
+
+
+async def test_cancelled_while_it_opens_it_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker() as cluster:
+        offsets = manager(cluster)
+
+        async def start() -> None:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(offsets._owner, "start", start)
+        with pytest.raises(asyncio.CancelledError):
+            await offsets.__aenter__()
+        assert not offsets.cluster.is_open
+
+
+async def test_closed_without_being_opened() -> None:
+    await OffsetManager("10.0.0.9:9092", "g").aclose()
+
+
+async def test_nobody_there() -> None:
+    offsets = OffsetManager("10.0.0.9:9092", "g", ConsumerConfig(connect_timeout=1.0))
+    with pytest.raises(NoBrokersError):
+        await offsets.__aenter__()
+    with pytest.raises(ConfigError, match="group_id"):
+        OffsetManager("10.0.0.9:9092", " ")
+    with pytest.raises(ConfigError, match="config"):
+        OffsetManager("10.0.0.9:9092", "g", "auto_commit")  # type: ignore[arg-type]
+
+
+async def test_cancelled_while_it_closes_it_closes_nevertheless() -> None:
+    async with broker() as cluster:
+        cluster.faults.on(COMMIT).delay(5.0)
+        offsets = await manager(cluster, auto_commit_interval=1000.0).__aenter__()
+        (await offsets.manage("t", 0)).mark(5)
+        closing = asyncio.ensure_future(offsets.aclose())
+        await asyncio.sleep(1)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert committed(cluster) == (5, "", -1)
+        assert not offsets.cluster.is_open
+
+
+@pytest.mark.parametrize("high", [4, 5, 6, 9])
+async def test_older_brokers(
+    high: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention goes out up to version 4, epochs from 6 on, ids from 10 on."""
+    offer = [
+        m.ApiVersionsResponse.ApiVersion(
+            api.api_key, api.min_version, high if api.api_key in (8, 9) else api.max_version
+        )
+        for api in api_versions.ADVERTISED
+    ]
+    monkeypatch.setattr(api_versions, "ADVERTISED", offer)
+    async with broker() as cluster:
+        async with manager(cluster, auto_commit=False, offset_retention=3600.0) as offsets:
+            marks = await offsets.manage("t", 0)
+            marks.mark(5, "five", 3)
+            await offsets.commit()
+            marks.mark(6)
+            await offsets.commit()
+            assert (await offsets.fetch([T0]))[T0].offset == 6
+        first = cluster.history.of(COMMIT)[0]
+        assert first.version == high
+        assert first.request.retention_time_ms == (3_600_000 if high <= 4 else -1)
+        (part,) = first.request.topics[0].partitions
+        assert part.committed_leader_epoch == (3 if high >= 6 else -1)
+        assert caplog.text.count("offset_retention=3600.0 has no effect") == (0 if high <= 4 else 1)

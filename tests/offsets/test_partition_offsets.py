@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import Record
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
 
 OFFSETS = st.integers(0, 12)
 TEXTS = st.sampled_from(["", "a", "b"])
+EPOCHS = st.integers(-1, 2)
 
 
 class Marks(RuleBasedStateMachine):
@@ -17,24 +21,24 @@ class Marks(RuleBasedStateMachine):
     @initialize(offset=st.integers(-1, 12), text=TEXTS)
     def begin(self, offset: int, text: str) -> None:
         self.marks = PartitionOffsets(offset, text)
-        self.broker = (offset, text)
-        self.under_way: list[tuple[int, str]] = []
+        self.broker = CommittedOffset(offset, text)
+        self.under_way: list[CommittedOffset] = []
 
     @property
-    def value(self) -> tuple[int, str]:
-        return self.marks.next_offset, self.marks.metadata
+    def value(self) -> CommittedOffset:
+        return self.marks.value
 
-    @rule(offset=OFFSETS, text=TEXTS)
-    def mark(self, offset: int, text: str) -> None:
+    @rule(offset=OFFSETS, text=TEXTS, epoch=EPOCHS)
+    def mark(self, offset: int, text: str, epoch: int) -> None:
         before = self.value
-        self.marks.mark(offset, text)
-        assert self.value == ((offset, text) if offset > before[0] else before), "only forwards"
+        self.marks.mark(offset, text, epoch)
+        assert self.value == ((offset, text, epoch) if offset > before.offset else before), "only forwards"
 
-    @rule(offset=OFFSETS, text=TEXTS)
-    def reset(self, offset: int, text: str) -> None:
+    @rule(offset=OFFSETS, text=TEXTS, epoch=EPOCHS)
+    def reset(self, offset: int, text: str, epoch: int) -> None:
         before = self.value
-        self.marks.reset(offset, text)
-        assert self.value == ((offset, text) if offset <= before[0] else before), "only backwards"
+        self.marks.reset(offset, text, epoch)
+        assert self.value == ((offset, text, epoch) if offset <= before.offset else before), "only backwards"
 
     @precondition(lambda self: self.marks.dirty and not self.under_way)
     @rule()
@@ -45,12 +49,20 @@ class Marks(RuleBasedStateMachine):
     @rule()
     def succeed(self) -> None:
         self.broker = self.under_way.pop()
-        self.marks.committed(*self.broker)
+        self.marks.committed(self.broker)
 
     @precondition(lambda self: self.under_way)
     @rule()
     def fail(self) -> None:
         self.under_way.pop()
+
+    @precondition(lambda self: self.under_way)
+    @rule()
+    def refuse_for_good(self) -> None:
+        before, value = self.marks.dirty, self.under_way.pop()
+        self.marks.park(value)
+        assert self.marks.dirty == before, "explicit commits try again"
+        assert self.marks.parked <= (value == self.value), "another mark is not meant"
 
     @invariant()
     def clean_means_committed(self) -> None:
@@ -59,7 +71,7 @@ class Marks(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.marks.dirty:
-            self.marks.committed(*self.value)
+            self.marks.committed(self.value)
         assert not self.marks.dirty
 
 
@@ -79,9 +91,11 @@ def test_a_mark_during_a_commit_stays_dirty() -> None:
     marks = PartitionOffsets(5)
     marks.mark(7)
     marks.mark(9)
-    marks.committed(7, "")
+    marks.committed(CommittedOffset(7))
     assert marks.dirty
-    marks.committed(9, "")
+    marks.committed(CommittedOffset(9, "", 3))
+    assert marks.dirty, "another epoch"
+    marks.committed(CommittedOffset(9))
     assert not marks.dirty
 
 
@@ -91,7 +105,7 @@ def test_another_text_at_the_same_offset_is_no_news_for_a_mark_but_for_a_reset()
     assert (marks.metadata, marks.dirty) == ("old", False)
     marks.reset(5, "new")
     assert (marks.metadata, marks.dirty) == ("new", True)
-    marks.committed(5, "old")
+    marks.committed(CommittedOffset(5, "old"))
     assert marks.dirty
 
 
@@ -103,6 +117,49 @@ def test_rebase_counts_from_where_reading_goes_on_but_only_behind_the_logs_end()
     assert (marks.next_offset, marks.metadata, marks.dirty) == (0, "", False)
     marks.mark(1)
     assert marks.dirty
+
+
+def test_a_mark_never_carries_the_epoch_of_an_older_one() -> None:
+    marks = PartitionOffsets(5, "", 3)
+    marks.mark_record(Record("t", 0, 6, leader_epoch=4), "text")
+    assert marks.value == (7, "text", 4)
+    marks.mark(9)
+    assert marks.value == (9, "", -1)
+    marks.mark(10, leader_epoch=4)
+    marks.reset(9)
+    assert marks.value == (9, "", -1)
+    marks.mark(8, leader_epoch=7)
+    assert marks.value == (9, "", -1), "no news"
+
+
+@pytest.mark.parametrize("name", ["mark", "reset"])
+def test_what_the_wire_cannot_say_does_not_get_in(name: str) -> None:
+    marks = PartitionOffsets(5)
+    for offset in (-1, 2**63, "7", 1.5, None):
+        with pytest.raises(ConfigError, match="offset="):
+            getattr(marks, name)(offset)
+    for epoch in (-2, 2**31, "7", True, None):
+        with pytest.raises(ConfigError, match="leader_epoch="):
+            getattr(marks, name)(9 if name == "mark" else 4, "", epoch)
+    with pytest.raises(ConfigError, match="metadata="):
+        getattr(marks, name)(9, "x" * 40_000)
+    assert marks.value == (5, "", -1)
+    assert not marks.dirty
+
+
+def test_a_parked_mark_is_free_again_with_the_next_one() -> None:
+    marks = PartitionOffsets(5)
+    marks.mark(6)
+    marks.park(marks.value)
+    assert marks.parked
+    assert repr(marks) == "<PartitionOffsets 6 parked>"
+    marks.mark(7)
+    assert (marks.parked, marks.dirty) == (False, True)
+    marks.park(marks.value)
+    marks.committed(marks.value)
+    assert (marks.parked, marks.dirty) == (False, False)
+    marks.park(marks.value)
+    assert not marks.parked, "it is committed"
 
 
 def test_values() -> None:

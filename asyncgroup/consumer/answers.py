@@ -1,0 +1,175 @@
+"""What a broker's answer for a partition means, and who has to hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.metadata import BrokerInfo
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_plan import ACTIONS, Action
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.resets import out_of_range_policy
+from asyncgroup.consumer.validation import EpochEnd, find_divergence
+from asyncgroup.error_codes import is_retriable
+from asyncgroup.errors import BrokerError, TopicRecreatedError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+__all__ = ["Answers", "Dispatch", "Redispatch"]
+
+_log = logging.getLogger("asyncgroup.consumer")
+
+DEFAULT_LEASE: Final = 600.0
+"""Seconds that a preferred replica is kept where metadata is not refreshed by itself (as in sarama)."""
+
+
+class Redispatch(Protocol):
+    """Partitions must go elsewhere; `hinted` if the broker has named the new leader."""
+
+    def __call__(self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool) -> None: ...
+
+
+class Dispatch(NamedTuple):
+    """Whom a fetcher tells of partitions that it has let go of.
+
+    `redispatch`: they must go elsewhere, after a pause unless hinted. `reset`: the offset is not in the log. `fail`: the
+    reader must get an error. `move`: another replica is the one to ask, which is no failure. `heal`: tell those who read
+    errors; the partition is still fetched here.
+    """
+
+    redispatch: Redispatch
+    reset: Callable[[PartitionConsumer], None]
+    fail: Callable[[PartitionConsumer, Exception], None]
+    move: Callable[[PartitionConsumer], None]
+    heal: Callable[[Iterable[PartitionConsumer], Exception], None]
+
+
+class Answers:
+    """Takes partitions' answers in for the fetcher of one node; `remove` ends the fetching of one there."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        remove: Callable[[PartitionConsumer], bool],
+        dispatch: Dispatch,
+    ) -> None:
+        self._node_id, self._cluster, self._config = node_id, cluster, config
+        self._remove, self._dispatch = remove, dispatch
+
+    def take(self, consumer: PartitionConsumer, data: Any, response: m.FetchResponse, *, own: bool) -> None:
+        """Hand records over, or do what the error code asks for."""
+        code = data.error_code
+        action = ACTIONS.get(code, Action.REDISPATCH if is_retriable(code) else Action.FAIL)
+        if action is Action.DELIVER:
+            self._deliver(consumer, data, own=own)
+        elif action is Action.REDISPATCH:
+            self._take_hint(consumer.tp, data, response)
+            hinted = self._cluster.view.leader(consumer.tp) not in (-1, self._node_id)
+            self.redispatch([consumer], self._said(code, consumer), hinted=hinted)
+        elif consumer.whereabouts.forget_replica():
+            # what a follower lacks the leader may have; its word counts
+            self.move(consumer)
+        elif action is Action.RESET:
+            self._remove(consumer)
+            self._dispatch.reset(consumer)
+        else:
+            self._fail(consumer, self._said(code, consumer))
+
+    def _deliver(self, consumer: PartitionConsumer, data: Any, *, own: bool) -> None:
+        diverging = data.diverging_epoch
+        if diverging.epoch >= 0:
+            self.settle(consumer, EpochEnd(diverging.epoch, diverging.end_offset))
+        elif data.preferred_read_replica not in (-1, self._node_id):
+            self._follow(consumer, data.preferred_read_replica)
+        else:
+            consumer.fetched(
+                data.records,
+                data.high_watermark,
+                data.log_start_offset,
+                own=own,
+                last_stable_offset=data.last_stable_offset,
+                aborted=data.aborted_transactions,
+            )
+
+    def _follow(self, consumer: PartitionConsumer, replica: int) -> None:
+        """The leader names a nearer replica and sends no records (KIP-392)."""
+        lease = self._config.metadata_refresh_interval or DEFAULT_LEASE
+        consumer.whereabouts.prefer(replica, asyncio.get_running_loop().time() + lease)
+        self.move(consumer)
+
+    def move(self, consumer: PartitionConsumer) -> None:
+        """Another replica is the one to ask."""
+        if self._remove(consumer):
+            self._dispatch.move(consumer)
+
+    def settle(self, consumer: PartitionConsumer, end: EpochEnd) -> None:
+        """The leader has said where the last epoch read ends in its log: go back if the log lost what was read.
+
+        Where a policy allows resets, reading goes on where the logs part, so that nothing of the new log is missed, and
+        by the policy if that place is not known.
+        """
+        error = find_divergence(consumer, end)
+        if error is None:
+            return
+        if out_of_range_policy(self._config) == "error":
+            consumer.rewind(consumer.fetched_epoch)  # found out again at the next fetch, until somebody seeks
+            self._fail(consumer, error)
+            return
+        _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, consumer.fetched_epoch)
+        if error.divergent_offset is None:
+            self._remove(consumer)
+            self._dispatch.reset(consumer)
+            return
+        consumer.restart(end.end_offset, end.epoch)
+        self._dispatch.heal([consumer], error)
+
+    def restart(self, consumer: PartitionConsumer, topic_id: UUID) -> None:
+        """The topic was deleted and made anew: all of the new one is news, so it is read from its first record.
+
+        Whatever policy allows resets: `latest` too, as the reader had the old topic's end already and would miss what
+        was written since.
+        """
+        error = TopicRecreatedError(consumer.tp, consumer.position)
+        if out_of_range_policy(self._config) == "error":
+            self._fail(consumer, error)
+            return
+        _log.warning("%s; going on at its first record", error)
+        consumer.whereabouts.sought()
+        consumer.restart(0, topic_id=topic_id)
+        self._dispatch.heal([consumer], error)
+
+    def _fail(self, consumer: PartitionConsumer, error: Exception) -> None:
+        """Its reader gets the error; when it is asked for again is not ours to say."""
+        self._remove(consumer)
+        self._dispatch.fail(consumer, error)
+
+    def fail(self, consumer: PartitionConsumer, code: int, what: str) -> None:
+        """Its reader gets a broker's error."""
+        self._fail(consumer, BrokerError(code, f"{what} of {consumer.tp} from node {self._node_id}"))
+
+    def _said(self, code: int, consumer: PartitionConsumer) -> BrokerError:
+        return BrokerError(code, f"fetch of {consumer.tp} from node {self._node_id}")
+
+    def _take_hint(self, tp: TopicPartition, data: Any, response: m.FetchResponse) -> None:
+        """A broker that lost a partition may name the new leader (KIP-951)."""
+        leader = data.current_leader
+        if leader.leader_id >= 0:
+            brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
+            self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, brokers)
+
+    def redispatch(
+        self, consumers: Iterable[PartitionConsumer], error: Exception, *, hinted: bool = False
+    ) -> None:
+        """These must go elsewhere; a follower that is in trouble is preferred no longer."""
+        gone = [consumer for consumer in consumers if self._remove(consumer)]
+        for consumer in gone:
+            consumer.whereabouts.forget_replica()
+        if gone:
+            self._dispatch.redispatch(gone, error, hinted=hinted)

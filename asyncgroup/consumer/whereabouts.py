@@ -1,0 +1,76 @@
+"""Where a partition is read, and for which log its position holds. Pure state of the fetcher's side."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from asyncgroup.cluster.metadata import PartitionInfo
+from asyncgroup.wire.messages import NO_UUID
+
+__all__ = ["Whereabouts"]
+
+
+class Whereabouts:
+    """What the fetchers remember of a partition.
+
+    - `topic_id`: the topic that the position belongs to; one of another id with the same name is another topic, made
+      after ours was deleted (KIP-516). Nil while nobody has looked, and where brokers know no ids.
+    - `valid_epoch`: the leader epoch whose leader has confirmed the position, or needs not (KIP-320).
+    - `replica`: the follower to read from, -1 for the leader; the leader's advice holds until `lease_end`, the loop's
+      time in seconds (KIP-392).
+    """
+
+    __slots__ = ("lease_end", "replica", "topic_id", "valid_epoch")
+
+    def __init__(self) -> None:
+        self.replica = -1
+        self.lease_end = float("-inf")
+        self.sought()
+
+    def __repr__(self) -> str:
+        return f"<Whereabouts: replica {self.replica}, valid in epoch {self.valid_epoch}>"
+
+    def sought(self) -> None:
+        """The position is a new one: it belongs to whatever topic there is, and nothing was fetched before it."""
+        self.topic_id = NO_UUID
+        self.valid_epoch = -1
+
+    # --- topic ids ----------------------------------------------------------------------------------------------
+
+    def is_recreated(self, topic_id: UUID) -> bool:
+        """Whether the topic has another id than the one that the position belongs to; takes over the first id."""
+        if topic_id in (self.topic_id, NO_UUID):
+            return False
+        if self.topic_id == NO_UUID:
+            self.topic_id = topic_id
+            return False
+        return True
+
+    # --- leader epochs ------------------------------------------------------------------------------------------
+
+    def must_validate(self, fetched_epoch: int, info: PartitionInfo | None) -> bool:
+        """Whether the leader has to confirm a position behind a record of `fetched_epoch` (-1: unknown).
+
+        A leader never truncates what was written in its own epoch, so only one of a later epoch is asked
+        (`SubscriptionState.maybeValidatePosition` in Java).
+        """
+        if fetched_epoch < 0 or info is None:
+            return False
+        return max(fetched_epoch, self.valid_epoch) < info.leader_epoch
+
+    # --- the closest replica ------------------------------------------------------------------------------------
+
+    def prefer(self, replica: int, lease_end: float) -> None:
+        """The leader advises to read from a follower."""
+        self.replica, self.lease_end = replica, lease_end
+
+    def forget_replica(self) -> bool:
+        """Back to the leader; False if it was the leader already."""
+        known, self.replica = self.replica, -1
+        return known >= 0
+
+    def home(self, leader: int, now: float, info: PartitionInfo | None) -> int:
+        """The node to read from: the preferred replica while its lease lasts and it is one, else the leader."""
+        if self.replica >= 0 and (now >= self.lease_end or info is None or self.replica not in info.replicas):
+            self.replica = -1
+        return self.replica if self.replica >= 0 else leader

@@ -1,0 +1,300 @@
+"""The commits of one member: at most one request under way, the newest marks in it, retries within bounds.
+
+The requests of a call are sent by a task that belongs to the committer, and not to the caller: a caller that is cancelled
+leaves none behind of which nobody knows how it ended. Calls that come while a request is under way share the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+from weakref import WeakSet
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CommitFailedError,
+    ConfigError,
+    ErrorCode,
+)
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets.commit_plan import (
+    ACTIONS,
+    BY_NAME,
+    PARKED,
+    RETENTION,
+    CommitAction,
+    build_commit,
+)
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.offsets.flights import Flights
+from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+from asyncgroup.wire import messages as m
+
+__all__ = ["GROUP_LANE", "Committer"]
+
+_log = logging.getLogger("asyncgroup.offsets")
+
+GROUP_LANE: Final = "group"
+"""The lane of heartbeats and commits; joins have another, for a parked join must not hold a commit up."""
+
+Offsets = dict[TopicPartition, CommittedOffset]
+Failures = dict[TopicPartition, AsyncGroupError]
+
+_told_of_retention: WeakSet[Cluster] = WeakSet()
+"""Clusters whose users know that `offset_retention` does nothing there."""
+
+
+class Committer:
+    """Commits the marks of partitions for a group.
+
+    `identity()` says in whose name, at the moment of each request. `on_lost(error)` is told when a broker refuses a
+    commit because the membership is gone; nothing is committed from then on. Without `on_lost` there is no membership
+    to lose (a group without members takes such commits, one with members refuses them), and the next call tries again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        *,
+        retry_max: int = 3,
+        retention: float | None = None,
+        identity: Callable[[], MemberIdentity] = MemberIdentity,
+        on_lost: Callable[[BrokerError], None] | None = None,
+    ) -> None:
+        self._cluster, self.group_id = cluster, group_id
+        self._retry_max, self._retention = retry_max, retention
+        self._identity, self._on_lost = identity, on_lost
+        self._partitions: dict[TopicPartition, PartitionOffsets] = {}
+        self._flights = Flights(f"commits of group {group_id!r}", self._commit)
+        self._takes_parked = False
+        self._lost: AsyncGroupError | None = None
+
+    def __repr__(self) -> str:
+        dirty = sum(offsets.dirty for offsets in self._partitions.values())
+        return f"<Committer {self.group_id!r}: {len(self._partitions)} partitions, {dirty} to commit>"
+
+    async def fetch(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Committed offsets to begin at, those without one left out. Raises BrokerError, TransportError.
+
+        They are stable, as for every consumer of Kafka's own: commits of open transactions are waited for (KIP-447).
+        """
+        return await fetch_offsets(
+            self._cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True
+        )
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._partitions
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that are managed, in order."""
+        return sorted(self._partitions)
+
+    def manage(
+        self, tp: TopicPartition, next_offset: int, metadata: str = "", leader_epoch: int = -1
+    ) -> PartitionOffsets:
+        """Take marks for a partition from now on, beginning at `next_offset`. Raises ConfigError if it is managed."""
+        if tp in self._partitions:
+            raise ConfigError("partition", str(tp), "a partition that is not managed yet")
+        topic = self._cluster.view.topics.get(tp.topic)
+        topic_id = m.NO_UUID if topic is None else topic.topic_id
+        offsets = self._partitions[tp] = PartitionOffsets(next_offset, metadata, leader_epoch, topic_id)
+        return offsets
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Forget a partition and its marks."""
+        self._partitions.pop(tp, None)
+
+    def of(self, topic: str, partition: int) -> PartitionOffsets:
+        """The marks of a partition; raises ConfigError for one that is not managed (or no longer)."""
+        offsets = self._partitions.get(TopicPartition(topic, partition))
+        if offsets is None:
+            owned = ", ".join(map(str, self.partitions)) or "none"
+            raise ConfigError("partition", f"{topic}-{partition}", f"one of the partitions owned: {owned}")
+        return offsets
+
+    # --- commits ------------------------------------------------------------------------------------------------
+
+    async def commit(self, *, parked: bool = True) -> None:
+        """Commit every mark that is new, those included that are made while this call waits for its turn.
+
+        `parked=False` leaves out marks that were refused for good already, and reported: the way of automatic commits.
+        Raises CommitFailedError with the partitions that failed, the others are committed; ClosedError. A caller that
+        is cancelled does not stop the request: it ends by itself, or with `aclose`.
+        """
+        if not self._flights.is_closed and not self._due(parked=parked):
+            return
+        self._takes_parked |= parked
+        if failed := await self._flights():
+            raise CommitFailedError(self.group_id, failed)
+
+    async def aclose(self) -> None:
+        """Give up what is under way: nobody will know whether it was committed. Safe to call twice."""
+        await self._flights.aclose()
+
+    def _due(self, *, parked: bool) -> Offsets:
+        return {
+            tp: offsets.value
+            for tp, offsets in self._partitions.items()
+            if offsets.dirty and (parked or not offsets.parked)
+        }
+
+    async def _commit(self) -> Failures:
+        """Requests until every mark is committed or has failed for good or often enough."""
+        parked, self._takes_parked = self._takes_parked, False
+        backoff = self._cluster.backoff()
+        failed: Failures = {}
+        due = self._due(parked=parked)
+        while due:
+            if self._lost is not None:
+                return failed | dict.fromkeys(due, self._lost)
+            self._drop_recreated(due, failed)
+            again = await self._send(due, failed) if due else {}
+            if not again or self._lost is not None or backoff.failures >= self._retry_max:
+                self._park(due, again)
+                return failed | again
+            await self._look_again(again)
+            await asyncio.sleep(backoff.next())
+            # marks may have moved, and partitions may have gone, during the pause
+            due = {tp: committed for tp, committed in self._due(parked=True).items() if tp in again}
+        return failed
+
+    def _drop_recreated(self, due: Offsets, failed: Failures) -> None:
+        """Marks that were made for a topic that is another one by now: its offsets mean other records."""
+        gone: Offsets = {}
+        for tp, committed in due.items():
+            offsets, topic = self._partitions[tp], self._cluster.view.topics.get(tp.topic)
+            ids = {offsets.topic_id, m.NO_UUID if topic is None else topic.topic_id}
+            if len(ids) == 2 and m.NO_UUID not in ids:
+                offsets.forget_mark()
+                gone[tp] = committed
+        errors: Failures = {}
+        for tp, committed in gone.items():
+            del due[tp]
+            detail = "the topic was deleted and made anew; the mark was for the old one and is dropped"
+            errors[tp] = self._error(ErrorCode.UNKNOWN_TOPIC_ID, tp, committed, detail)
+        if gone:
+            failed.update(errors)
+            self._cluster.hooks.emit("on_commit", self.group_id, gone, errors)
+
+    async def _look_again(self, again: Failures) -> None:
+        """Refresh the metadata if a topic was unknown: it may have been deleted, or made anew."""
+        codes = {error.code for error in again.values() if isinstance(error, BrokerError)}
+        if any(ACTIONS.get(code) is CommitAction.UNKNOWN for code in codes):
+            try:
+                await self._cluster.refresh()
+            except AsyncGroupError as error:
+                _log.debug("group %s: metadata refresh failed: %s", self.group_id, error)
+
+    # --- one request --------------------------------------------------------------------------------------------
+
+    async def _send(self, due: Offsets, failed: Failures) -> Failures:
+        """One request; returns what may be tried again, and why it did not work this time."""
+        ids = {tp: self._partitions[tp].topic_id for tp in due}
+        again: Failures = {}
+
+        def build(version: int) -> m.OffsetCommitRequest:
+            self._take_news(due)
+            self._tell_of_retention(version)
+            return build_commit(version, self.group_id, self._identity(), due, ids, self._retention)
+
+        try:
+            response = await self._cluster.coordinators.request_built(
+                self.group_id,
+                m.OffsetCommitRequest,
+                build,
+                lane=GROUP_LANE,
+                highest=BY_NAME if m.NO_UUID in ids.values() else None,
+            )
+        except AsyncGroupError as error:  # a BrokerError here says that there is no coordinator to send it to
+            (again if error.retriable else failed).update(dict.fromkeys(due, error))
+        else:
+            self._sort(due, _codes(response, ids), failed, again)
+        errors = {tp: error for tp, error in (failed | again).items() if tp in due}
+        self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
+        return again
+
+    def _take_news(self, due: Offsets) -> None:
+        """What has changed while the coordinator was looked up and the connection was made."""
+        if self._lost is not None:
+            raise self._lost
+        for tp in list(due):
+            offsets = self._partitions.get(tp)
+            if offsets is not None and offsets.dirty:
+                due[tp] = offsets.value
+            else:
+                del due[tp]  # not ours any more, or not the same
+
+    def _sort(
+        self, due: Offsets, codes: Mapping[TopicPartition, int], failed: Failures, again: Failures
+    ) -> None:
+        for tp, committed in due.items():
+            code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
+            action = ACTIONS.get(code, CommitAction.FAIL)
+            error = self._error(code, tp, committed)
+            if action is CommitAction.CLEAN:
+                if (offsets := self._partitions.get(tp)) is not None:
+                    offsets.committed(committed)
+            elif action in (CommitAction.FAIL, CommitAction.LOST):
+                failed[tp] = error
+                self._park(due, {tp: error})
+                if action is CommitAction.LOST:
+                    self._lose(error)
+            else:
+                again[tp] = error
+                if action is CommitAction.MOVED:
+                    self._cluster.coordinators.forget(self.group_id)
+
+    def _error(
+        self, code: int, tp: TopicPartition, committed: CommittedOffset, detail: str | None = None
+    ) -> BrokerError:
+        return BrokerError(code, f"commit of {tp} at {committed.offset} by group {self.group_id!r}", detail)
+
+    def _park(self, sent: Offsets, errors: Failures) -> None:
+        for tp, error in errors.items():
+            offsets = self._partitions.get(tp)
+            if offsets is not None and isinstance(error, BrokerError) and error.code in PARKED:
+                offsets.park(sent[tp])
+
+    def _tell_of_retention(self, version: int) -> None:
+        """Say once a cluster that `offset_retention` has no effect (sarama drops it without a word)."""
+        if self._retention is None or version in RETENTION or self._cluster in _told_of_retention:
+            return
+        _told_of_retention.add(self._cluster)
+        _log.warning(
+            "offset_retention=%r has no effect: only OffsetCommit %d to %d can say it, and this broker is asked in "
+            "version %d; it keeps offsets as its own offsets.retention.minutes says",
+            self._retention,
+            RETENTION.start,
+            RETENTION.stop - 1,
+            version,
+        )
+
+    # --- losses -------------------------------------------------------------------------------------------------
+
+    def _lose(self, error: BrokerError) -> None:
+        if self._lost is None and self._on_lost is not None:
+            self._lost = error
+            self._on_lost(error)
+
+    def give_up(self, error: AsyncGroupError) -> None:
+        """The membership is gone: commit nothing more."""
+        self._lost = self._lost or error
+
+
+def _codes(response: m.OffsetCommitResponse, ids: Mapping[TopicPartition, UUID]) -> dict[TopicPartition, int]:
+    """Each partition's error code; from version 10 on topics are named by id only."""
+    names = {topic_id: tp.topic for tp, topic_id in ids.items() if topic_id != m.NO_UUID}
+    return {
+        TopicPartition(names.get(topic.topic_id, topic.name), part.partition_index): part.error_code
+        for topic in response.topics
+        for part in topic.partitions
+    }

@@ -1,0 +1,67 @@
+"""Work that belongs to nobody who waits for it: one run at a time, shared by those who came before it began."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from asyncgroup.errors import ClosedError
+from asyncgroup.lifecycle import cancel_and_wait, retrieve
+
+__all__ = ["Flights"]
+
+T = TypeVar("T")
+
+
+class Flights(Generic[T]):
+    """Runs `work` in a task of its own, so that a caller who is cancelled does not stop it half-way.
+
+    A call while a run is under way takes part in the next one.
+    """
+
+    def __init__(self, name: str, work: Callable[[], Awaitable[T]]) -> None:
+        self._name, self._work = name, work
+        self._task: asyncio.Task[None] | None = None
+        self._next: asyncio.Future[T] | None = None
+        self.is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "idle" if self._task is None else "under way"
+        return f"<Flights {self._name}: {state}>"
+
+    async def __call__(self) -> T:
+        """Take part in the next run; raises what it raises, and ClosedError."""
+        if self.is_closed:
+            raise ClosedError(f"{self._name} are over: closed")
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            self._next.add_done_callback(retrieve)
+            if self._task is None:
+                self._task = asyncio.create_task(self._run(), name=self._name)
+        return await asyncio.shield(self._next)
+
+    async def _run(self) -> None:
+        current: asyncio.Future[T] | None = None
+        try:
+            while (current := self._next) is not None:
+                self._next = None
+                try:
+                    current.set_result(await self._work())
+                except Exception as error:  # noqa: BLE001  those who wait get it
+                    current.set_exception(error)
+        finally:
+            self._task = None
+            for waiting in (current, self._next):
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(ClosedError(f"{self._name} were closed"))
+            self._next = None
+
+    async def aclose(self) -> None:
+        """Cancel the run under way and refuse further ones; safe to call twice."""
+        self.is_closed = True
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+        if self._next is not None:  # the task was cancelled before its first step
+            self._next.set_exception(ClosedError(f"{self._name} were closed"))
+            self._next = self._task = None

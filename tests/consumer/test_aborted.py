@@ -1,0 +1,263 @@
+"""What a `read_committed` reader is handed out, for every interleaving of producers and every way to fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.aborted import AbortedTransactions
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.control import ControlType, control_batch
+from asyncgroup.wire.records import read_batch_header, stamp_batch, stamp_crc
+from tests.broker.batches import batch
+from tests.broker.transactional import Writer, transactional
+from tests.consumer.support import TP, make_consumer
+
+LIMIT = 1 << 20
+Listed = m.FetchResponse.AbortedTransaction
+
+
+class Step(NamedTuple):
+    """One thing that happens to the log: producer 1-3 writes inside or outside a transaction, or ends it."""
+
+    producer: int
+    what: str
+    count: int
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        st.integers(1, 3),
+        st.sampled_from(["write", "write", "plain", "idempotent", "commit", "abort"]),
+        st.integers(1, 3),
+    ),
+    max_size=40,
+)
+
+
+class Model:
+    """A log, and who may see each offset: what a reader has to be given, worked out without any index."""
+
+    def __init__(self, made: list[Step]) -> None:
+        self.log = PartitionLog("orders", 3)
+        self.writers = {number: Writer(self.log, number) for number in (1, 2, 3)}
+        self.open: dict[int, list[int]] = {}
+        self.visible: list[int] = []
+        self.aborted: list[tuple[int, int, int]] = []
+        for step in made:
+            self._do(step)
+
+    def _do(self, step: Step) -> None:
+        writer = self.writers[step.producer]
+        values = [b"%d" % step.producer] * step.count
+        pending = self.open.get(step.producer)
+        offsets = range(self.log.end_offset, self.log.end_offset + step.count)
+        if step.what == "write":
+            writer.write(*values)
+            self.open.setdefault(step.producer, []).extend(offsets)
+        elif step.what in ("commit", "abort"):
+            if step.what == "commit":
+                writer.commit()
+                self.visible += pending or []
+            else:
+                marker = writer.abort()
+                if pending:
+                    self.aborted.append((step.producer, pending[0], marker))
+            self.open.pop(step.producer, None)
+        else:
+            if step.what == "plain" or pending:
+                self.log.append(batch(*values), 0)
+            else:
+                writer.write_plain(*values)
+            self.visible += offsets
+
+    @property
+    def stable(self) -> int:
+        return min((offsets[0] for offsets in self.open.values()), default=self.log.end_offset)
+
+    def seen_from(self, offset: int) -> list[int]:
+        return [seen for seen in sorted(self.visible) if offset <= seen < self.stable]
+
+
+def answers(log: PartitionLog, buffer: RecordBuffer, sizes: Iterator[int]) -> None:
+    """Fetch to the end, each time as many bytes as the next size says, and at least one batch."""
+    end = log.last_stable_offset
+    while buffer.fetch_offset < end:
+        offset = buffer.fetch_offset
+        data = log.read(offset, next(sizes), at_least_one=True, end=end)
+        # whoever answers may list them in any order
+        listed = [Listed(one.producer_id, one.first_offset) for one in reversed(log.aborted_in(offset, data))]
+        buffer.add(data, own=True, aborted=listed)
+        assert buffer.fetch_offset > offset
+
+
+def handed_out(buffer: RecordBuffer) -> list[int]:
+    found = []
+    while buffer.decoded or buffer.advance():
+        if (record := buffer.pop()) is not None:
+            found.append(record.offset)
+    return found
+
+
+def cycle(sizes: list[int]) -> Iterator[int]:
+    while True:
+        yield from sizes
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, st.lists(st.integers(1, 400), min_size=1, max_size=5), st.data())
+def test_what_is_handed_out_is_what_was_committed(made, sizes, data):
+    model = Model(made)
+    log = model.log
+    assert log.last_stable_offset == model.stable
+    start = data.draw(st.integers(0, log.end_offset), label="start")
+    buffer = RecordBuffer(TP, start, check_crcs=True)
+    answers(log, buffer, cycle(sizes))
+    end = max(start, model.stable)
+    assert buffer.fetch_offset == end
+    last = max((offset for offset in model.seen_from(start)), default=start - 1)
+    assert last < buffer.records_end <= end
+    assert handed_out(buffer) == model.seen_from(start)
+    assert buffer.position == end
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps, st.data())
+def test_the_aborted_transactions_that_a_broker_lists(made, data):
+    model = Model(made)
+    log = model.log
+    start = data.draw(st.integers(0, log.end_offset), label="start")
+    read = log.read(start, data.draw(st.integers(1, 1000), label="bytes"), at_least_one=True)
+    buffer = RecordBuffer(TP, start, check_crcs=True)
+    buffer.add(read, own=True)
+    end = buffer.fetch_offset
+    listed = [tuple(one) for one in log.aborted_in(start, read)]
+    expected = [one for one in model.aborted if one[2] >= start and one[1] < end] if read else []
+    assert listed == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps)
+def test_read_uncommitted_sees_everything_but_markers(made):
+    model = Model(made)
+    log = model.log
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    while buffer.fetch_offset < log.end_offset:
+        buffer.add(log.read(buffer.fetch_offset, LIMIT), own=True)
+    everything = model.visible + [offset for offsets in model.open.values() for offset in offsets]
+    gone = [record.offset for record in log.records()]
+    assert handed_out(buffer) == gone
+    assert set(everything) <= set(gone)
+
+
+def header_of(data: bytes):
+    header = read_batch_header(data)
+    assert header is not None
+    return header
+
+
+def test_a_marker_that_cannot_be_read():
+    bad = bytearray(control_batch(ControlType.ABORT, 1, 0))
+    bad[65] = 0x7E  # the length of its key
+    stamp_crc(bad)
+    aborted = AbortedTransactions([Listed(1, 0)], check_crcs=True)
+    with pytest.raises(CorruptRecordsError, match="control batch at offset 0"):
+        aborted.hides(header_of(bytes(bad)), bytes(bad))
+
+
+@pytest.mark.parametrize("check_crcs", [True, False])
+def test_a_checksum_that_is_wrong_hides_nothing(check_crcs):
+    """A header that cannot be believed may be anybody's; whoever does not check sums believes it."""
+    bad = bytearray(transactional(b"lost", producer_id=1))
+    marker = bytearray(control_batch(ControlType.ABORT, 1, 0))
+    stamp_batch(marker, 1, 0)
+    for data in (bad, marker):
+        data[20] ^= 1  # in the checksum
+    buffer = RecordBuffer(TP, 0, check_crcs=check_crcs)
+    buffer.add(bytes(bad + marker), own=True, aborted=[Listed(1, 0)])
+    assert buffer.fetch_offset == 2
+    assert bool(buffer) is check_crcs
+    if check_crcs:
+        with pytest.raises(CorruptRecordsError, match="CRC"):
+            buffer.advance()
+        buffer.seek(1)
+        buffer.add(bytes(marker), own=True)
+        with pytest.raises(CorruptRecordsError, match="CRC"):
+            buffer.advance()
+
+
+def test_a_commit_marker_ends_no_aborted_transaction():
+    """A list that begins too early would be the broker's mistake; Kafka's client reads it the same way."""
+    log = PartitionLog("orders", 3)
+    writer = Writer(log, 1)
+    writer.write(b"a")
+    writer.commit()
+    writer.write(b"b")
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(log.read(0, LIMIT), own=True, aborted=[Listed(1, 0)])
+    assert handed_out(buffer) == []
+
+
+# -- positions and lag -----------------------------------------------------------------------------------------
+
+
+def consumer_of(log: PartitionLog, offset: int = 0):
+    """A `read_committed` consumer that was answered once; and what it passed over."""
+    consumer = make_consumer(offset, config=ConsumerConfig(isolation_level="read_committed"))
+    passed: list[tuple[int, int, int]] = []
+    consumer.on_passed = lambda *gap: passed.append(gap)
+    feed(consumer, log)
+    return consumer, passed
+
+
+def feed(consumer, log: PartitionLog) -> None:
+    offset, end = consumer.fetch_offset, log.last_stable_offset
+    data = log.read(offset, LIMIT, end=end)
+    aborted = [Listed(*one[:2]) for one in log.aborted_in(offset, data)]
+    consumer.fetched(data, log.high_watermark, 0, own=True, last_stable_offset=end, aborted=aborted)
+
+
+@pytest.mark.asyncio
+async def test_lag_counts_up_to_the_last_stable_offset():
+    log = PartitionLog("orders", 3)
+    writer = Writer(log, 1)
+    log.append(batch(b"a", b"b"), 0)
+    writer.write(b"c", b"d")
+    consumer, passed = consumer_of(log)
+    assert (consumer.high_water_mark, consumer.last_stable_offset, consumer.lag) == (4, 2, 2)
+    assert [(await anext(consumer)).offset for _ in range(2)] == [0, 1]
+    assert (consumer.lag, passed) == (0, [])
+    writer.abort()
+    feed(consumer, log)
+    assert (consumer.high_water_mark, consumer.last_stable_offset) == (5, 5)
+    assert (consumer.position, consumer.lag, passed) == (5, 0, [(2, 5, 0)])
+
+
+@pytest.mark.asyncio
+async def test_what_is_passed_over_ends_an_answer():
+    """A marker in the middle is told to nobody: what follows is marked soon."""
+    log = PartitionLog("orders", 3)
+    writer = Writer(log, 1)
+    writer.write(b"a")
+    writer.commit()
+    writer.write(b"b")
+    writer.commit()
+    consumer, passed = consumer_of(log)
+    assert passed == [(3, 4, 0)]
+    assert [(await anext(consumer)).offset for _ in range(2)] == [0, 2]
+    assert consumer.position == 4
+
+
+@pytest.mark.asyncio
+async def test_lag_of_a_reader_that_wants_everything_counts_up_to_the_high_water_mark():
+    consumer = make_consumer()
+    consumer.fetched(batch(b"a"), 3, 0, own=True, last_stable_offset=1)
+    assert consumer.lag == 3

@@ -1,0 +1,177 @@
+"""Reading from the replica in one's own rack (KIP-392), and leaders that name their heirs (KIP-951)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import ConfigError, ErrorCode
+from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+@pytest_asyncio.fixture
+async def racks() -> AsyncIterator[EmbeddedCluster]:
+    """Nodes 1 to 3 in racks a to c, each with a replica of `orders-0` and `orders-1`, which node 1 leads."""
+    async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as cluster:
+        cluster.create_topic("orders", 2)
+        for partition in (0, 1):
+            if cluster.leader("orders", partition) != 1:
+                cluster.move_leader("orders", partition, 1)
+        yield cluster
+
+
+def nodes_asked(brokers: EmbeddedCluster, since: float = 0.0) -> list[int]:
+    return [exchange.node_id for exchange in fetches(brokers) if exchange.time >= since]
+
+
+async def test_racks_are_one_for_each_node() -> None:
+    with pytest.raises(ConfigError, match="one for each of 2 nodes"):
+        EmbeddedCluster(2, racks=("a",))
+
+
+async def test_records_come_from_the_own_rack(racks: EmbeddedCluster) -> None:
+    fill(racks, "orders", 0, batches=3)
+    async with client(racks, rack_id="b") as reader:
+        (consumer,) = reader.read("orders", 0)
+        start = now()
+        assert await read(consumer, 3) == [0, 1, 2]
+        assert now() - start < 0.05, "to be sent on is no failure, and takes no pause"
+        await caught_up(consumer)
+        mark = now()
+        fill(racks, "orders", 0, batches=2)
+        assert await read(consumer, 2) == [3, 4]
+        await asyncio.sleep(5)
+        assert set(nodes_asked(racks, mark)) == {2}
+        assert nodes_asked(racks)[0] == 1
+        assert nodes_asked(racks).count(1) == 1
+        assert reader.errors == []
+        assert reader.cluster.view.brokers[2].rack == "b"
+
+
+@pytest.mark.parametrize("rack", ["a", "nowhere", ""])
+async def test_without_a_nearer_replica_the_leader_is_read(racks: EmbeddedCluster, rack: str) -> None:
+    fill(racks, "orders", 0, batches=1)
+    async with client(racks, rack_id=rack) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 1) == [0]
+        await asyncio.sleep(2)
+        assert set(nodes_asked(racks)) == {1}
+        assert {exchange.request.rack_id for exchange in fetches(racks)} == {rack}
+
+
+async def test_the_preference_is_a_lease(racks: EmbeddedCluster) -> None:
+    """A leader is asked for its advice again after the interval at which metadata is refreshed."""
+    async with client(racks, rack_id="b", metadata_refresh_interval=60.0) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        await asyncio.sleep(200)
+        assert nodes_asked(racks).count(1) == 4
+        fill(racks, "orders", 0, batches=1)
+        assert await read(consumer, 1) == [0]
+        assert reader.errors == []
+
+
+async def test_the_lease_is_ten_minutes_where_metadata_is_not_refreshed(racks: EmbeddedCluster) -> None:
+    async with client(racks, rack_id="b", metadata_refresh_interval=0.0) as reader:
+        reader.read("orders", 0)
+        await asyncio.sleep(599)
+        assert nodes_asked(racks).count(1) == 1
+        await asyncio.sleep(2)
+        assert nodes_asked(racks).count(1) == 2
+
+
+async def test_what_a_follower_does_not_hold_is_asked_of_the_leader(racks: EmbeddedCluster) -> None:
+    fill(racks, "orders", 0, batches=3)
+    async with client(racks, rack_id="b", auto_offset_reset="error") as reader:
+        (consumer,) = reader.read("orders", 0)
+        await read(consumer, 3)
+        await caught_up(consumer)
+        racks.faults.on("Fetch", node=2, times=1).error(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+        await asyncio.sleep(2)
+        fill(racks, "orders", 0, batches=1)
+        assert await read(consumer, 1) == [3], "the reader's policy is not asked"
+        assert nodes_asked(racks).count(1) == 2
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR]
+)
+async def test_a_follower_in_trouble_is_left_for_the_leader(racks: EmbeddedCluster, code: ErrorCode) -> None:
+    async with client(racks, rack_id="b") as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        racks.faults.on("Fetch", node=2, topic="orders").error(code)
+        await asyncio.sleep(2)
+        fill(racks, "orders", 0, batches=1)
+        assert await read(consumer, 1) == [0]
+        assert nodes_asked(racks).count(1) >= 2
+
+
+async def test_a_dead_follower_is_left_for_the_leader(racks: EmbeddedCluster) -> None:
+    async with client(racks, rack_id="b") as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        await racks.stop_node(2)
+        fill(racks, "orders", 0, batches=1)
+        assert await asyncio.wait_for(read(consumer, 1), 5) == [0]
+        mark = now()
+        await asyncio.sleep(2)
+        assert set(nodes_asked(racks, mark)) == {1}
+
+
+async def test_brokers_that_send_to_and_fro_are_asked_with_pauses(racks: EmbeddedCluster) -> None:
+    async with client(racks, rack_id="b") as reader:
+        racks.faults.on("Fetch", node=2, times=None).error(ErrorCode.OFFSET_OUT_OF_RANGE)
+        reader.read("orders", 0)
+        await asyncio.sleep(10)
+        assert len(nodes_asked(racks)) < 250
+
+
+async def test_a_new_leader_gives_new_advice(racks: EmbeddedCluster) -> None:
+    async with client(racks, rack_id="b") as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        racks.move_leader("orders", 0, 3)
+        fill(racks, "orders", 0, batches=2)
+        assert await asyncio.wait_for(read(consumer, 2), 5) == [0, 1]
+        await asyncio.sleep(2)
+        mark = now()
+        await asyncio.sleep(2)
+        assert set(nodes_asked(racks, mark)) == {2}
+
+
+async def test_the_position_is_confirmed_by_the_leader_and_no_follower(racks: EmbeddedCluster) -> None:
+    fill(racks, "orders", 0, batches=8)
+    async with client(racks, rack_id="b", auto_offset_reset="earliest") as reader:
+        (consumer,) = reader.read("orders", 0)
+        await read(consumer, 8)
+        await caught_up(consumer)
+        racks.truncate("orders", 0, 5, leader=3)
+        await asyncio.sleep(3)
+        fill(racks, "orders", 0, batches=2)
+        assert await asyncio.wait_for(read(consumer, 2), 5) == [5, 6]
+        assert {e.node_id for e in racks.history.of("OffsetForLeaderEpoch", client_id="reader")} == {3}
+
+
+async def test_a_hint_brings_a_partition_to_its_new_leader_at_once(racks: EmbeddedCluster) -> None:
+    async with client(racks) as reader:
+        moved, stays = reader.read("orders", 0, 1)
+        await caught_up(moved)
+        metadata = len(racks.history.of("Metadata", client_id="reader"))
+        start = now()
+        racks.move_leader("orders", 0, 2)
+        fill(racks, "orders", 0, batches=1)
+        fill(racks, "orders", 1, batches=1)
+        assert await read(moved, 1) == [0]
+        assert await read(stays, 1) == [0]
+        assert now() - start < 0.05
+        assert len(racks.history.of("Metadata", client_id="reader")) == metadata, "nobody had to look it up"
+        assert reader.cluster.view.brokers[2].rack == "b", "a hint tells where the new leader stands"

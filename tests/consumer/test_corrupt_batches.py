@@ -1,0 +1,195 @@
+"""Record batches that cannot be read: an error at every read until somebody seeks, or left out and told of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+
+import pytest
+from aiokafka.record.util import calc_crc32c
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
+from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
+from tests.consumer.support import batch, corrupt, feed, make_consumer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+SKIP = ConsumerConfig(on_corrupt_batch="skip")
+
+
+async def all_there(consumer: PartitionConsumer, *, by_batches: bool) -> list[int]:
+    """What can be read at once; CorruptRecordsError comes through."""
+    found: list[int] = []
+    if by_batches:
+        batches = consumer.batches()
+        while consumer._buffer:
+            async with asyncio.timeout(1):
+                found += [record.offset for record in await anext(batches)]
+    else:
+        while consumer._buffer:
+            try:
+                async with asyncio.timeout(1):
+                    found.append((await anext(consumer)).offset)
+            except TimeoutError:
+                break  # nothing was left of the last batch
+    return found
+
+
+def with_bad_content(base: int, count: int) -> bytes:
+    """A batch whose checksum is right, with records that are none."""
+    data = bytearray(batch(base, count=count))
+    data[61:] = b"\xff" * (len(data) - 61)
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("by_batches", [False, True])
+async def test_an_error_is_met_at_every_read_until_one_seeks_past_it(*, by_batches: bool) -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2), corrupt(batch(2, count=3)), batch(5, count=2))
+    reading = consumer.batches() if by_batches else consumer
+    if by_batches:
+        assert [record.offset for record in await anext(consumer.batches())] == [0, 1]
+    else:
+        assert await read(consumer, 2) == [0, 1]
+    for _ in range(3):
+        with pytest.raises(CorruptRecordsError, match=r"orders-3 at offset 2: .*CRC"):
+            await anext(reading)
+        assert consumer.position == 2
+    consumer.seek(5)
+    feed(consumer, batch(5, count=2))
+    assert await read(consumer, 2) == [5, 6]
+
+
+@pytest.mark.parametrize("by_batches", [False, True])
+@pytest.mark.parametrize("where", [0, 1, 2])
+@pytest.mark.parametrize("spoil", [corrupt, None])
+async def test_a_batch_is_left_out_and_told_of_once(
+    where: int, spoil, caplog: pytest.LogCaptureFixture, *, by_batches: bool
+) -> None:
+    consumer = make_consumer(config=SKIP)
+    told: list[Exception] = []
+    consumer.on_healed = told.append
+    parts = [batch(0, count=2), batch(2, count=3), batch(5, count=2)]
+    bases, counts = (0, 2, 5), (2, 3, 2)
+    parts[where] = spoil(parts[where]) if spoil else with_bad_content(bases[where], counts[where])
+    feed(consumer, *parts, high_water_mark=7)
+    with caplog.at_level(logging.WARNING, "asyncgroup"):
+        found = await all_there(consumer, by_batches=by_batches) if not (by_batches and where == 2) else None
+        if found is None:
+            found = [record.offset for record in await anext(consumer.batches())]
+    bad = list(range(bases[where], bases[where] + counts[where]))
+    assert found == [offset for offset in range(7) if offset not in bad]
+    (error,) = told
+    text = f"orders-3: offsets {bad[0]} to {bad[-1]} are left out"
+    assert text in str(error)
+    assert [r.getMessage() for r in caplog.records if "left out" in r.getMessage()] == [str(error)]
+    assert consumer.fetch_offset == 7
+
+
+async def test_a_batch_that_was_read_in_part_names_what_is_left_out() -> None:
+    consumer = make_consumer(4, config=SKIP)
+    told: list[Exception] = []
+    consumer.on_healed = told.append
+    feed(consumer, corrupt(batch(2, count=5)), batch(7), high_water_mark=8)
+    assert await read(consumer, 1) == [7]
+    assert "offsets 4 to 6 are left out" in str(told[0])
+
+
+@pytest.mark.parametrize(("last", "hwm"), [(900, 8), (5, 8), (900, 1 << 40)])
+async def test_a_batch_whose_end_cannot_be_believed_is_never_left_out(last: int, hwm: int) -> None:
+    """Its checksum is wrong, so its number of offsets may be: what lies behind it might be left out as well."""
+    consumer = make_consumer(config=SKIP)
+    data = bytearray(batch(0, count=3))
+    struct.pack_into(">i", data, 23, last)
+    feed(consumer, bytes(data), high_water_mark=hwm)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordsError, match="orders-3 at offset 0"):
+            await anext(consumer)
+    consumer.seek(3)
+    feed(consumer, batch(3, count=1), high_water_mark=hwm)
+    assert await read(consumer, 1) == [3]
+
+
+async def test_a_compacted_batch_ends_where_the_next_one_begins() -> None:
+    consumer = make_consumer(config=SKIP)
+    feed(consumer, corrupt(batch(0, [0, 3], last=4)), batch(5), high_water_mark=6)
+    assert await read(consumer, 1) == [5]
+
+
+async def test_a_codec_that_is_not_there_is_no_corruption() -> None:
+    consumer = make_consumer(config=SKIP)
+    data = bytearray(batch(0, count=3))
+    data[22] |= 7
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    feed(consumer, bytes(data), high_water_mark=3)
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match="codec"):
+            await anext(consumer)
+
+
+# -- from a broker ------------------------------------------------------------------------------------------------------
+
+
+def spoil(brokers: EmbeddedCluster, index: int, at: int, value: int) -> None:
+    """Overwrite a byte of a batch in the log of orders-0."""
+    kept = brokers.partition("orders", 0).log._batches[index]
+    kept.segment.data[kept.position + at] = value
+
+
+async def test_a_reader_that_skips_goes_on_and_hears_of_it(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=5, records=3)
+    spoil(brokers, 1, 70, 0xEE)
+    spoil(brokers, 4, 70, 0xEE)
+    async with client(brokers, on_corrupt_batch="skip") as reader:
+        (consumer,) = reader.read("orders", 0)
+        errors = consumer.errors()
+        assert await read(consumer, 9) == [0, 1, 2, *range(6, 12)]
+        task = asyncio.ensure_future(read(consumer, 1))
+        await asyncio.sleep(3)
+        fill(brokers, "orders", 0, batches=1)
+        assert await task == [15]
+        said = [str(await anext(errors)) for _ in range(2)]
+        assert ["offsets 3 to 5" in said[0], "offsets 12 to 14" in said[1]] == [True, True]
+        assert len(reader.errors) == 2
+        assert len(fetches(brokers)) < 15, "it is not fetched again and again"
+
+
+@pytest.mark.parametrize("on_corrupt_batch", ["error", "skip"])
+async def test_bytes_that_are_no_batch_are_met_behind_what_came_before(
+    brokers: EmbeddedCluster, on_corrupt_batch: str
+) -> None:
+    """Nobody knows where such a batch ends, so that it is not left out; it is fetched anew, in case it heals."""
+    fill(brokers, "orders", 0, batches=3, records=2)
+    spoil(brokers, 1, 16, 9)
+    async with client(brokers, on_corrupt_batch=on_corrupt_batch) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await asyncio.sleep(2)
+        assert len(fetches(brokers)) <= 2, "not again before the reader has met it"
+        assert await read(consumer, 2) == [0, 1]
+        for _ in range(3):
+            with pytest.raises(CorruptRecordsError, match="partition orders-0: batch at offset 2"):
+                await asyncio.wait_for(anext(consumer), 5)
+        spoil(brokers, 1, 16, 2)
+        start = now()
+        with pytest.raises(CorruptRecordsError):
+            await read(consumer, 1)  # what was fetched before it healed
+        assert await read(consumer, 4) == [2, 3, 4, 5]
+        assert now() - start < 1
+        await caught_up(consumer)
+
+
+async def test_a_reader_may_seek_past_bytes_that_are_no_batch(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=3, records=2)
+    spoil(brokers, 1, 16, 9)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 2) == [0, 1]
+        with pytest.raises(CorruptRecordsError):
+            await anext(consumer)
+        consumer.seek(4)
+        assert await read(consumer, 2) == [4, 5]

@@ -1,0 +1,246 @@
+"""The client's half of a fetch session against the embedded broker's half: both must mean the same partitions."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.broker.fetch_sessions import Fetched, FetchSessions
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_plan import build_request
+from asyncgroup.consumer.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    FetchSession,
+    Wanted,
+    outside_sessions,
+)
+from asyncgroup.errors import ErrorCode, ProtocolError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+CONFIG = ConsumerConfig()
+
+
+def topic_id(topic: str, age: int = 0) -> uuid.UUID:
+    return uuid.UUID(int=ord(topic) * 1000 + age + 1)
+
+
+def want(topic: str = "a", offset: int = 0, age: int = 0, limit: int = 100) -> Wanted:
+    return Wanted(offset, 7, limit, -1, topic_id(topic, age))
+
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+class Broker:
+    """A broker that has the session cache only: every partition is answered, with news for those in `news`."""
+
+    def __init__(self, slots: int = 10) -> None:
+        self.sessions = FetchSessions(now=lambda: 0.0, rng=random.Random(3), slots=slots)
+        self.read: dict[Any, int] = {}
+
+    def ask(
+        self, request: m.FetchRequest, version: int, news: frozenset[int] = frozenset()
+    ) -> m.FetchResponse:
+        context = self.sessions.context(request, version)
+        self.read = {key: wanted.fetch_offset for key, wanted in context.wanted}
+        fetched = [
+            (key, Fetched(high_watermark=5, records=b"x" if key[1] in news else b""))
+            for key, _ in context.wanted
+        ]
+        error, session_id, told = context.answer(fetched)
+        response = m.FetchResponse(error_code=error, session_id=session_id)
+        for (name, number), _ in told:
+            named = {"topic": name} if isinstance(name, str) else {"topic_id": name}
+            part = m.FetchResponse.PartitionData(partition_index=number)
+            response.responses.append(m.FetchResponse.FetchableTopicResponse(**named, partitions=[part]))
+        return response
+
+
+def exchange(
+    session: FetchSession, broker: Broker, wanted: dict[TopicPartition, Wanted], version: int = 17
+) -> bool:
+    """One fetch; whether it was answered, and not refused."""
+    sent = session.next(wanted, version)
+    response = broker.ask(build_request(sent, CONFIG, 0.5, version), version, frozenset({1}))
+    if response.error_code:
+        session.refused(response.error_code)
+        return False
+    names = {ask.topic_id: tp.topic for tp, ask in wanted.items()}
+    told = [
+        TopicPartition(topic.topic or names[topic.topic_id], part.partition_index)
+        for topic in response.responses
+        for part in topic.partitions
+    ]
+    session.answered(response, told)
+    return True
+
+
+def test_a_full_request_first_and_then_only_what_changes() -> None:
+    session, broker = FetchSession(1), Broker()
+    wanted = {A0: want(), B0: want("b")}
+    sent = session.next(wanted, 17)
+    assert (sent.session_id, sent.epoch, sent.wanted) == (0, INITIAL_EPOCH, wanted)
+    assert exchange(FetchSession(1), broker, wanted)
+    assert exchange(session, broker, wanted)
+    assert session.epoch == 1
+    sent = session.next({A0: want(offset=9), A1: want()}, 17)
+    assert sent.wanted == {A0: want(offset=9), A1: want()}
+    assert (sent.session_id, sent.epoch, sent.forgotten) == (session.session_id, 1, [(B0, topic_id("b"))])
+    session.answered(m.FetchResponse(session_id=session.session_id), [])
+    sent = session.next({A0: want(offset=9), A1: want()}, 17)
+    assert (sent.epoch, sent.wanted, sent.forgotten) == (2, {}, []), "nothing has changed, so nothing is said"
+
+
+@pytest.mark.parametrize("what", ["offset", "leader epoch", "bytes", "fetched epoch"])
+def test_every_change_of_an_ask_is_told(what: str) -> None:
+    session, broker = FetchSession(1), Broker()
+    assert exchange(session, broker, {A0: want(), A1: want()})
+    changed = {
+        "offset": want()._replace(offset=3),
+        "leader epoch": want()._replace(leader_epoch=8),
+        "bytes": want()._replace(max_bytes=50),
+        "fetched epoch": want()._replace(fetched_epoch=7),
+    }[what]
+    assert session.next({A0: changed, A1: want()}, 17).wanted == {A0: changed}
+
+
+def test_a_topic_made_anew_replaces_the_old_one() -> None:
+    session, broker = FetchSession(1), Broker()
+    assert exchange(session, broker, {A0: want(offset=50)})
+    sent = session.next({A0: want(age=1)}, 17)
+    assert sent.wanted == {A0: want(age=1)}
+    assert sent.forgotten == [(A0, topic_id("a"))]
+
+
+def test_brokers_older_than_sessions_get_full_requests() -> None:
+    session = FetchSession(1)
+    for _ in range(2):
+        assert session.next({A0: want()}, 6) == outside_sessions({A0: want()})
+        session.answered(m.FetchResponse(), [A0])
+
+
+@pytest.mark.parametrize(
+    ("code", "keeps_id"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, False),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, True),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, True),
+        (ErrorCode.INCONSISTENT_TOPIC_ID, True),
+    ],
+)
+def test_a_refused_session_begins_anew_once_at_once(code: ErrorCode, *, keeps_id: bool) -> None:
+    """`FetchSessionHandler.handleResponse`: the broker is told which session to drop, if it may still have it."""
+    session, broker = FetchSession(1), Broker()
+    assert exchange(session, broker, {A0: want()})
+    known = session.session_id
+    session.next({A0: want()}, 17)
+    assert session.refused(code), "asked again at once"
+    sent = session.next({A0: want()}, 17)
+    assert (sent.session_id, sent.epoch, sent.wanted) == (
+        known if keeps_id else 0,
+        INITIAL_EPOCH,
+        {A0: want()},
+    )
+    assert not session.refused(code), "but not for ever without a pause"
+
+
+def test_other_errors_are_not_asked_again_at_once() -> None:
+    session = FetchSession(1)
+    session.next({A0: want()}, 17)
+    assert not session.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def test_answers_that_do_not_fit_are_not_used() -> None:
+    session, broker = FetchSession(1), Broker()
+    session.next({A0: want(), A1: want()}, 17)
+    with pytest.raises(ProtocolError, match="1 partitions where 2"):
+        session.answered(m.FetchResponse(session_id=4), [A0])
+    assert exchange(session, broker, {A0: want()})
+    session.next({A0: want()}, 17)
+    with pytest.raises(ProtocolError, match="b-0 is not in the session"):
+        session.answered(m.FetchResponse(session_id=session.session_id), [B0])
+    assert session.next({A0: want()}, 17).epoch == INITIAL_EPOCH
+
+
+def test_a_throttled_first_answer_is_empty_and_no_fault() -> None:
+    session = FetchSession(1)
+    session.next({A0: want()}, 17)
+    session.answered(m.FetchResponse(throttle_time_ms=50), [])
+    assert session.next({A0: want()}, 17).epoch == INITIAL_EPOCH
+
+
+def test_a_full_cache_means_full_requests_until_there_is_room() -> None:
+    session, broker = FetchSession(1), Broker(slots=1)
+    other = FetchSession(1)
+    assert exchange(other, broker, {B0: want("b")})
+    for _ in range(2):
+        assert exchange(session, broker, {A0: want()})
+        assert (session.session_id, session.epoch) == (0, INITIAL_EPOCH)
+    closing = other.close()
+    assert closing is not None
+    assert closing.epoch == FINAL_EPOCH
+    broker.ask(build_request(closing, CONFIG, 0, 17), 17)
+    assert len(broker.sessions) == 0
+    assert exchange(session, broker, {A0: want()})
+    assert session.epoch == 1
+    assert FetchSession(1).close() is None
+
+
+def test_epochs_begin_anew_at_one_behind_the_last() -> None:
+    session, broker = FetchSession(1), Broker()
+    assert exchange(session, broker, {A0: want()})
+    session.epoch = 2**31 - 1
+    session.answered(m.FetchResponse(session_id=session.session_id), [])
+    assert session.epoch == 1
+
+
+TPS = st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 3))
+STEPS = st.lists(
+    st.tuples(
+        st.dictionaries(TPS, st.integers(0, 3), max_size=8),
+        st.sampled_from(
+            ["answered", "answered", "answered", "answer lost", "request lost", "evicted", "recreated"]
+        ),
+        st.sampled_from([17, 17, 17, 12]),
+    ),
+    max_size=25,
+)
+
+
+@given(steps=STEPS, slots=st.sampled_from([1, 10]))
+@settings(max_examples=250, deadline=None)
+def test_the_broker_reads_just_what_the_client_wants(steps: list[Any], slots: int) -> None:
+    """Whatever is wanted, dropped and sought, and whatever gets lost on the way."""
+    session, broker, age, unknown = FetchSession(1), Broker(slots), 0, 0
+    if slots == 1:
+        exchange(FetchSession(2), broker, {A0: want()})
+    for offsets, event, version in steps:
+        if event == "recreated":
+            age += 1
+        wanted = {tp: want(tp.topic, offset, age if tp.topic == "a" else 0) for tp, offset in offsets.items()}
+        if not wanted:
+            continue  # nothing is sent
+        if event == "evicted":
+            broker.sessions._sessions.clear()
+        if event in ("answer lost", "request lost"):
+            request = build_request(session.next(wanted, version), CONFIG, 0.5, version)
+            if event == "answer lost":
+                unknown += request.session_epoch == INITIAL_EPOCH  # its id is told in the answer
+                broker.ask(request, version)
+            session.lost()
+        elif not exchange(session, broker, wanted, version):
+            assert event == "evicted", "nothing else is refused"
+            assert exchange(session, broker, wanted, version), "and a new session heals it"
+        if event not in ("answer lost", "request lost"):
+            expected = {
+                (wanted[tp].topic_id if version >= 13 else tp.topic, tp.partition): wanted[tp].offset
+                for tp in wanted
+            }
+            assert broker.read == expected
+            assert len(broker.sessions) <= 1 + unknown, "no session is left behind that could be named"

@@ -1,0 +1,135 @@
+"""Interceptors: each sees each record once, whatever the reader does; none can break the chain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.consumer.interceptors import Interceptors
+from asyncgroup.model import Record
+from asyncgroup.testing import VirtualTimeLoop
+from tests.consumer.support import batch, feed, make_consumer
+
+
+def record(offset: int = 0, value: bytes = b"v", partition: int = 3) -> Record:
+    return Record("orders", partition, offset, value=value)
+
+
+def test_no_interceptors_are_nobody_to_ask() -> None:
+    assert Interceptors.of(()) is None
+    assert Interceptors.of(Interceptors(())) is None
+    chain = Interceptors([lambda record: record])
+    assert Interceptors.of(chain) is chain
+
+
+def test_each_gets_what_the_one_before_has_made_of_it() -> None:
+    chain = Interceptors(
+        [lambda r: record(r.offset, r.value + b"1"), lambda r: record(r.offset, r.value + b"2")]
+    )
+    assert chain(record(5)).value == b"v12"
+
+
+@pytest.mark.parametrize(
+    "given_instead",
+    [record(1), record(0, partition=4), Record("other", 3, 0), True, "text", (1, 2)],
+    ids=repr,
+)
+def test_what_is_not_of_the_same_place_is_passed_over(
+    given_instead: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be marked elsewhere, over records that nobody has seen."""
+    seen: list[bytes | None] = []
+    chain = Interceptors([lambda _: given_instead, lambda r: seen.append(r.value)])  # type: ignore[list-item,func-returns-value,return-value]
+    for _ in range(100):
+        assert chain(record()).value == b"v"
+    assert seen == [b"v"] * 100
+    assert len(caplog.records) == 1
+    assert repr(given_instead) in caplog.text
+
+
+def test_one_that_raises_is_logged_once_for_each_kind_of_error(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(taken: Record) -> Record:
+        raise (KeyError if taken.offset % 2 else ValueError)(taken.offset)
+
+    chain = Interceptors([broken, lambda r: record(r.offset, b"next"), broken])
+    assert [chain(record(offset)).value for offset in range(1000)] == [b"next"] * 1000
+    assert len(caplog.records) == 4, "two interceptors, two kinds"
+    assert all(entry.exc_info for entry in caplog.records)
+
+
+# -- exactly once -------------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("records"), st.integers(1, 9)),
+        st.tuples(st.just("batch"), st.integers(1, 9)),
+        st.tuples(st.just("gather"), st.integers(1, 9)),
+        st.tuples(st.just("cancel"), st.integers(0, 3)),
+        st.tuples(st.just("stall"), st.integers(1, 4)),
+        st.tuples(st.just("pause"), st.integers(0, 3)),
+        st.tuples(st.just("seek"), st.integers(0, 30)),
+        st.tuples(st.just("feed"), st.integers(1, 12)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_once_for_each_record_that_is_handed_out(steps: list[tuple[str, int]]) -> None:
+    """sarama calls them twice for a record at which its partition stalls (H3)."""
+    seen: list[int] = []
+    got: list[int] = []
+
+    async def story() -> None:
+        consumer = make_consumer(interceptors=[lambda r: seen.append(r.offset)])
+
+        async def read_records(count: int) -> None:
+            for _ in range(count):
+                got.append((await anext(consumer)).offset)  # noqa: PERF401  it may be cancelled
+
+        async def read_batch(most: int, wait: float) -> None:
+            got.extend(r.offset for r in await anext(consumer.batches(max_records=most, max_wait=wait)))
+
+        async def within(work, seconds: float = 0.3) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await work
+
+        for step, number in steps:
+            match step:
+                case "records":
+                    await within(read_records(number))
+                case "batch":
+                    await within(read_batch(number, 0.0))
+                case "gather":
+                    await within(read_batch(number, 0.1))
+                case "cancel":
+                    task = asyncio.ensure_future(read_records(5))
+                    for _ in range(number):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.wait([task])
+                case "stall":
+                    for _ in range(number):
+                        consumer.check_progress()
+                case "pause":
+                    consumer.pause()
+                    await within(read_records(1), 0.01)
+                    consumer.resume()
+                case "seek":
+                    consumer.seek(number)
+                case "feed":
+                    feed(consumer, batch(consumer.fetch_offset, count=number))
+        consumer.end()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(story())
+    assert seen == got
+    if not any(step == "seek" for step, _ in steps):
+        assert max(Counter(seen).values(), default=1) == 1
+        assert got == sorted(got)

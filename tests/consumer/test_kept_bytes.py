@@ -1,0 +1,65 @@
+"""A buffer keeps whole batches only: what a broker cut off at the end of an answer takes no memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire.records import BatchBuilder
+
+TP = TopicPartition("orders", 0)
+LOOK = 17
+"""The beginning of what was cut off that is kept, to see whether it is a batch."""
+
+
+def batch(size: int) -> bytes:
+    builder = BatchBuilder(size_limit=1 << 20)
+    builder.append(0, None, bytes(size))
+    return builder.build()
+
+
+def held(data: bytes, *, own: bool) -> tuple[RecordBuffer, int]:
+    """A buffer that took `data` in, and the bytes of the memory behind its first batch."""
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(memoryview(data), own=own)
+    return buffer, len(buffer._chunks[0].data.obj)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_large_part_of_a_batch_at_the_end_is_not_kept(own: bool) -> None:
+    whole = batch(10_000)
+    buffer, memory = held(whole + whole[:9_000], own=own)
+    assert buffer.bytes == len(whole)
+    assert memory == len(whole) + LOOK
+
+
+def test_an_answer_of_ones_own_is_not_copied_for_a_few_bytes() -> None:
+    whole = batch(10_000)
+    tail = whole[:1_000]
+    assert held(whole + tail, own=True)[1] == len(whole + tail)
+    assert held(whole + tail, own=False)[1] == len(whole) + LOOK
+    assert held(whole, own=True)[1] == held(whole, own=False)[1] == len(whole)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("kept", [18, 5_000, None])
+def test_a_tail_that_is_no_batch_is_met_all_the_same(own: bool, kept: int | None) -> None:
+    good = batch(100)
+    bad = bytearray(batch(10_000))
+    bad[16] = 9  # no such magic
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(memoryview(good + bytes(bad[:kept])), own=own)
+    assert buffer.advance()
+    assert buffer.pop() is not None
+    with pytest.raises(CorruptRecordsError, match="magic 9 is impossible"):
+        buffer.advance()
+
+
+@pytest.mark.parametrize("cut", [0, 5, 16, 17, 100])
+def test_less_than_a_batch_is_nothing(cut: int) -> None:
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(memoryview(batch(1000)[:cut]), own=False)
+    assert not buffer
+    assert not buffer.advance()

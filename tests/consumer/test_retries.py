@@ -1,0 +1,90 @@
+"""Failures in a row: their pauses, and the one that is too many."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+
+import pytest
+
+from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.retries import LOUD, Retries, Trouble
+from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.model import TopicPartition
+
+TP = TopicPartition("orders", 3)
+ERROR = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "fetch")
+
+
+def made(**config) -> Retries:
+    return Retries(ConsumerConfig(**config), lambda: Backoff(0.1, 2.0, random.Random(1)))
+
+
+def pauses(retries: Retries, count: int) -> list[float]:
+    trouble, found = Trouble(), []
+    for _ in range(count):
+        retries.failed(TP, trouble, ERROR)
+        found.append(retries.pause(trouble))
+    return found
+
+
+def test_by_default_for_ever_with_pauses_that_grow() -> None:
+    retries, trouble = made(), Trouble()
+    assert all(retries.failed(TP, trouble, ERROR) is None for _ in range(1000))
+    for pause, plain in zip(pauses(made(), 8), [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0], strict=True):
+        assert plain * 0.8 <= pause <= plain * 1.2
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_one_failure_too_many_is_told_once_and_the_count_begins_anew(most: int) -> None:
+    retries, trouble = made(fetch_retry_max=most), Trouble()
+    for _ in range(3):
+        assert [retries.failed(TP, trouble, ERROR) for _ in range(most)] == [None] * most
+        told = retries.failed(TP, trouble, ERROR)
+        assert told is not None
+        assert (told.tp, told.tries, told.__cause__) == (TP, most + 1, ERROR)
+        assert (
+            str(told) == f"partition orders-3: {most + 1} tries to fetch it failed, the last one by: {ERROR}"
+        )
+    assert trouble.failures == 3 * (most + 1), "the pauses go on growing"
+
+
+def test_a_success_forgets_all() -> None:
+    retries, trouble = made(fetch_retry_max=2), Trouble()
+    for _ in range(10):
+        assert retries.failed(TP, trouble, ERROR) is None
+        assert retries.failed(TP, trouble, ERROR) is None
+        trouble.clear()
+
+
+def test_a_function_gives_the_pauses() -> None:
+    assert pauses(made(fetch_retry_backoff=lambda n: n * 0.5), 4) == [0.0, 0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, None, "2", True, 1j])
+def test_a_function_that_gives_nonsense_is_told_of_once_and_passed_over(
+    value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = pauses(made(fetch_retry_backoff=lambda _: value), 3)
+    assert found == pauses(made(), 3)
+    assert len(caplog.records) == 1
+    assert repr(value) in caplog.text
+
+
+def test_a_function_that_raises_is_told_of_once_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: int) -> float:
+        raise ZeroDivisionError("no pause")
+
+    assert pauses(made(fetch_retry_backoff=broken), 3) == pauses(made(), 3)
+    assert len(caplog.records) == 1
+    assert "no pause" in caplog.text
+
+
+def test_many_failures_in_a_row_are_loud(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    pauses(made(), LOUD * 3 - 1)
+    assert [record.message for record in caplog.records] == [
+        f"orders-3: {count} failures in a row, the last one: {ERROR}" for count in (LOUD, 2 * LOUD)
+    ]

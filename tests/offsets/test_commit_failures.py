@@ -1,0 +1,226 @@
+"""The committer against a scripted coordinator: retries, failures, losses, partitions that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    CommitFailedError,
+    ConfigError,
+    ConnectionLost,
+    ErrorCode,
+    MemberLost,
+    UnsupportedVersionError,
+)
+from asyncgroup.offsets.commit_plan import ACTIONS, CommitAction
+from tests.offsets.fakes import answer_commit, now
+from tests.offsets.scene import A0, A1, B0, Scene
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+# -- failures -----------------------------------------------------------------------------------------------------------
+
+
+async def test_partitions_that_fail_are_named_and_the_others_are_committed() -> None:
+    scene = Scene()
+    for marks in scene.marks.values():
+        marks.mark(15)
+    scene.answer({A1: ErrorCode.OFFSET_METADATA_TOO_LARGE, B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    with pytest.raises(CommitFailedError, match=r"'g'.*a-1.*OFFSET_METADATA_TOO_LARGE") as raised:
+        await scene.manager.commit()
+    assert {tp: error.code for tp, error in raised.value.errors.items()} == {  # type: ignore[attr-defined]
+        A1: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert len(scene.sent) == 1, "trying again does not help"
+    assert {tp: marks.dirty for tp, marks in scene.marks.items()} == {A0: False, A1: True, B0: True}
+    assert set(scene.commits[0][1] or ()) == {A1, B0}
+    assert scene.lost == []
+
+
+async def test_only_what_may_heal_is_tried_again_with_the_newest_marks() -> None:
+    scene = Scene()
+    for marks in scene.marks.values():
+        marks.mark(15)
+    fail = {
+        A0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        B0: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    }
+    scene.answer(fail, 0)
+    call = asyncio.ensure_future(scene.manager.commit())
+    await asyncio.sleep(0.01)
+    assert scene.cluster.refreshes == 1, "perhaps the unknown topic was deleted"
+    scene.marks[A0].mark(16)
+    scene.manager.drop(A1)
+    with pytest.raises(CommitFailedError) as raised:
+        await call
+    assert scene.sent[1:] == [{A0: (16, "")}]
+    assert set(raised.value.errors) == {B0}
+    assert [set(errors or ()) for _, errors in scene.commits] == [{A0, A1, B0}, set()]
+
+
+@pytest.mark.parametrize("tries", [0, 3])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ConnectionLost("gone"),
+        BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'"),
+    ],
+)
+async def test_retries_are_counted_and_spaced(answer: Any, tries: int) -> None:
+    scene = Scene(retry_max=tries)
+    scene.answer(answer)
+    scene.marks[A0].mark(11)
+    with pytest.raises(CommitFailedError) as raised:
+        await scene.manager.commit()
+    assert len(scene.sent) == 1 + tries
+    assert list(raised.value.errors) == [A0]
+    pause = sum(0.1 * 2**n for n in range(tries))
+    assert pause * 0.8 <= now() <= pause * 1.2
+    assert scene.marks[A0].dirty, "the next call tries again"
+    assert scene.coordinator.forgotten == (1 + tries if answer == ErrorCode.NOT_COORDINATOR else 0)
+    assert all(errors for _, errors in scene.commits), "hooks hear of every failure"
+    assert len(scene.commits) == 1 + tries
+
+
+async def test_retries_begin_anew_with_the_next_call() -> None:
+    scene = Scene(retry_max=1)
+    scene.answer(ConnectionLost("gone"), ConnectionLost("gone"), ConnectionLost("gone"), 0)
+    scene.marks[A0].mark(11)
+    with pytest.raises(CommitFailedError):
+        await scene.manager.commit()
+    await scene.manager.commit()
+    assert not scene.marks[A0].dirty
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnsupportedVersionError("no common version"),
+        ClosedError("the cluster was closed"),
+        BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'"),
+    ],
+)
+async def test_an_error_of_the_request_itself_fails_every_partition(error: Exception) -> None:
+    """Found by review: a closed cluster's error left `commit()` bare, and ended the session's task that commits."""
+    scene = Scene()
+    scene.answer(error)
+    scene.marks[A0].mark(11)
+    scene.marks[B0].mark(11)
+    with pytest.raises(CommitFailedError) as raised:
+        await scene.manager.commit()
+    assert raised.value.errors == {A0: error, B0: error}
+    assert len(scene.sent) == 1
+
+
+async def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
+    scene = Scene()
+
+    async def silent(request: Any) -> Any:
+        response = await answer_commit(request)
+        response.topics = []
+        return response
+
+    scene.coordinator.script = silent
+    scene.marks[A0].mark(11)
+    with pytest.raises(CommitFailedError, match="UNKNOWN_SERVER_ERROR"):
+        await scene.manager.commit()
+    assert scene.marks[A0].dirty
+
+
+# -- losses -------------------------------------------------------------------------------------------------------------
+
+LOSSES = [code for code, action in ACTIONS.items() if action is CommitAction.LOST]
+
+
+@pytest.mark.parametrize("code", LOSSES)
+async def test_a_lost_membership_stops_everything(code: int) -> None:
+    scene = Scene()
+    for marks in scene.marks.values():
+        marks.mark(11)
+    scene.answer({A0: code, A1: ErrorCode.REBALANCE_IN_PROGRESS, B0: code})
+    with pytest.raises(CommitFailedError) as raised:
+        await scene.manager.commit()
+    assert set(raised.value.errors) == {A0, A1, B0}
+    assert len(scene.sent) == 1, "not even what may heal is tried again"
+    assert now() == 0
+    assert [error.code for error in scene.lost] == [code], "told once"
+    with pytest.raises(CommitFailedError):
+        await scene.manager.commit()
+    assert len(scene.sent) == 1
+    assert len(scene.lost) == 1
+
+
+async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
+    scene = Scene()
+    scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    scene.marks[A0].mark(11)
+    call = asyncio.ensure_future(scene.manager.commit())
+    await asyncio.sleep(0.01)
+    cause = MemberLost("expelled")
+    scene.manager.give_up(cause)
+    scene.manager.give_up(MemberLost("once more"))
+    with pytest.raises(CommitFailedError) as raised:
+        await call
+    assert raised.value.errors == {A0: cause}
+    assert len(scene.sent) == 1
+    assert scene.lost == [], "whoever said so knows it"
+
+
+async def test_nothing_marked_is_nothing_lost() -> None:
+    scene = Scene()
+    scene.manager.give_up(MemberLost("expelled"))
+    await scene.manager.commit()
+
+
+# -- partitions come and go ---------------------------------------------------------------------------------------------
+
+
+async def test_a_dropped_partition_takes_its_marks_along() -> None:
+    scene = Scene()
+    scene.marks[A0].mark(11)
+    scene.manager.drop(A0)
+    scene.manager.drop(A0)
+    scene.marks[A0].mark(12)
+    await scene.manager.commit()
+    assert scene.sent == []
+    with pytest.raises(ConfigError, match="'a-0' is not allowed: one of the partitions owned: a-1, b-0"):
+        scene.manager.of("a", 0)
+    again = scene.manager.manage(A0, 50)
+    assert scene.manager.of("a", 0) is again
+    assert again.next_offset == 50
+
+
+async def test_a_partition_dropped_and_back_during_a_commit_is_not_taken_for_the_old_one() -> None:
+    scene = Scene()
+    gate = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await gate.wait()
+        return await answer_commit(request)
+
+    scene.coordinator.script = slow
+    scene.marks[A0].mark(11)
+    call = asyncio.ensure_future(scene.manager.commit())
+    await asyncio.sleep(1)
+    scene.manager.drop(A0)
+    again = scene.manager.manage(A0, 5)
+    again.mark(7)
+    gate.set()
+    await call
+    assert again.dirty
+
+
+async def test_a_partition_is_managed_once() -> None:
+    with pytest.raises(ConfigError, match="'a-0'"):
+        Scene().manager.manage(A0, 0)

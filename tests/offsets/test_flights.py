@@ -1,0 +1,76 @@
+"""Work that is shared, and that those who wait for it cannot stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.errors import ClosedError
+from asyncgroup.offsets.flights import Flights
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+class Work:
+    """Takes a second; counts its runs and gives their number."""
+
+    def __init__(self) -> None:
+        self.begun = self.ended = 0
+
+    async def __call__(self) -> int:
+        self.begun += 1
+        await asyncio.sleep(1)
+        self.ended += 1
+        return self.ended
+
+
+async def test_callers_of_a_moment_share_a_run_and_later_ones_the_next() -> None:
+    work = Work()
+    flights = Flights("flights", work)
+    first = [asyncio.ensure_future(flights()) for _ in range(3)]
+    await asyncio.sleep(0.5)
+    second = [asyncio.ensure_future(flights()) for _ in range(3)]
+    assert await asyncio.gather(*first, *second) == [1, 1, 1, 2, 2, 2]
+    assert await flights() == 3
+
+
+async def test_a_run_without_anybody_left_goes_on() -> None:
+    work = Work()
+    flights = Flights("flights", work)
+    call = asyncio.ensure_future(flights())
+    await asyncio.sleep(0.5)
+    assert repr(flights) == "<Flights flights: under way>"
+    call.cancel()
+    await asyncio.sleep(1)
+    assert work.ended == 1
+    assert repr(flights) == "<Flights flights: idle>"
+
+
+async def test_closing_ends_the_run_and_all_who_wait() -> None:
+    work = Work()
+    flights = Flights("flights", work)
+    calls = [asyncio.ensure_future(flights())]
+    await asyncio.sleep(0.5)
+    calls.append(asyncio.ensure_future(flights()))
+    await asyncio.sleep(0.1)
+    await flights.aclose()
+    await flights.aclose()
+    for call in calls:
+        with pytest.raises(ClosedError, match="flights"):
+            await call
+    with pytest.raises(ClosedError):
+        await flights()
+    assert (work.begun, work.ended) == (1, 0)
+    assert repr(flights) == "<Flights flights: closed>"
+
+
+async def test_closed_before_the_first_run_began() -> None:
+    """A task that is cancelled before its first step never gets to tell those who wait."""
+    flights = Flights("flights", Work())
+    call = asyncio.ensure_future(flights())
+    await asyncio.sleep(0)
+    await flights.aclose()
+    with pytest.raises(ClosedError):
+        async with asyncio.timeout(5):
+            await call

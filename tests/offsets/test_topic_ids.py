@@ -1,0 +1,306 @@
+"""Topics deleted and made anew under marks, and marks that are refused for good."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from asyncgroup.errors import BrokerError, CommitFailedError, ErrorCode, NoBrokersError
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import Committer, PartitionOffsets
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode, encode
+from tests.offsets.fakes import FakeCluster, answer_commit
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
+OLD, NEW, B_ID = UUID(int=1), UUID(int=2), UUID(int=3)
+
+
+class Broker:
+    """A coordinator that knows topics by id and name; its cluster's metadata says so when it is refreshed."""
+
+    def __init__(self, **options: Any) -> None:
+        self.topics = {"a": OLD, "b": B_ID}
+        self.told: list[dict[TopicPartition, str]] = []
+        self.committed: dict[tuple[str, UUID, int], int] = {}
+        self.cluster = FakeCluster(hooks=[self])
+        self.coordinator = self.cluster.coordinators
+        self.coordinator.script = self.answer
+        self.cluster.refreshed = self.describe
+        self.describe()
+        self.committer = Committer(self.cluster, "g", **options)  # type: ignore[arg-type]
+
+    def describe(self) -> None:
+        for name in ("a", "b"):
+            self.cluster.topic(name, self.topics.get(name))
+
+    def manage(self, tp: TopicPartition, offset: int = -1) -> PartitionOffsets:
+        return self.committer.manage(tp, offset)
+
+    async def answer(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
+        by_id = {topic_id: name for name, topic_id in self.topics.items()}
+        response = await answer_commit(request)
+        for topic, answered in zip(request.topics, response.topics, strict=True):
+            name = by_id.get(topic.topic_id, topic.name)
+            for part, result in zip(topic.partitions, answered.partitions, strict=True):
+                if name not in self.topics:
+                    named = topic.topic_id == m.NO_UUID
+                    result.error_code = (
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if named else ErrorCode.UNKNOWN_TOPIC_ID
+                    )
+                else:
+                    self.committed[name, self.topics[name], part.partition_index] = part.committed_offset
+        return decode(m.OffsetCommitResponse, self.version, encode(response, self.version))
+
+    @property
+    def version(self) -> int:
+        return min(self.coordinator.version, 10)
+
+    def on_commit(self, _group: str, offsets: Any, errors: Any) -> None:
+        self.told.append({tp: error.name for tp, error in (errors or {}).items()})
+
+
+async def failures(broker: Broker, *, parked: bool = True) -> dict[TopicPartition, str]:
+    """What one commit raises, by name."""
+    try:
+        await broker.committer.commit(parked=parked)
+    except CommitFailedError as error:
+        return {tp: getattr(each, "name", repr(each)) for tp, each in error.errors.items()}
+    return {}
+
+
+async def test_ids_are_used_when_all_are_known_and_the_broker_can() -> None:
+    broker = Broker()
+    a, b = broker.manage(A0), broker.manage(B0)
+    a.mark(5)
+    b.mark(6)
+    assert await failures(broker) == {}
+    assert broker.committed == {("a", OLD, 0): 5, ("b", B_ID, 0): 6}
+    ((_, request),) = broker.coordinator.requests
+    assert [(topic.name, topic.topic_id) for topic in request.topics] == [("", OLD), ("", B_ID)]
+    assert not a.dirty
+    assert not b.dirty
+
+
+async def test_names_are_used_while_one_id_is_unknown() -> None:
+    broker = Broker()
+    broker.cluster.topic("b", None)
+    a, b = broker.manage(A0), broker.manage(B0)
+    broker.coordinator.version = 10
+    a.mark(5)
+    b.mark(6)
+    broker.coordinator.script = answer_commit
+    assert await failures(broker) == {}
+    ((_, request),) = broker.coordinator.requests
+    assert [(topic.name, topic.topic_id) for topic in request.topics] == [("a", m.NO_UUID), ("b", m.NO_UUID)]
+
+
+async def test_an_id_that_the_broker_learns_of_late_is_tried_again() -> None:
+    broker = Broker()
+    a = broker.manage(A0)
+    a.mark(5)
+    del broker.topics["a"]
+    broker.cluster.refreshed = lambda: broker.topics.update(a=OLD)
+    assert await failures(broker) == {}
+    assert broker.committed == {("a", OLD, 0): 5}
+    assert broker.told == [{A0: "UNKNOWN_TOPIC_ID"}, {}]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_marks_of_a_topic_made_anew_are_dropped_with_an_error(version: int) -> None:
+    """By name they would have been committed to the new topic, whose records nobody has read."""
+    broker = Broker()
+    broker.coordinator.version = version
+    a, b = broker.manage(A0), broker.manage(B0)
+    a.mark(50)
+    b.mark(6)
+    broker.topics["a"] = NEW
+    if version < 10:  # only the metadata can tell then
+        broker.describe()
+    with pytest.raises(CommitFailedError, match=r"a-0: .*deleted and made anew") as raised:
+        await broker.committer.commit()
+    assert set(raised.value.errors) == {A0}
+    assert broker.committed == {("b", B_ID, 0): 6}
+    assert broker.cluster.refreshes == (1 if version >= 10 else 0)
+    assert broker.told[-2 if version < 10 else -1] == {A0: "UNKNOWN_TOPIC_ID"}
+    assert not a.dirty
+    assert await failures(broker) == {}, "it was dropped"
+    a.mark(51)
+    assert await failures(broker, parked=False) == {A0: "UNKNOWN_TOPIC_ID"}, "the next mark is no better"
+    broker.committer.drop(A0)
+    broker.manage(A0).mark(3)
+    assert await failures(broker) == {}
+    assert broker.committed["a", NEW, 0] == 3
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_a_deleted_topic_ends_in_an_error_and_is_left_alone(version: int) -> None:
+    """sarama #1095, #793: commits that go on for ever."""
+    name = "UNKNOWN_TOPIC_ID" if version >= 10 else "UNKNOWN_TOPIC_OR_PARTITION"
+    broker = Broker(retry_max=2)
+    broker.coordinator.version = version
+    a, b = broker.manage(A0), broker.manage(B0)
+    a.mark(5)
+    b.mark(6)
+    del broker.topics["a"]
+    assert await failures(broker, parked=False) == {A0: name}
+    assert len(broker.coordinator.requests) == 3
+    assert (a.parked, a.dirty, b.dirty) == (True, True, False)
+    for offset in range(7, 10):
+        b.mark(offset)
+        assert await failures(broker, parked=False) == {}
+    assert broker.committed["b", B_ID, 0] == 9
+    assert len(broker.coordinator.requests) == 6, "not one of them named the topic again"
+    a.mark(6)
+    assert await failures(broker, parked=False) == {A0: name}, "reported once a mark"
+    assert await failures(broker) == {A0: name}, "who asks gets the truth"
+    broker.topics["a"] = OLD
+    assert await failures(broker) == {}
+    assert broker.committed["a", OLD, 0] == 6
+
+
+async def test_an_automatic_and_an_explicit_commit_that_share_a_request() -> None:
+    broker = Broker(retry_max=0)
+    a, b = broker.manage(A0), broker.manage(B0)
+    a.mark(5)
+    del broker.topics["a"]
+    assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
+    assert a.parked
+    b.mark(1)
+    both = await asyncio.gather(failures(broker), failures(broker, parked=False))
+    assert both == [{A0: "UNKNOWN_TOPIC_ID"}] * 2, "the truth for both"
+    assert len(broker.coordinator.requests) == 2
+
+
+async def test_a_mark_during_the_last_try_is_not_parked() -> None:
+    broker = Broker(retry_max=0)
+    a = broker.manage(A0)
+    a.mark(5)
+    del broker.topics["a"]
+    answer = broker.coordinator.script
+
+    async def script(request: Any) -> Any:
+        a.mark(6)
+        return await answer(request)
+
+    broker.coordinator.script = script
+    assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
+    assert not a.parked
+
+
+@pytest.mark.parametrize(
+    ("code", "parks"),
+    [
+        (ErrorCode.OFFSET_METADATA_TOO_LARGE, True),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, True),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),  # rights can be given
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, False),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, False),  # no membership of ours is lost: the group has members now
+    ],
+)
+async def test_which_refusals_are_final(code: ErrorCode, parks: bool) -> None:
+    broker = Broker()
+    a = broker.manage(A0)
+    a.mark(5)
+    broker.coordinator.script = lambda request: answer_commit(request, code)
+    assert await failures(broker, parked=False) == {A0: code.name}
+    assert len(broker.coordinator.requests) == 1
+    assert (a.parked, a.dirty) == (parks, True)
+    broker.coordinator.script = broker.answer
+    assert await failures(broker) == {}
+    assert broker.committed["a", OLD, 0] == 5
+
+
+async def test_retention_that_cannot_be_said_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(retention=60.0)
+    a = broker.manage(A0)
+    broker.coordinator.version = 4
+    with caplog.at_level(logging.WARNING, "asyncgroup.offsets"):
+        a.mark(5)
+        assert await failures(broker) == {}
+        assert caplog.records == []
+        broker.coordinator.version = 9
+        for offset in (6, 7):
+            a.mark(offset)
+            assert await failures(broker) == {}
+    assert broker.coordinator.requests[0][1].retention_time_ms == 60_000
+    (said,) = caplog.messages
+    assert said.startswith("offset_retention=60.0 has no effect: only OffsetCommit 2 to 4 can say it")
+
+
+# -- looking offsets up -------------------------------------------------------------------------------------------------
+
+
+class Stored:
+    """A coordinator that has an offset for topic `a` under one id."""
+
+    def __init__(self, topic_id: UUID) -> None:
+        self.topic_id = topic_id
+        self.requests: list[m.OffsetFetchRequest] = []
+
+    async def __call__(self, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+        self.requests.append(request)
+        response = m.OffsetFetchResponse
+        topics = []
+        for topic in request.groups[0].topics or ():
+            known = topic.topic_id == self.topic_id
+            part = response.OffsetFetchResponsePartitions(
+                0, 7 if known else -1, 2, "text", 0 if known else ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            topics.append(response.OffsetFetchResponseTopics("", topic.topic_id, [part]))
+        return response(groups=[response.OffsetFetchResponseGroup("g", topics)])
+
+
+async def test_offsets_are_asked_for_by_id() -> None:
+    cluster = FakeCluster()
+    cluster.topic("a", OLD)
+    stored = cluster.coordinators.script = Stored(OLD)
+    found = await fetch_offsets(cluster, "g", [A0], lane="x")  # type: ignore[arg-type]
+    assert found == {A0: (7, "text", 2)}
+    assert (stored.requests[0].groups[0].topics or ())[0].topic_id == OLD
+
+
+async def test_an_id_that_is_history_is_looked_up_again() -> None:
+    cluster = FakeCluster()
+    cluster.topic("a", OLD)
+    cluster.refreshed = lambda: cluster.topic("a", NEW)
+    stored = cluster.coordinators.script = Stored(NEW)
+    assert A0 in await fetch_offsets(cluster, "g", [A0], lane="x")  # type: ignore[arg-type]
+    assert (len(stored.requests), cluster.refreshes) == (2, 1)
+
+
+async def test_a_refresh_that_fails_is_one_try_less_and_no_more() -> None:
+    def fail() -> None:
+        raise NoBrokersError("nobody answers")
+
+    broker = Broker(retry_max=1)
+    a = broker.manage(A0)
+    a.mark(5)
+    del broker.topics["a"]
+    broker.cluster.refreshed = fail
+    assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
+    assert len(broker.coordinator.requests) == 2
+    cluster = FakeCluster(metadata_retry_max=1)
+    cluster.topic("a", OLD)
+    cluster.refreshed = fail
+    stored = cluster.coordinators.script = Stored(NEW)
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_ID"):
+        await fetch_offsets(cluster, "g", [A0], lane="x")  # type: ignore[arg-type]
+    assert len(stored.requests) == 2
+
+
+async def test_an_id_that_nobody_ever_knows_ends_in_an_error() -> None:
+    cluster = FakeCluster(metadata_retry_max=2)
+    cluster.topic("a", uuid4())
+    stored = cluster.coordinators.script = Stored(NEW)
+    with pytest.raises(BrokerError, match="partition a-0: UNKNOWN_TOPIC_ID"):
+        await fetch_offsets(cluster, "g", [A0], lane="x")  # type: ignore[arg-type]
+    assert len(stored.requests) == 3
