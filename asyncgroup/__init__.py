@@ -26,8 +26,9 @@ from asyncgroup.errors import (
     Rebalanced,
     SessionEnd,
     SessionFailed,
+    TopicsChanged,
 )
-from asyncgroup.group import Claim, ConsumerGroup, Handler, Session, ThreadClaim, in_thread
+from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread
 from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.offsets import OffsetManager
 from asyncgroup.producer import Producer
@@ -52,6 +53,7 @@ __all__ = [
     "Handler",
     "HandlerFailed",
     "Header",
+    "Health",
     "MemberLost",
     "NoBrokersError",
     "OffsetManager",
@@ -68,5 +70,6 @@ __all__ = [
     "SessionFailed",
     "ThreadClaim",
     "TopicPartition",
+    "TopicsChanged",
     "in_thread",
 ]

@@ -77,7 +77,7 @@ class Claim:
 
     @property
     def lag(self) -> int:
-        """Records between the position and the high water mark."""
+        """Offsets between the position and the high water mark, with `read_committed` the last stable offset."""
         return self._consumer.lag
 
     @property
@@ -126,7 +126,7 @@ class Claim:
             raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}")
         # asked this way round: Batch is an abstract class's child, for which isinstance takes long
         last = done.offset if isinstance(done, Record) else done.last_offset
-        self._offsets.mark(last + 1, metadata)
+        self._offsets.advance(last + 1, metadata, done.leader_epoch)
 
     def seek(self, offset: int) -> None:
         """Go on reading at `offset`; what is buffered is dropped, marks stay. Raises ConfigError below 0."""

@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.partition_consumer import Interceptor
-from asyncgroup.errors import (
-    BrokerError,
-    CallerCancelled,
-    ClosedError,
-    ErrorCode,
-    GroupClosed,
-    MemberLost,
-    PartitionsChanged,
-    Rebalanced,
-    TransportError,
-    UsageError,
-)
+from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import resolve_assignors
 from asyncgroup.group.error_stream import ErrorReader, ErrorStream
-from asyncgroup.group.handler import Handler, HandlerLike, as_handler
-from asyncgroup.group.membership import ClassicMembership, Joined
+from asyncgroup.group.handler import HandlerLike, as_handler
+from asyncgroup.group.health import Health
+from asyncgroup.group.known_topics import KnownTopics
+from asyncgroup.group.member import Member
+from asyncgroup.group.membership import ClassicMembership
+from asyncgroup.group.pauses import Pauses
+from asyncgroup.group.reasons import CLOSED
+from asyncgroup.group.run_loop import RunLoop
 from asyncgroup.group.session import Session
-from asyncgroup.group.session_run import GroupContext, SessionRun
-from asyncgroup.group.topics import Topics, check_topics, resolve_topics
+from asyncgroup.group.session_start import GroupContext
+from asyncgroup.group.topics import Subscription, Topics, check_topics
+from asyncgroup.group.vitals import GroupState, Vitals
 from asyncgroup.hooks import refuse_hooks
-from asyncgroup.lifecycle import finish, run_until, wait_within
+from asyncgroup.lifecycle import finish
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ConsumerGroup"]
-
-_log = logging.getLogger("asyncgroup.group")
-
 
 _NUMBERS = count(1)
 
@@ -74,28 +66,31 @@ class ConsumerGroup:
             else Cluster(bootstrap_servers, self.config, hooks=hooks)
         )
         assignors = resolve_assignors(self.config.assignors)
-        self._membership = ClassicMembership(self.cluster, self.group_id, self.config, assignors)
-        self._errors = ErrorStream()
-        self._paused: set[TopicPartition] = set()
+        self._vitals = Vitals()
+        self._membership = ClassicMembership(
+            self.cluster, self.group_id, self.config, assignors, self._vitals
+        )
+        self._errors = ErrorStream(self.config.error_buffer)
+        self._pauses = Pauses()
         self._context = GroupContext(
             self.cluster,
             self.group_id,
             self.config,
             self._errors,
-            self._paused,
-            tuple(interceptors),
+            self._pauses,
+            Interceptors(interceptors),
+            self._vitals,
+            KnownTopics(),
             f"-group-{next(_NUMBERS)}",
         )
-        self._turn = asyncio.Lock()
-        self._closing = asyncio.Event()
-        self._run: SessionRun | None = None
+        self._member = Member(self._context, self._membership)
+        self._subscription: Subscription | None = None
+        self._leaves: bool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        state = "closed" if self._closing.is_set() else "open"
-        return (
-            f"<ConsumerGroup {self.group_id!r}: {state}, {self._run.session if self._run else 'no session'}>"
-        )
+        state = "closed" if self._member.closing.is_set() else "open"
+        return f"<ConsumerGroup {self.group_id!r}: {state}, {self.session or 'no session'}>"
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -110,34 +105,36 @@ class ConsumerGroup:
     ) -> None:
         await self.aclose()
 
-    async def aclose(self) -> None:
-        """End the session, commit what is done, leave the group (a static member stays), close. Safe to call twice.
+    async def aclose(self, *, leave: bool | None = None) -> None:
+        """End the session, commit what is done, leave the group, close. Safe to call twice.
 
-        Handlers have `close_timeout` seconds to end; then they are cancelled once. Called by a handler, whose end it
-        would have to wait for, it only ends the session: leaving and closing are left to the one who opened the group.
+        All of it together has `close_timeout` seconds: handlers are cancelled once, a fifth of that time (5 s at most)
+        before its end, so that `cleanup`, the last commit and the leave have theirs. A handler that swallows its
+        cancellation is waited for, however long it takes: it may be at something that must not be torn. The log names
+        it, and what comes after it still has a moment each.
+
+        `leave` decides whether the member gives its place up at once: by default a dynamic member does, and a static
+        one stays until its session times out, for it may come back (KIP-345). True makes a static member go for good
+        (sarama's RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). A later call changes nothing.
+
+        Called by a handler, whose end it would have to wait for, it only ends the session: leaving and closing are left
+        to the one who opened the group.
         """
         self._check_loop()
-        self._closing.set()
-        run = self._run
-        if run is not None:
-            run.session.end(GroupClosed(f"group {self.group_id!r} was closed"))
-            if run.is_handler(asyncio.current_task()):
-                return
+        if not self._member.closing.is_set():
+            self._leaves = leave
+        run = self._member.run
+        self._member.close()
+        if run is not None and run.is_handler(asyncio.current_task()):
+            return
         await finish(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
-        async with self._turn:
-            await self._leave("the consumer was closed")
+        await self._member.leave(CLOSED, self._leaves)
         self._errors.close()
         if self._owns_cluster:
             await self.cluster.aclose()
-
-    async def _leave(self, reason: str) -> None:
-        try:
-            async with asyncio.timeout(self.config.close_timeout):
-                await self._membership.leave(reason)
-        except TimeoutError:
-            _log.warning("group %s: leaving took too long; the session timeout will do it", self.group_id)
+        self._vitals.enter(GroupState.CLOSED)
 
     def _check_loop(self) -> None:
         """The first caller's event loop is ours; another one would find our locks and futures bound, and wait for ever."""
@@ -151,7 +148,7 @@ class ConsumerGroup:
 
     def _check_open(self) -> None:
         self._check_loop()
-        if self._closing.is_set():
+        if self._member.closing.is_set():
             raise ClosedError(f"group {self.group_id!r} was closed; make a new ConsumerGroup")
         if not self.cluster.is_open:
             raise ClosedError(f"group {self.group_id!r} is not open: use `async with ConsumerGroup(…)`")
@@ -161,114 +158,77 @@ class ConsumerGroup:
     @property
     def session(self) -> Session | None:
         """The session that lives now, if any."""
-        return self._run.session if self._run is not None else None
+        run = self._member.run
+        return run.session if run is not None else None
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
         """One session: join, consume, return when it ends (after a rebalance, for example), as sarama's `Consume`.
 
-        A second call waits for the first; `aclose()` makes both return. Raises what the handler raised, as itself;
-        ConfigError for no topics, a bad name or handler; BrokerError for an unknown topic or a group that refuses us;
-        TransportError when no broker answers; ClosedError if the group is closed already.
+        The next call may name other topics. A second call waits for the first; `aclose()` makes both return. Raises
+        what the handler raised, as itself; ConfigError for no topics, a bad name or handler; BrokerError for an unknown
+        topic or a group that refuses us; TransportError when no broker answers; ClosedError if the group is closed
+        already.
         """
-        run = await self._session(topics, handler)
-        if run is not None and run.failure is not None:
-            raise run.failure
+        subscription, handling = Subscription(topics), as_handler(handler)
+        with self._subscribed(subscription):
+            self._check_open()
+            run = await self._member.round(subscription, handling)
+        if run is not None and run.causes.failure is not None:
+            raise run.causes.failure
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
         """Session after session, until cancelled or closed (then it returns).
 
         Rejoins at once after a rebalance, with backoff after a loss or a failed join; raises what cannot heal: the
-        handler's own exception, an unknown topic, a fenced instance id, missing authorization.
+        handler's own exception, an unknown topic, a fenced instance id, missing authorization. A named topic that is
+        deleted meanwhile is left out, so that the others go on, and taken in again when it is back; if it stays away
+        for `session_timeout` its UNKNOWN_TOPIC_OR_PARTITION is raised.
         """
-        backoff = self.cluster.backoff()
-        while True:
-            try:
-                run = await self._session(topics, handler)
-            except (BrokerError, TransportError) as error:
-                self._heal_or_raise(error)
-            else:
-                if run is None:
-                    return
-                if run.failure is not None:
-                    if run.failed_by_handler:
-                        raise run.failure
-                    self._heal_or_raise(run.failure)
-                if self._closing.is_set():  # perhaps while the session ended for another reason
-                    return
-                if isinstance(run.session.cause, (Rebalanced, PartitionsChanged)):
-                    backoff.reset()
-                    continue
-            if await wait_within(self._closing, backoff.next()):
-                return
+        subscription, handling = Subscription(topics), as_handler(handler)
+        with self._subscribed(subscription):
+            await RunLoop(self._context, self._member, subscription, handling, self._check_open).run()
 
-    def _heal_or_raise(self, error: BaseException) -> None:
-        lasting = isinstance(error, BrokerError) and (
-            error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if error.retriable
-            else error.code != ErrorCode.UNKNOWN_MEMBER_ID  # the next join begins without an id
-        )
-        if lasting or not isinstance(error, (BrokerError, TransportError)):
-            raise error
-        _log.warning("group %s: %s", self.group_id, error)
-        self._errors.put(error)
+    # --- topics -------------------------------------------------------------------------------------------------
 
-    async def _session(self, topics: Topics, handler: HandlerLike) -> SessionRun | None:
-        """The session that was, or None if the group was closed before there was one."""
-        wanted, handling = check_topics(topics), as_handler(handler)
+    @contextmanager
+    def _subscribed(self, subscription: Subscription) -> Iterator[None]:
+        self._subscription = subscription
+        try:
+            yield
+        finally:
+            if self._subscription is subscription:
+                self._subscription = None
+
+    def set_topics(self, topics: Topics) -> None:
+        """Subscribe to other topics in the middle of `run()` (or `consume()`, which returns then).
+
+        The session ends with the cause TopicsChanged, as at a rebalance: handlers end, their work is committed, and
+        the member joins again at once, under the same id. A join under way is finished first. The same topics once more
+        change nothing. Where several calls wait for their turn the newest one is meant. An unknown topic is raised by
+        `run()`.
+
+        Raises ConfigError for no topics or a bad name, UsageError where nothing consumes, ClosedError.
+        """
+        check_topics(topics)
         self._check_open()
-        async with self._turn:
-            if self._closing.is_set():
-                return None
-            try:
-                joined = await self._or_closed(self._join(wanted))
-                return None if joined is None else await self._live(joined, handling)
-            except asyncio.CancelledError:
-                await finish(asyncio.ensure_future(self._leave("the consumer was cancelled")))
-                raise
+        if self._subscription is None:
+            raise UsageError(
+                f"group {self.group_id!r} consumes nothing: give the topics to run() or consume()"
+            )
+        if self._subscription.change(topics) and self.session is not None:
+            self.session.end(TopicsChanged("set_topics() was called"))
 
-    async def _join(self, wanted: list[str] | re.Pattern[str]) -> Joined:
-        names = await resolve_topics(self.cluster, wanted)
-        self.cluster.track(names)
-        try:
-            return await self._membership.join(names, "joining")
-        finally:
-            self.cluster.untrack(names)
-
-    async def _live(self, joined: Joined, handler: Handler) -> SessionRun:
-        run = self._run = SessionRun(self._context, joined, handler)
-        task = asyncio.create_task(run.run(), name=f"session of {self.group_id}")
-        if self._closing.is_set():
-            run.session.end(GroupClosed(f"group {self.group_id!r} was closed"))
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            run.session.end(CallerCancelled("the task that consumes was cancelled"))
-            await finish(task)
-            if run.failed_by_handler:
-                # the caller gets its cancellation; what the handler raised meanwhile must not vanish
-                _log.error("group %s: raised while cancelled", self.group_id, exc_info=run.failure)
-            raise
-        finally:
-            self._run = None
-            if isinstance(run.session.cause, MemberLost):
-                self._membership.after_loss(run.session.cause.__cause__)
-        return run
-
-    async def _or_closed(self, work: Coroutine[Any, Any, Joined]) -> Joined | None:
-        """Our own work, given up when the group closes; None then."""
-        task = await run_until(self._closing.wait(), work, f"{self.group_id}: join")
-        return None if task.cancelled() else task.result()
-
-    # --- pauses and errors --------------------------------------------------------------------------------------
+    # --- pauses, errors, health ---------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Hold these partitions before their next record; remembered, so one that comes back later is paused still."""
-        self._paused.update(TopicPartition(*tp) for tp in partitions)
+        """Hold these partitions before their next record, those that come later included: one that is not owned (any
+        more, or yet) is paused when it comes."""
+        self._pauses.add(partitions)
         self._apply_pauses()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Undo `pause` for these partitions."""
-        self._paused.difference_update(TopicPartition(*tp) for tp in partitions)
+        self._pauses.discard(partitions)
         self._apply_pauses()
 
     def pause_all(self) -> None:
@@ -278,14 +238,23 @@ class ConsumerGroup:
 
     def resume_all(self) -> None:
         """Forget every pause."""
-        self._paused.clear()
+        self._pauses.clear()
         self._apply_pauses()
 
     def _apply_pauses(self) -> None:
-        for claim in self.session.claims if self.session is not None else ():
-            if claim.paused != (claim.tp in self._paused):
-                (claim.consumer.pause if claim.tp in self._paused else claim.consumer.resume)()
+        if self.session is not None:
+            self._pauses.apply(self.session.claims)
 
     def errors(self) -> ErrorReader:
-        """A new async iterator of the errors that heal by themselves; each reader has a buffer of its own."""
+        """A new async iterator of the errors that heal by themselves; each reader has a buffer of its own, of
+        `error_buffer` errors: older ones are dropped and counted. It never holds the group up."""
         return self._errors.reader()
+
+    def health(self) -> Health:
+        """How this member is at this moment: a value that says in words what it waits for and what is wrong.
+
+        It asks nobody and never waits, so a probe may call it at any time, before and after the group's life too, but
+        on the group's event loop.
+        """
+        names = self._subscription.names if self._subscription is not None else ()
+        return self._member.health(names, self._loop.time() if self._loop is not None else 0.0)

@@ -25,8 +25,15 @@ HandlerLike: TypeAlias = "Handler | ClaimFunction"
 class Handler:
     """Base class of handlers; only `consume_claim` must be written.
 
-    Order of calls in a session: `setup`, `on_assigned`, `consume_claim` once for each claim in a task of its own, then
-    `on_revoked` (or `on_lost`, when the membership is gone already), and `cleanup` when every claim's task has ended.
+    Order of calls in a session:
+
+    1. `setup`, when the claims and their start offsets stand; `on_assigned`.
+    2. `consume_claim`, once for each claim, each in a task of its own.
+    3. When the session ends, the claims' iterators stop, and every `consume_claim` is waited for.
+    4. `on_revoked`: marks may still be made and committed, as in Java, whose listener is called before the partitions
+       go. Or `on_lost` in its place, when the membership is gone already and nothing can be committed.
+    5. `cleanup`; with `auto_commit` the last commit follows it and takes whatever was marked until then.
+
     They come in pairs: `on_revoked` or `on_lost` if `on_assigned` was called with partitions (as in Java), `cleanup` if
     `setup` was called, also if that failed, as in sarama. A session that ends before its start offsets are known calls
     nothing.
@@ -43,10 +50,10 @@ class Handler:
         """Called when all claims have ended, before their marks are committed for the last time."""
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """The member got partitions; their claims start afterwards."""
+        """The member got partitions, perhaps none; their claims start afterwards."""
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """The member has to give partitions back; their claims have just ended, marks can still be committed."""
+        """The member has to give partitions back; their claims have ended, marks can still be made and committed."""
 
     async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         """The partitions are gone, perhaps handled by others already; nothing can be committed any more."""

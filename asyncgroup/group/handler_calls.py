@@ -6,35 +6,43 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from asyncgroup.config import ConsumerConfig
-from asyncgroup.errors import CallerCancelled, ClaimReturned, GroupClosed, SessionEnd
+from asyncgroup.errors import CallerCancelled, ClaimReturned, SessionEnd
 from asyncgroup.group.claim import Claim
+from asyncgroup.group.diagnosis import Busy
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_tasks import HandlerTasks
+from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.session import Session
 
 __all__ = ["HandlerCalls"]
 
 _log = logging.getLogger("asyncgroup.group")
 
+CLAIM: Final = "claim "
+INF: Final = float("inf")
+
 
 class HandlerCalls:
-    """Calls the methods of `handler` for one session; `on_failure(error, what)` hears of what they raise."""
+    """Calls the methods of `handler` for one session; `on_failure(error, what)` hears of what they raise.
+
+    `limits` says how much time they have when the session ends.
+    """
 
     def __init__(
         self,
         handler: Handler,
         session: Session,
-        config: ConsumerConfig,
+        limits: EndLimits,
         on_failure: Callable[[BaseException, str], None],
     ) -> None:
-        self._handler, self._session, self._config = handler, session, config
+        self._handler, self._session, self._limits = handler, session, limits
         self._on_failure = on_failure
         self._tasks = HandlerTasks(session.group_id)
         self._begun: set[str] = set()
-        self._hurried = self._drained = False
+        self._drained = False
+        self._waiting_since = 0.0
 
     def __contains__(self, task: object) -> bool:
         """Whether a method of the handler runs in this task."""
@@ -47,13 +55,24 @@ class HandlerCalls:
 
         The most urgent cause counts, be it not the first; only the calls after the drain are never cut at once.
         """
-        self._hurried = self._hurried or isinstance(cause, (GroupClosed, CallerCancelled))
-        at_once = isinstance(cause, CallerCancelled) and not self._drained
-        self._tasks.limit(0.0 if at_once else self._drain_time)
+        limits = self._limits
+        limits.note(cause)
+        if self._drained:
+            self._tasks.limit(limits.for_hooks)
+        else:
+            self._tasks.limit(0.0 if isinstance(cause, CallerCancelled) else limits.for_handlers)
 
     @property
-    def _drain_time(self) -> float:
-        return self._config.close_timeout if self._hurried else self._config.rebalance_timeout
+    def busy(self) -> Busy:
+        """What the session waits for: hooks while it begins or ends, the claims' handlers once it ends."""
+        running = self._tasks.running
+        if not self._session.ended:
+            return Busy([name for name in running if not name.startswith(CLAIM)], self._waiting_since, INF)
+        labels = [
+            f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name for name in running
+        ]
+        since = self._waiting_since if self._drained else self._limits.began
+        return Busy(labels, since, self._tasks.until)
 
     # --- the calls ----------------------------------------------------------------------------------------------
 
@@ -69,7 +88,7 @@ class HandlerCalls:
     def start_claim(self, claim: Claim) -> None:
         """`consume_claim`, in a task that nobody waits for before `drain`."""
         call = self._handler.consume_claim(self._session, claim)
-        self._tasks.start(call, f"claim {claim.tp}", partial(self._on_claim_done, claim))
+        self._tasks.start(call, f"{CLAIM}{claim.tp}", partial(self._on_claim_done, claim))
 
     async def drain(self) -> None:
         """Wait until every call has ended."""
@@ -87,14 +106,15 @@ class HandlerCalls:
             await self._last_call(handler.cleanup(session), "cleanup")
 
     async def _last_call(self, call: Coroutine[Any, Any, None], what: str) -> None:
-        """A hook after the end has its own time, counted from its start."""
+        """A hook after the end: those before it may have used up their time, but never its own."""
         self._tasks = HandlerTasks(self._session.group_id)
-        self._tasks.limit(self._drain_time)
+        self._tasks.limit(self._limits.for_hooks)
         await self._call(call, what)
 
     async def _call(self, call: Coroutine[Any, Any, None], what: str) -> bool:
         """Run a hook of the handler; False if it failed, or the session ended meanwhile."""
         tasks = self._tasks
+        self._waiting_since = asyncio.get_running_loop().time()
         task = tasks.start(call, what)
         await tasks.wait()
         if task.cancelled():

@@ -24,12 +24,19 @@ class HandlerTasks:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
+        self.until = float("inf")
+        """Loop time of their cancellation."""
 
     def __contains__(self, task: object) -> bool:
         return task in self._tasks
+
+    @property
+    def running(self) -> list[str]:
+        """The names of those that have not ended, the oldest first."""
+        return [name for task, name in self._tasks.items() if not task.done()]
 
     def start(
         self,
@@ -39,7 +46,7 @@ class HandlerTasks:
     ) -> asyncio.Task[None]:
         """Run a coroutine in a task."""
         task = asyncio.create_task(call, name=f"{self._group_id}: {name}")
-        self._tasks.add(task)
+        self._tasks[task] = name
         if on_done is not None:
             task.add_done_callback(on_done)
         if self._expired:
@@ -62,10 +69,12 @@ class HandlerTasks:
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
+            self.until = when
             self._timer = loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
         self._expired = True
+        self.until = min(self.until, asyncio.get_running_loop().time())
         for task in self._tasks:
             if not task.done():
                 task.cancel()

@@ -9,7 +9,14 @@ from typing import Final
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut
+from asyncgroup.errors import (
+    AsyncGroupError,
+    AuthenticationError,
+    BrokerError,
+    ErrorCode,
+    NoBrokersError,
+    RequestTimedOut,
+)
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
@@ -45,6 +52,13 @@ RETRY, final ones FATAL."""
 class Heartbeats:
     """Sends heartbeats for one identity until cancelled, on the lane that it shares with commits.
 
+    They fall on `begun` + k × `heartbeat_interval`, however long an answer takes. The answers to the group's SyncGroups
+    come at one moment, so members beat at one moment, too, and hear of a rebalance together: the eager protocol then
+    stands still for the time of a round trip, and not for up to an interval.
+
+    `last_beat` is the loop time of the last answer that decided anything, `last_alive` that at which the last heartbeat
+    was sent that found the group at work: a rebalance that is told later began after it.
+
     While any broker answers anything the member is only waiting for its coordinator; when none answers for
     `session_timeout` the verdict is LOST, since the coordinator has expelled us by then.
     """
@@ -53,18 +67,25 @@ class Heartbeats:
         self._cluster, self._group_id, self._config = cluster, group_id, config
         # an answer that comes later than this may be too late for a second try within the session
         self._timeout = max(config.heartbeat_interval, config.session_timeout / 3)
-        self._started = self.last_beat = float("-inf")
+        self._started = self.last_beat = self.last_alive = float("-inf")
 
     async def run(
-        self, identity: MemberIdentity, report: Callable[[Verdict, AsyncGroupError | None], None]
+        self,
+        identity: MemberIdentity,
+        report: Callable[[Verdict, AsyncGroupError | None], None],
+        begun: float | None = None,
     ) -> None:
-        """Beat for `identity`; `report(verdict, error)` hears every verdict but ALIVE. Ends after LOST and FATAL."""
+        """Beat for `identity`; `report(verdict, error)` hears every verdict but ALIVE. Ends after LOST and FATAL.
+
+        `begun` is the loop time of the answer that made us a member, by default now.
+        """
         loop = asyncio.get_running_loop()
-        self._started = self.last_beat = loop.time()
-        backoff = self._cluster.backoff()
-        pause = self._config.heartbeat_interval
+        begun = loop.time() if begun is None else begun
+        self._started = self.last_beat = self.last_alive = begun
+        backoff, turns = self._cluster.backoff(), _Turns(begun, self._config.heartbeat_interval)
+        due = turns.next
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(due - loop.time())
             sent = loop.time()
             verdict, error = await self._beat_in_time(identity)
             if verdict in (Verdict.MOVED, Verdict.RETRY):
@@ -73,14 +94,17 @@ class Heartbeats:
             else:
                 backoff.reset()
                 self.last_beat = loop.time()
+                if verdict is Verdict.ALIVE:
+                    self.last_alive = sent
                 self._cluster.hooks.emit("on_heartbeat", self._group_id, loop.time() - sent)
             if verdict is not Verdict.ALIVE:
                 report(verdict, error)
             if verdict in (Verdict.LOST, Verdict.FATAL):
                 return
-            pause = self._config.heartbeat_interval
+            turns.pass_by(max(due, loop.time()))
+            due = turns.next
             if verdict in (Verdict.MOVED, Verdict.RETRY):
-                pause = min(pause, backoff.next(), self._lost_at - loop.time())
+                due = min(due, loop.time() + backoff.next(), self._lost_at)
 
     @property
     def _lost_at(self) -> float:
@@ -116,7 +140,10 @@ class Heartbeats:
             )
         except NoBrokersError as error:
             return Verdict.RETRY, error
-        except BrokerError as error:  # the lookup of the coordinator was answered
+        except (
+            BrokerError,
+            AuthenticationError,
+        ) as error:  # the lookup of the coordinator was answered, or refused
             return (Verdict.MOVED if error.retriable else Verdict.FATAL), error
         except AsyncGroupError as error:
             return Verdict.MOVED, error
@@ -126,3 +153,20 @@ class Heartbeats:
         if verdict is Verdict.MOVED:
             self._cluster.coordinators.forget(self._group_id)
         return verdict, said if code else None
+
+
+class _Turns:
+    """The moments `begun` + k × `interval`, counted, so that no rounding can make one of them come twice."""
+
+    def __init__(self, begun: float, interval: float) -> None:
+        self._begun, self._interval, self._turn = begun, interval, 1
+
+    @property
+    def next(self) -> float:
+        """The first moment that is not past."""
+        return self._begun + self._turn * self._interval
+
+    def pass_by(self, now: float) -> None:
+        """It is `now`: what lies before is past, however many turns that are."""
+        if self.next <= now:
+            self._turn = max(self._turn + 1, int((now - self._begun) / self._interval) + 1)

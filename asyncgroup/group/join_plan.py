@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import AssignmentError, DecodeError, ErrorCode
-from asyncgroup.group.assignors import Assignor, MemberSubscription
+from asyncgroup.group.assignors import Assignment, MemberSubscription
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
@@ -19,13 +19,22 @@ __all__ = [
     "JoinAction",
     "build_join",
     "build_sync",
+    "by_topic",
     "decode_assignment",
     "encode_assignment",
     "read_members",
 ]
 
 CONSUMER: Final = "consumer"
-SUBSCRIPTION_VERSION: Final = 3
+
+SUBSCRIPTION_VERSION: Final = 1
+"""The lowest version that says everything is used. Java, librdkafka, kafka-python and aiokafka pass over what newer
+versions add at the end; sarama before 1.41 refuses it, and with it the whole group's plan."""
+
+GENERATION_VERSION: Final = 2
+"""Beside user data: Java's sticky leader weighs claims by the generation that stands here (KIP-792)."""
+
+RACK_VERSION: Final = 3
 ASSIGNMENT_VERSION: Final = 3
 
 
@@ -66,13 +75,12 @@ def build_join(
     group_id: str,
     identity: MemberIdentity,
     config: ConsumerConfig,
-    assignors: Sequence[Assignor],
+    user_data: Mapping[str, bytes | None],
     topics: Iterable[str],
     reason: str,
 ) -> m.JoinGroupRequest:
-    """A JoinGroup request that offers every assignor, in order of preference."""
-    subscription = m.ConsumerProtocolSubscription(topics=sorted(topics), generation_id=identity.generation_id)
-    metadata = encode_versioned(subscription, SUBSCRIPTION_VERSION)
+    """A JoinGroup request that offers every assignor that has its place in `user_data`, in order of preference."""
+    wanted = sorted(topics)
     return m.JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=int(config.session_timeout * 1000),
@@ -81,14 +89,26 @@ def build_join(
         group_instance_id=identity.group_instance_id,
         protocol_type=CONSUMER,
         protocols=[
-            m.JoinGroupRequest.JoinGroupRequestProtocol(name=a.name, metadata=metadata) for a in assignors
+            m.JoinGroupRequest.JoinGroupRequestProtocol(
+                name=name, metadata=_subscription(wanted, said, identity.generation_id, config.rack_id)
+            )
+            for name, said in user_data.items()
         ],
         reason=reason,
     )
 
 
+def _subscription(topics: list[str], user_data: bytes | None, generation_id: int, rack_id: str) -> bytes:
+    """What a member says of itself; the rack is for assignors that know racks (KIP-881)."""
+    subscription = m.ConsumerProtocolSubscription(
+        topics=topics, user_data=user_data, generation_id=generation_id, rack_id=rack_id or None
+    )
+    version = GENERATION_VERSION if user_data is not None else SUBSCRIPTION_VERSION
+    return encode_versioned(subscription, RACK_VERSION if rack_id else version)
+
+
 def build_sync(
-    group_id: str, identity: MemberIdentity, protocol: str, plan: Mapping[str, Iterable[TopicPartition]]
+    group_id: str, identity: MemberIdentity, protocol: str, plan: Mapping[str, Assignment]
 ) -> m.SyncGroupRequest:
     """A SyncGroup request; the leader's carries the plan, a follower's is empty."""
     return m.SyncGroupRequest(
@@ -100,9 +120,9 @@ def build_sync(
         protocol_name=protocol,
         assignments=[
             m.SyncGroupRequest.SyncGroupRequestAssignment(
-                member_id=member, assignment=encode_assignment(partitions)
+                member_id=member, assignment=encode_assignment(assignment)
             )
-            for member, partitions in plan.items()
+            for member, assignment in plan.items()
         ],
     )
 
@@ -120,31 +140,47 @@ def read_members(response: m.JoinGroupResponse) -> list[MemberSubscription]:
         owned = tuple(TopicPartition(t.topic, p) for t in said.owned_partitions for p in t.partitions)
         found.append(
             MemberSubscription(
-                member.member_id, tuple(said.topics), member.group_instance_id, said.user_data, owned
+                member.member_id,
+                tuple(said.topics),
+                member.group_instance_id,
+                said.user_data,
+                owned,
+                said.generation_id,
+                said.rack_id,
             )
         )
     return found
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+def encode_assignment(assignment: Assignment) -> bytes:
     """A member's assignment as it travels in SyncGroup."""
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
+    topics = by_topic(sorted(assignment.partitions))
     entry = m.ConsumerProtocolAssignment.TopicPartition
     assigned = [entry(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
-    return encode_versioned(m.ConsumerProtocolAssignment(assigned_partitions=assigned), ASSIGNMENT_VERSION)
+    message = m.ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=assignment.user_data)
+    return encode_versioned(message, ASSIGNMENT_VERSION)
 
 
-def decode_assignment(data: bytes) -> dict[str, list[int]]:
-    """Topic → sorted partitions; no bytes mean no partitions. Raises AssignmentError for unreadable ones."""
+def decode_assignment(data: bytes) -> Assignment:
+    """Sorted partitions and user data; no bytes mean no partitions. Raises AssignmentError for unreadable ones."""
     if not data:
-        return {}
+        return Assignment()
     try:
         said = decode_versioned(m.ConsumerProtocolAssignment, data)
     except DecodeError as error:
         raise AssignmentError(f"the group's leader sent an unreadable assignment: {error}") from error
-    found: dict[str, set[int]] = {}
-    for entry in said.assigned_partitions:  # a topic may stand there more than once, for all the format says
-        found.setdefault(entry.topic, set()).update(entry.partitions)
-    return {topic: sorted(numbers) for topic, numbers in found.items() if numbers}
+    # a topic may stand there more than once, for all the format says
+    found = {
+        TopicPartition(entry.topic, number)
+        for entry in said.assigned_partitions
+        for number in entry.partitions
+    }
+    return Assignment(tuple(sorted(found)), said.user_data)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic → partition numbers, in the order of the partitions."""
+    found: dict[str, list[int]] = {}
+    for tp in partitions:
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return found

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, ErrorCode, TransportError
-from asyncgroup.group.assignors import Assignor, MemberSubscription
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    MemberLost,
+    SessionEnd,
+    TransportError,
+)
+from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
+from asyncgroup.group.heartbeats import Heartbeats, Verdict
 from asyncgroup.group.join_plan import (
     ACTIONS,
     JoinAction,
     build_join,
     build_sync,
+    by_topic,
     decode_assignment,
     read_members,
 )
-from asyncgroup.model import TopicPartition
+from asyncgroup.group.offers import Offers
+from asyncgroup.group.reasons import join_reason, shorten
+from asyncgroup.group.vitals import GroupState, Source, Vitals
+from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
@@ -43,20 +55,31 @@ class Joined(NamedTuple):
     assignment: dict[str, list[int]]
     is_leader: bool
     counts: Mapping[str, int]
+    user_data: bytes | None = None
+    synced_at: float | None = None
+    """Loop time of the SyncGroup's answer, which all members get at one moment."""
 
 
 class ClassicMembership:
     """A member of a group: its id and generation, and the requests that change them."""
 
     def __init__(
-        self, cluster: Cluster, group_id: str, config: ConsumerConfig, assignors: list[Assignor]
+        self,
+        cluster: Cluster,
+        group_id: str,
+        config: ConsumerConfig,
+        assignors: list[Assignor],
+        vitals: Vitals | None = None,
     ) -> None:
+        self._vitals = vitals or Vitals()
         self._cluster, self._group_id, self._config = cluster, group_id, config
-        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._offers = Offers(group_id, assignors, config.user_data)
         self.identity = MemberIdentity(group_instance_id=config.group_instance_id)
         # two members of a group that share a Cluster would wait for each other: one's JoinGroup is parked until the
         # other's has come, and the broker serves a connection's requests one after another
         self._lane = f"{JOIN_LANE}-{next(_LANES)}"
+        self._last_end: SessionEnd | None = None
+        self._last_topics: list[str] | None = None
 
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
@@ -66,12 +89,17 @@ class ClassicMembership:
         """Join as a new member next time."""
         self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
 
-    def after_loss(self, error: BaseException | None) -> None:
-        """A session was lost: an unknown member needs a new id; an old generation keeps its id, as in Java."""
+    def after_session(self, cause: SessionEnd | None) -> None:
+        """A session has ended, which the next join gives as its reason.
+
+        If it was lost, an unknown member needs a new id; an old generation keeps its id, as in Java.
+        """
+        self._last_end = cause
+        error = cause.__cause__ if isinstance(cause, MemberLost) else None
         if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.forget_member()
 
-    async def join(self, topics: Iterable[str], reason: str) -> Joined:
+    async def join(self, topics: Iterable[str]) -> Joined:
         """Join and sync until an assignment is there.
 
         Tries are paused with backoff, for at most `rejoin_backoff`; the failure after `rejoin_retry_max` further tries
@@ -80,11 +108,12 @@ class ClassicMembership:
         """
         backoff = self._cluster.backoff()
         wanted = sorted(topics)
+        reason = join_reason(self._last_end, self._last_topics, wanted)
         failures = 0
         while True:
             is_new = not self.identity.member_id
             try:
-                return await self._try(wanted, reason)
+                joined = await self._try(wanted, reason)
             except (BrokerError, TransportError) as error:
                 action = self._apply(error)
                 if action is JoinAction.FAIL:
@@ -93,10 +122,17 @@ class ClassicMembership:
                 if action is JoinAction.TAKE_MEMBER_ID and is_new and self.identity.member_id:
                     continue
                 failures += action is not JoinAction.AGAIN
+                self._vitals.count(error)
+                if action is not JoinAction.AGAIN:
+                    self._vitals.trouble(Source.JOIN, error)
                 if failures > self._config.rejoin_retry_max:
                     raise
                 _log.info("group %s: join failed, trying again: %s", self._group_id, error)
+                reason = shorten(f"trying again after: {error}")
                 await asyncio.sleep(min(backoff.next(), self._config.rejoin_backoff))
+            else:
+                self._last_end, self._last_topics = None, wanted
+                return joined
 
     def _apply(self, error: BrokerError | TransportError) -> JoinAction:
         """Take the consequences of a failed try that are a matter of state; returns what else is to be done."""
@@ -110,8 +146,28 @@ class ClassicMembership:
         return action
 
     async def _try(self, topics: list[str], reason: str) -> Joined:
+        self._vitals.enter(GroupState.LOOKING)
+        await self._cluster.coordinators.find(self._group_id)
+        self._vitals.enter(GroupState.JOINING)
         joined = await self._join_group(topics, reason)
-        plan: dict[str, list[TopicPartition]] = {}
+        self._vitals.enter(GroupState.SYNCING)
+        # from here on the coordinator counts the session's time, and a plan or its handing out may take longer
+        beats = asyncio.create_task(
+            Heartbeats(self._cluster, self._group_id, self._config).run(self.identity, self._on_beat),
+            name=f"{self._group_id}: heartbeats until the session begins",
+        )
+        try:
+            return await self._sync(joined)
+        finally:
+            await cancel_and_wait(beats)
+
+    def _on_beat(self, _verdict: Verdict, error: AsyncGroupError | None) -> None:
+        """The SyncGroup is told the same; this is for `health()` only."""
+        if error is not None:
+            self._vitals.count(error)
+
+    async def _sync(self, joined: m.JoinGroupResponse) -> Joined:
+        plan: dict[str, Assignment] = {}
         is_leader = joined.leader == joined.member_id
         counts: Mapping[str, int] = {}
         protocol = joined.protocol_name or ""
@@ -120,22 +176,25 @@ class ClassicMembership:
             counts = await self._count_partitions(members)
             # a static leader that came back finds its old plan in force; it watches over it all the same (KIP-814)
             if not joined.skip_assignment:
-                plan = self._make_plan(members, counts, protocol)
+                plan = self._offers.plan(protocol, members, counts)
         request = build_sync(self._group_id, self.identity, protocol, plan)
         response = await self._cluster.coordinators.request(
             self._group_id, request, lane=self._lane, timeout=self._config.rebalance_timeout + JOIN_GRACE
         )
         if response.error_code:
             raise BrokerError(response.error_code, f"sync of group {self._group_id!r}")
+        synced_at = asyncio.get_running_loop().time()
         assignment = decode_assignment(response.assignment)
+        self._offers.take(protocol, assignment, joined.generation_id)
         self._cluster.hooks.emit(
             "on_join", self._group_id, self.identity.member_id, joined.generation_id, is_leader
         )
-        return Joined(self.identity, assignment, is_leader, counts)
+        claims = by_topic(assignment.partitions)
+        return Joined(self.identity, claims, is_leader, counts, assignment.user_data, synced_at)
 
     async def _join_group(self, topics: list[str], reason: str) -> m.JoinGroupResponse:
-        assignors = list(self._assignors.values())
-        request = build_join(self._group_id, self.identity, self._config, assignors, topics, reason)
+        user_data = self._offers.user_data(topics)
+        request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason)
         response = await self._cluster.coordinators.request(
             self._group_id, request, lane=self._lane, timeout=self._config.rebalance_timeout + JOIN_GRACE
         )
@@ -157,51 +216,34 @@ class ClassicMembership:
             self._cluster.untrack(topics)
         return dict.fromkeys(topics, 0) | self._cluster.view.counts(topics)
 
-    def _make_plan(
-        self, members: Sequence[MemberSubscription], counts: Mapping[str, int], protocol: str
-    ) -> dict[str, list[TopicPartition]]:
-        """The leader's work: the plan of the assignor that the group has chosen."""
-        assignor = self._assignors.get(protocol)
-        if assignor is None:
-            raise AssignmentError(
-                f"group {self._group_id!r} chose the protocol {protocol!r}; this member offered {list(self._assignors)}"
-            )
-        existing = {topic: count for topic, count in counts.items() if count}
-        plan = {member.member_id: list[TopicPartition]() for member in members}
-        for member_id, partitions in assignor.assign(members, existing).items():
-            if member_id not in plan:
-                raise AssignmentError(
-                    f"assignor {protocol!r} gave partitions to {member_id!r}, who is no member"
-                )
-            plan[member_id] = list(partitions)
-        return plan
-
-    async def leave(self, reason: str) -> None:
+    async def leave(self, reason: str, for_good: bool | None = None) -> None:
         """Tell the coordinator that the member is gone; a static member stays, as its place is kept (KIP-345).
 
-        Errors are logged only: the session timeout does the same later.
+        `for_good` decides otherwise, for both kinds of members (KIP-1092): True leaves, False says nothing. Errors are
+        logged only: the session timeout does the same later.
         """
         identity = self.identity
-        if not identity.member_id or identity.group_instance_id is not None:
+        leaves = identity.group_instance_id is None if for_good is None else for_good
+        if not identity.member_id or not leaves:
             return
         self.forget_member()
         try:
-            code = await self._leave(identity.member_id, reason)
+            code = await self._leave(identity, reason)
             if ACTIONS.get(code) is JoinAction.MOVED:
                 self._cluster.coordinators.forget(self._group_id)
-                code = await self._leave(identity.member_id, reason)
+                code = await self._leave(identity, reason)
         except AsyncGroupError as error:
             _log.warning("group %s: could not leave: %s", self._group_id, error)
         else:
             if code not in _LEFT:
                 _log.warning("%s", BrokerError(code, f"leaving group {self._group_id!r}"))
 
-    async def _leave(self, member_id: str, reason: str) -> int:
+    async def _leave(self, identity: MemberIdentity, reason: str) -> int:
         """One LeaveGroup; the error code of the request or of the member."""
         response = await self._cluster.coordinators.request_built(
             self._group_id,
             m.LeaveGroupRequest,
-            lambda version: _leave_request(self._group_id, member_id, reason, version),
+            lambda version: _leave_request(self._group_id, identity, reason, version),
             lane=GROUP_LANE,
         )
         codes = [response.error_code, *(member.error_code for member in response.members)]
@@ -213,8 +255,10 @@ _SEVERAL: Final = 3
 """The LeaveGroup version from which several members can leave at once."""
 
 
-def _leave_request(group_id: str, member_id: str, reason: str, version: int) -> m.LeaveGroupRequest:
+def _leave_request(group_id: str, identity: MemberIdentity, reason: str, version: int) -> m.LeaveGroupRequest:
     if version < _SEVERAL:
-        return m.LeaveGroupRequest(group_id=group_id, member_id=member_id)
-    member = m.LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)
+        return m.LeaveGroupRequest(group_id=group_id, member_id=identity.member_id)
+    member = m.LeaveGroupRequest.MemberIdentity(
+        member_id=identity.member_id, group_instance_id=identity.group_instance_id, reason=reason
+    )
     return m.LeaveGroupRequest(group_id=group_id, members=[member])

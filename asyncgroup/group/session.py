@@ -9,7 +9,7 @@ from asyncgroup.checks import check_offset
 from asyncgroup.errors import AsyncGroupError, MemberLost, SessionEnd, UsageError
 from asyncgroup.group.claim import Claim
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets import MemberIdentity, OffsetManager
+from asyncgroup.offsets import Committer, MemberIdentity
 
 __all__ = ["Session"]
 
@@ -26,11 +26,13 @@ class Session:
         group_id: str,
         identity: MemberIdentity,
         assignment: dict[str, list[int]],
-        offsets: OffsetManager,
+        offsets: Committer,
     ) -> None:
         self.group_id = group_id
         self.identity = identity
         self.assignment = assignment
+        self.assignment_user_data: bytes | None = None
+        """What the group's leader sent with the assignment: for members whose assignor says something."""
         self.claims: list[Claim] = []
         self.cause: SessionEnd | None = None
         """Why the session ends; None while it lives."""
@@ -82,7 +84,7 @@ class Session:
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
         """This record, and all before it in its partition, are done. Raises ConfigError for a partition not owned."""
-        self._offsets.of(record.topic, record.partition).mark(record.offset + 1, metadata)
+        self._offsets.of(record.topic, record.partition).mark_record(record, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Everything before `offset`, the next one to read, is done; only forwards.

@@ -12,156 +12,164 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-from asyncgroup.cluster import Cluster
-from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetchers import RESETS, Fetchers
-from asyncgroup.consumer.list_offsets import list_offsets
-from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer
+from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     CommitFailedError,
-    HandlerFailed,
-    MemberLost,
-    OffsetOutOfRangeError,
-    Rebalanced,
-    SessionFailed,
+    SessionEnd,
 )
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.error_stream import ErrorStream
+from asyncgroup.group.diagnosis import Busy
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import HandlerCalls
-from asyncgroup.group.heartbeats import ACTIONS as HEARTBEATS, Heartbeats, Verdict
+from asyncgroup.group.heartbeats import Heartbeats
+from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.membership import Joined
 from asyncgroup.group.session import Session
-from asyncgroup.group.watch import watch_partitions
+from asyncgroup.group.session_causes import SessionCauses
+from asyncgroup.group.session_start import GroupContext, Starts, find_group_starts, make_claims
+from asyncgroup.group.topics import Subscribed
+from asyncgroup.group.vitals import GroupState, Source
+from asyncgroup.group.watch import watch_missing, watch_partitions, watch_pattern, watch_topics
 from asyncgroup.lifecycle import Owner, run_until
-from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset, OffsetManager
+from asyncgroup.offsets import Committer
 
-__all__ = ["GroupContext", "SessionRun"]
+__all__ = ["SessionRun"]
 
 _log = logging.getLogger("asyncgroup.group")
 
-Starts: TypeAlias = dict[TopicPartition, CommittedOffset]
-"""Where each claim begins to read, and the metadata of the last commit."""
-
-
-class GroupContext(NamedTuple):
-    """What sessions of a group share."""
-
-    cluster: Cluster
-    group_id: str
-    config: ConsumerConfig
-    errors: ErrorStream
-    paused: set[TopicPartition]
-    interceptors: tuple[Interceptor, ...]
-    lanes: str = ""
-    """What tells this member's fetch connections from those of others on the same Cluster."""
-
 
 class SessionRun:
-    """Runs one session. Afterwards `failure` holds what `consume()` has to raise, if anything, and
-    `failed_by_handler` whether it is the handler's own exception."""
+    """Runs one session; `causes` knows afterwards what `consume()` has to raise, if anything."""
 
-    def __init__(self, context: GroupContext, joined: Joined, handler: Handler) -> None:
-        self._context, self._joined = context, joined
+    def __init__(
+        self, context: GroupContext, joined: Joined, subscribed: Subscribed, handler: Handler
+    ) -> None:
+        self._context, self._joined, self._subscribed = context, joined, subscribed
         cluster, group_id, config = context.cluster, context.group_id, context.config
+        self._vitals = context.vitals
         self._owner = Owner(f"session of group {group_id!r}", self._on_bug)
-        self._offsets = OffsetManager(
+        self._offsets = Committer(
             cluster,
             group_id,
             retry_max=config.commit_retry_max,
+            retention=config.offset_retention,
             identity=lambda: joined.identity,
             on_lost=self._on_commit_refused,
         )
-        self.session = Session(group_id, joined.identity, joined.assignment, self._offsets)
-        self._calls = HandlerCalls(handler, self.session, config, self._fail)
-        self.session.on_end = self._calls.limit
         self.heartbeats = Heartbeats(cluster, group_id, config)
-        self.fetchers = Fetchers(cluster, config, self._owner.spawn, context.errors.put, owner=context.lanes)
-        self.failure: BaseException | None = None
-        self.failed_by_handler = False
-        self._begun = False
+        self.session = Session(group_id, joined.identity, joined.assignment, self._offsets)
+        self.session.assignment_user_data = joined.user_data
+        self.session.on_end = self._on_end
+        self.causes = SessionCauses(context, self.session)
+        self.fetchers = Fetchers(
+            cluster, config, self._owner.spawn, self.causes.on_fetch_error, owner=context.lanes
+        )
+        self._limits = EndLimits(config, lambda: self.heartbeats.last_alive)
+        self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
+        self.began = False
+        """Whether start offsets were found and the handler was called."""
 
     def is_handler(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a method of the handler runs in this task."""
         return task in self._calls
 
+    @property
+    def busy(self) -> Busy:
+        """What of the handler the session waits for now."""
+        return self._calls.busy
+
+    @property
+    def is_without_topics(self) -> bool:
+        """Whether the member's pattern matches nothing."""
+        return self._subscribed.pattern is not None and not self._subscribed.joined
+
+    def take_pulse(self) -> None:
+        """Note when brokers last answered."""
+        self._vitals.alive(self.heartbeats.last_beat, self.fetchers.last_fetch)
+
     async def run(self) -> None:
         """The whole life; raises programming errors only."""
-        topics = {*self._joined.assignment, *self._joined.counts}
+        topics = {*self._joined.assignment, *self._joined.counts, *self._subscribed.names}
         self._context.cluster.track(topics)
+        self._vitals.enter(GroupState.STARTING)
         await self._owner.start()
         try:
-            self._owner.spawn(self.heartbeats.run, self.session.identity, self._on_verdict)
+            begun = self._joined.synced_at
+            self._owner.spawn(self.heartbeats.run, self.session.identity, self.causes.on_verdict, begun)
             await self._live()
             await self._wind_up()
         finally:
             self.session.close()
             self._context.cluster.untrack(topics)
-            await self._owner.stop()
+            try:
+                await self._owner.stop()
+            finally:
+                # only now: the task of automatic commits would take their end for a bug
+                await self._offsets.aclose()
+            self.take_pulse()
+            self._vitals.fine(*Source)
+            if self.session.is_lost and self.session.cause is not None:
+                self._vitals.trouble(Source.LOST, self.session.cause.__cause__ or self.session.cause)
 
     # --- what ends it -------------------------------------------------------------------------------------------
 
-    def _on_verdict(self, verdict: Verdict, error: AsyncGroupError | None) -> None:
-        group = f"group {self._context.group_id!r}"
-        if verdict is Verdict.REBALANCE:
-            self.session.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
-        elif verdict in (Verdict.LOST, Verdict.FATAL):
-            if verdict is Verdict.FATAL and self.failure is None:
-                self.failure = error
-            self._lose(f"member {self.session.member_id!r} of {group} is lost: {error}", error)
-        elif error is not None:
-            self._context.errors.put(error)
-
-    def _on_commit_refused(self, error: BrokerError) -> None:
-        if HEARTBEATS.get(error.code) is Verdict.FATAL and self.failure is None:
-            self.failure = error
-        self._lose(f"a commit was refused: {error}", error)
+    def _on_end(self, cause: SessionEnd) -> None:
+        self._calls.limit(cause)
+        if self._vitals.state in (GroupState.STARTING, GroupState.STABLE):
+            self._vitals.enter(GroupState.DRAINING)
 
     def _on_bug(self, error: Exception) -> None:
-        self._fail(error, "a task of the session failed", by_handler=False)
+        self.causes.on_bug(error)
 
-    def _lose(self, text: str, error: AsyncGroupError | None) -> None:
-        cause = MemberLost(text)
-        cause.__cause__ = error
-        self.session.end(cause)
+    def _on_commit_refused(self, error: BrokerError) -> None:
+        self.causes.on_commit_refused(error)
 
-    def _fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
-        if self.failure is None:
-            self.failure, self.failed_by_handler = error, by_handler
-        else:
-            self.failure.add_note(f"at the same time: {what}: {error!r}")
-            _log.error("group %s: %s", self._context.group_id, what, exc_info=error)
-        kind = HandlerFailed if by_handler else SessionFailed
-        cause = kind(f"{what}: {type(error).__name__}: {error}")
-        cause.__cause__ = error
-        self.session.end(cause)
+    def _on_topic_gone(self, error: BrokerError) -> None:
+        # whoever subscribes to it again is told so at once
+        self._context.known.forget_missing(self._subscribed.missing)
+        self.causes.fail(error, "a topic is gone", by_handler=False)
 
     # --- its life -----------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        session, cluster = self.session, self._context.cluster
-        starts = await self._until_ended(self._find_starts())
+        session, context, topics = self.session, self._context, self._context.cluster.view.topics
+        # a topic that was made anew since the subscription was resolved is another one
+        context.known.see(topics[name] for name in self._subscribed.joined if name in topics)
+        starts = await self._until_ended(find_group_starts(context, self._offsets, session.partitions))
         if starts is None:
             return
-        self._make_claims(starts)
-        self._begun = True
-        cluster.hooks.emit("on_session_start", session)
+        session.claims.extend(make_claims(context, self._offsets, self.fetchers.budget, starts))
+        self.began = True
+        context.cluster.hooks.emit("on_session_start", session)
         if not await self._calls.begin():
             return
         for claim in session.claims:
             self.fetchers.add(claim.consumer)
             self._calls.start_claim(claim)
         self.fetchers.start()
-        if self._context.config.auto_commit:
+        if context.config.auto_commit:
             self._owner.spawn(self._auto_commit)
-        if self._joined.is_leader:
-            self._owner.spawn(watch_partitions, cluster, self._joined.counts, session.end)
+        self._watch()
+        self._vitals.enter(GroupState.STABLE)
+        self._vitals.fine(Source.LOST, Source.JOIN)
         await session.wait_ended()
+
+    def _watch(self) -> None:
+        """Look out for whatever makes the plan or the subscription out of date."""
+        cluster, subscribed, end = self._context.cluster, self._subscribed, self.session.end
+        topics = cluster.view.topics
+        if self._joined.is_leader:
+            self._owner.spawn(watch_partitions, cluster, self._joined.counts, end)
+        ids = {name: topics[name].topic_id for name in subscribed.joined if name in topics}
+        self._owner.spawn(watch_topics, cluster, ids, end)
+        if subscribed.pattern is not None:
+            self._owner.spawn(watch_pattern, cluster, subscribed.pattern, subscribed.joined, end)
+        if subscribed.missing:
+            patience = self._context.config.session_timeout
+            self._owner.spawn(watch_missing, cluster, subscribed.missing, patience, end, self._on_topic_gone)
 
     async def _until_ended(self, work: Coroutine[Any, Any, Starts]) -> Starts | None:
         """The result of our own work; None if it failed or the session ended before."""
@@ -173,40 +181,8 @@ class SessionRun:
             return None if self.session.ended else task.result()
         if not isinstance(error, AsyncGroupError):
             raise error
-        self._fail(error, "the session could not start", by_handler=False)
+        self.causes.fail(error, "the session could not start", by_handler=False)
         return None
-
-    async def _find_starts(self) -> Starts:
-        """Where each claim begins: its committed offset, or what `auto_offset_reset` says where there is none."""
-        partitions = self.session.partitions
-        if not partitions:
-            return {}
-        context = self._context
-        committed = await self._offsets.fetch(partitions)
-        missing = [tp for tp in partitions if tp not in committed]
-        policy = context.config.auto_offset_reset
-        if missing and policy == "error":
-            names = ", ".join(map(str, missing))
-            raise OffsetOutOfRangeError(f"group {context.group_id!r} has no committed offset for {names}")
-        found = await list_offsets(context.cluster, dict.fromkeys(missing, RESETS[policy])) if missing else {}
-        return {tp: committed[tp] if tp in committed else CommittedOffset(found[tp]) for tp in partitions}
-
-    def _make_claims(self, starts: Starts) -> None:
-        context, session = self._context, self.session
-        for tp, start in starts.items():
-            consumer = PartitionConsumer(
-                tp,
-                start.offset,
-                context.config,
-                self.fetchers.budget,
-                context.cluster.hooks,
-                context.interceptors,
-            )
-            if tp in context.paused:
-                consumer.pause()
-            offsets = self._offsets.manage(tp, start.offset, start.metadata)
-            consumer.on_reset = offsets.rebase
-            session.claims.append(Claim(consumer, offsets))
 
     async def _auto_commit(self) -> None:
         while True:
@@ -215,11 +191,14 @@ class SessionRun:
 
     async def _commit(self) -> None:
         try:
-            await self._offsets.commit()
+            await self._offsets.commit(parked=False)
         except CommitFailedError as error:
-            self._context.errors.put(error)
+            self._vitals.trouble(Source.COMMIT, error)
+            self._context.report(error)
             if not self.session.is_lost:
                 _log.warning("%s", error)
+        else:
+            self._vitals.fine(Source.COMMIT)
 
     # --- its end ------------------------------------------------------------------------------------------------
 
@@ -231,10 +210,11 @@ class SessionRun:
             self.fetchers.remove(claim.consumer)
         await self._calls.end()
         if self._context.config.auto_commit and not session.is_lost:
+            self._vitals.enter(GroupState.COMMITTING)
             try:
-                async with asyncio.timeout(self._context.config.close_timeout):
+                async with asyncio.timeout(self._limits.for_commit):
                     await self._commit()
             except TimeoutError:
                 _log.warning("group %s: the last commit took too long", self._context.group_id)
-        if self._begun:
+        if self.began:
             self._context.cluster.hooks.emit("on_session_end", session, session.cause)

@@ -1,16 +1,19 @@
-"""What can be subscribed to: one topic, several, or a pattern."""
+"""What can be subscribed to: one topic, several, or a pattern; and what that means now."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import ConfigError
+from asyncgroup.group.known_topics import KnownTopics
 
-__all__ = ["Topics", "check_topics", "resolve_topics"]
+__all__ = ["Subscribed", "Subscription", "Topics", "check_topics", "resolve_topics"]
 
 Topics: TypeAlias = "str | Iterable[str] | re.Pattern[str]"
 """What can be subscribed to; a pattern takes the topics whose name it matches from the start."""
@@ -34,14 +37,70 @@ def check_topics(topics: object) -> list[str] | re.Pattern[str]:
     return names
 
 
-async def resolve_topics(cluster: Cluster, topics: list[str] | re.Pattern[str]) -> list[str]:
-    """The names that a subscription means now; every topic must exist.
+class Subscription:
+    """What one call of `consume()` or `run()` subscribes to; `change` gives it other topics in the middle."""
 
-    A pattern takes the topics that it matches from the start of their name, internal ones left out; it may match none.
-    Raises BrokerError for a topic that does not exist or may not be read.
+    def __init__(self, topics: Topics) -> None:
+        self.wanted = check_topics(topics)
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.wanted!r}>"
+
+    @property
+    def names(self) -> list[str]:
+        """The topics that were named; none for a pattern."""
+        return [] if isinstance(self.wanted, re.Pattern) else self.wanted
+
+    def change(self, topics: Topics) -> bool:
+        """Subscribe to other topics; False if they are the same. Raises ConfigError."""
+        wanted = check_topics(topics)
+        if wanted == self.wanted:
+            return False
+        self.wanted = wanted
+        return True
+
+
+class Subscribed(NamedTuple):
+    """What a subscription meant when the member joined: `missing` topics (since when) were there once, and are gone."""
+
+    joined: list[str]
+    pattern: re.Pattern[str] | None = None
+    missing: Mapping[str, float] = MappingProxyType({})
+
+    @property
+    def names(self) -> list[str]:
+        """All topics whose metadata matters."""
+        return [*self.joined, *self.missing]
+
+
+async def resolve_topics(cluster: Cluster, subscription: Subscription, known: KnownTopics) -> Subscribed:
+    """What to join with: every named topic, or what the pattern matches now (perhaps nothing).
+
+    A named topic must exist. One that was there before, and is gone, is left out until it comes back, so that the
+    others go on; it is noted as missing in `known`. Raises BrokerError for a topic that never existed or may not be
+    read, TransportError.
     """
-    if isinstance(topics, re.Pattern):
+    wanted = subscription.wanted
+    if isinstance(wanted, re.Pattern):
         found = await cluster.all_topics()
-        return sorted(name for name, info in found.items() if topics.match(name) and not info.is_internal)
-    await cluster.topics(topics)
-    return topics
+        chosen = [i for name, i in found.items() if wanted.match(name) and not i.is_internal]
+        known.see(chosen, are_new=known.look(wanted))
+        return Subscribed(sorted(info.name for info in chosen), wanted)
+    absent = await _absent(cluster, [name for name in wanted if name in known])
+    there = [name for name in wanted if name not in absent]
+    known.see((await cluster.topics(there)).values())
+    for name in absent:
+        known.miss(name, asyncio.get_running_loop().time())
+    return Subscribed(there, None, {name: known.missing[name] for name in absent})
+
+
+async def _absent(cluster: Cluster, names: list[str]) -> list[str]:
+    """Those that do not exist now, after a second look."""
+    if all(name in cluster.view.topics for name in names):
+        return []
+    cluster.track(names)
+    try:
+        await cluster.refresh()
+    finally:
+        cluster.untrack(names)
+    return [name for name in names if name not in cluster.view.topics]

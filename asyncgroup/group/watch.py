@@ -1,23 +1,33 @@
-"""The leader's watch over partition counts: a plan made for other counts is due for a new one."""
+"""Watches over topics during a session: what makes a plan, or a subscription, due for a new one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from uuid import UUID
 
 from asyncgroup.cluster import Cluster
-from asyncgroup.errors import AsyncGroupError, PartitionsChanged, SessionEnd
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    PartitionsChanged,
+    SessionEnd,
+    TopicsChanged,
+)
+from asyncgroup.wire import messages as m
 
-__all__ = ["watch_partitions"]
+__all__ = ["watch_missing", "watch_partitions", "watch_pattern", "watch_topics"]
+
+OnChange = Callable[[SessionEnd], None]
 
 
-async def watch_partitions(
-    cluster: Cluster, planned: Mapping[str, int], on_change: Callable[[SessionEnd], None]
-) -> None:
+async def watch_partitions(cluster: Cluster, planned: Mapping[str, int], on_change: OnChange) -> None:
     """Compare every metadata refresh with the counts of the plan; tells `on_change` once, at the first difference.
 
-    The leader alone watches, as in sarama (`loopCheckPartitionNumbers`): its rejoin makes the group rebalance. The
-    topics must be tracked.
+    The leader alone watches, over the topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin
+    makes the group rebalance. The topics must be tracked.
     """
     await _see_all(cluster, planned)
     while True:
@@ -46,3 +56,98 @@ async def _see_all(cluster: Cluster, planned: Mapping[str, int]) -> None:
             await asyncio.sleep(backoff.next())
         else:
             return
+
+
+async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnChange) -> None:
+    """Every member's watch over its own topics: tells `on_change` when one is gone, or another one of that name is there.
+
+    Not only the leader's: it may be long in noticing, as it may own nothing of the topic. Who misses one joins again
+    without it, and with it when it is back (`watch_missing`), and each time the coordinator sees another subscription
+    and rebalances.
+    """
+    while True:
+        for topic, topic_id in ids.items():
+            info = cluster.view.topics.get(topic)
+            if info is None and await _is_gone(cluster, topic):
+                on_change(PartitionsChanged(f"topic {topic!r} was deleted"))
+                return
+            if info is not None and info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
+                on_change(PartitionsChanged(f"topic {topic!r} was deleted and made anew"))
+                return
+        await cluster.wait_updated()
+
+
+async def _is_gone(cluster: Cluster, topic: str) -> bool:
+    """A second look: a broker that has just started may not know every topic yet."""
+    backoff = cluster.backoff()
+    while True:
+        await asyncio.sleep(backoff.next())
+        try:
+            await cluster.refresh()
+        except AsyncGroupError:
+            continue
+        return topic not in cluster.view.topics
+
+
+async def watch_missing(
+    cluster: Cluster,
+    missing: Mapping[str, float],
+    patience: float,
+    on_change: OnChange,
+    on_over: Callable[[BrokerError], None],
+) -> None:
+    """Look for topics that are gone, with growing pauses: the first that is back is told to `on_change`.
+
+    One that stays away for `patience` seconds (`missing` says since when) is an error, told to `on_over`. The topics
+    must be tracked.
+    """
+    backoff, time = cluster.backoff(), asyncio.get_running_loop().time
+    over = min(missing.values()) + patience
+    while True:
+        if back := [topic for topic in sorted(missing) if topic in cluster.view.topics]:
+            on_change(PartitionsChanged(f"topic {back[0]!r} is there again"))
+            return
+        if time() >= over:
+            topic = min(missing, key=lambda name: missing[name])
+            text = f"it was deleted, and not made anew within {patience:g} s"
+            on_over(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}", text))
+            return
+        await asyncio.sleep(min(backoff.next(), over - time()))
+        try:
+            await cluster.refresh()
+        except AsyncGroupError:
+            over = max(over, time() + backoff.next())  # nobody who could know has answered
+
+
+async def watch_pattern(
+    cluster: Cluster, pattern: re.Pattern[str], matched: Collection[str], on_change: OnChange
+) -> None:
+    """Compare all topics of the cluster with those that the pattern matched, every `metadata_refresh_interval`.
+
+    Each member watches for itself, as in Java (`ConsumerCoordinator.updatePatternSubscription`). 0 switches it off.
+    """
+    interval = cluster.config.metadata_refresh_interval
+    backoff = cluster.backoff()
+    pause = interval
+    while interval > 0:
+        await asyncio.sleep(pause)
+        try:
+            found = await cluster.all_topics()
+        except AsyncGroupError:
+            pause = min(interval, backoff.next())
+            continue
+        backoff.reset()
+        pause = interval
+        now = {name for name, info in found.items() if pattern.match(name) and not info.is_internal}
+        if now != set(matched):
+            on_change(TopicsChanged(_difference(pattern, set(matched), now)))
+            return
+
+
+def _difference(pattern: re.Pattern[str], before: set[str], now: set[str]) -> str:
+    parts = [
+        f"{word} {', '.join(sorted(names))}"
+        for word, names in (("matches", now - before), ("has lost", before - now))
+        if names
+    ]
+    return f"the pattern {pattern.pattern!r} {' and '.join(parts)}"

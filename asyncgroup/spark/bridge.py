@@ -261,7 +261,7 @@ class Bridge:
         """Why partitions of this batch that we still own could not be committed."""
         return [
             reason
-            for tp, reason in error.failed.items()
+            for tp, reason in error.errors.items()
             if tp in delivery.partitions and tp in self._lanes and not self._session.is_lost
         ]
 

@@ -1,7 +1,9 @@
 // Reads groups from standard input, writes the plans of Kafka's own assignors for them. Run as a single source file:
 //     java -cp 'kafka-clients.jar:slf4j-api.jar' PlanOracle.java < cases
-// A case is the lines `topic NAME COUNT` and `member ID INSTANCE|- TOPIC,TOPIC|-`, ended by `end`. Its answer is a line
-// `ASSIGNOR MEMBER TOPIC:PARTITION …` for each assignor and member, ended by `end`.
+// A case is the lines `topic NAME COUNT` and `member ID INSTANCE|- TOPIC,TOPIC|- GENERATION USERDATA|-`, ended by `end`;
+// the user data is that of the sticky assignor in hexadecimal digits. The answer is a line
+// `ASSIGNOR MEMBER TOPIC:PARTITION …` for each assignor and member, and `said MEMBER USERDATA` with what the sticky
+// assignor says of that assignment, made in generation 7; `failed ASSIGNOR` for one that throws; ended by `end`.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -9,17 +11,21 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Assignment;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupSubscription;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.consumer.RoundRobinAssignor;
+import org.apache.kafka.clients.consumer.StickyAssignor;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
@@ -34,11 +40,13 @@ public class PlanOracle {
             String[] words = line.split(" ");
             switch (words[0]) {
                 case "topic" -> addTopic(partitions, words[1], Integer.parseInt(words[2]));
-                case "member" -> members.put(words[1], subscription(words[2], words[3]));
+                case "member" -> members.put(words[1], subscription(words));
                 case "end" -> {
                     answer(new RangeAssignor(), partitions, members);
                     answer(new RoundRobinAssignor(), partitions, members);
+                    answer(new StickyAssignor(), partitions, members);
                     System.out.println("end");
+                    System.out.flush();
                     partitions = new ArrayList<>();
                     members = new HashMap<>();
                 }
@@ -55,25 +63,40 @@ public class PlanOracle {
         }
     }
 
-    static Subscription subscription(String instance, String topics) {
+    static Subscription subscription(String[] words) {
+        String instance = words[2], topics = words[3], said = words[5];
         List<String> names = topics.equals("-") ? List.of() : Arrays.asList(topics.split(","));
-        Subscription subscription = new Subscription(names, (ByteBuffer) null);
+        ByteBuffer userData = said.equals("-") ? null : ByteBuffer.wrap(HexFormat.of().parseHex(said));
+        int generation = Integer.parseInt(words[4]);
+        Subscription subscription = new Subscription(names, userData, List.of(), generation, Optional.empty());
         subscription.setGroupInstanceId(instance.equals("-") ? Optional.empty() : Optional.of(instance));
         return subscription;
     }
 
+    @SuppressWarnings("removal")
     static void answer(
         ConsumerPartitionAssignor assignor, List<PartitionInfo> partitions, Map<String, Subscription> members
     ) {
         Node node = new Node(1, "localhost", 9092);
         Cluster cluster = new Cluster("c", List.of(node), partitions, Set.of(), Set.of());
-        var plan = assignor.assign(cluster, new GroupSubscription(members)).groupAssignment();
+        Map<String, Assignment> plan;
+        try {
+            plan = assignor.assign(cluster, new GroupSubscription(members)).groupAssignment();
+        } catch (RuntimeException error) {
+            System.out.println("failed " + assignor.name());
+            return;
+        }
         new TreeMap<>(plan).forEach((member, assignment) -> {
             StringBuilder line = new StringBuilder(assignor.name()).append(' ').append(member);
             for (TopicPartition tp : assignment.partitions()) {
                 line.append(' ').append(tp.topic()).append(':').append(tp.partition());
             }
             System.out.println(line);
+            if (assignor instanceof StickyAssignor) {
+                assignor.onAssignment(assignment, new ConsumerGroupMetadata("g", 7, member, Optional.empty()));
+                byte[] said = assignor.subscriptionUserData(Set.of()).array();
+                System.out.println("said " + member + " " + HexFormat.of().formatHex(said));
+            }
         });
     }
 }

@@ -8,34 +8,52 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
+from asyncgroup.group.assignors import MemberSubscription
+from asyncgroup.group.assignors.sticky_data import Claim, encode_claim
 from asyncgroup.java import require_java
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing.kafka_jars import kafka_jars
 
-__all__ = ["Case", "Plans", "ask_java", "make_case", "stored"]
+__all__ = ["Case", "JavaOracle", "Plans", "make_case", "next_case", "stored"]
 
 HERE = Path(__file__).parent
 STORED = HERE / "java_plans.json"
 
-Plans = dict[str, dict[str, list[TopicPartition]]]
+Plan = dict[str, list[TopicPartition]]
+
+Plans = dict[str, Plan]
 """By the assignor's name, then by member id."""
 
 
 class Case(NamedTuple):
-    """A group: (member id, instance id, topics) of its members, and the partition counts of the topics that exist."""
+    """A group: (member id, instance id, topics) of its members, the partition counts of the topics that exist, and,
+    for the sticky assignor, what members had before."""
 
     members: list[tuple[str, str | None, list[str]]]
     counts: dict[str, int]
+    claims: Mapping[str, Claim] = {}
+
+    def subscriptions(self) -> list[MemberSubscription]:
+        """The members as an assignor sees them."""
+        return [
+            MemberSubscription(member, tuple(topics), instance, self._said(member))
+            for member, instance, topics in self.members
+        ]
+
+    def _said(self, member: str) -> bytes | None:
+        return encode_claim(self.claims[member]) if member in self.claims else None
 
     def lines(self) -> list[str]:
         """The case as the Java program reads it."""
         topics = [f"topic {topic} {count}" for topic, count in self.counts.items()]
         members = [
-            f"member {member} {instance or '-'} {','.join(names) or '-'}"
+            f"member {member} {instance or '-'} {','.join(names) or '-'} "
+            f"{self.claims.get(member, Claim()).generation} {(self._said(member) or b'').hex() or '-'}"
             for member, instance, names in self.members
         ]
         return [*topics, *members, "end"]
@@ -55,23 +73,103 @@ def make_case(rng: random.Random) -> Case:
     return Case(members, counts)
 
 
-def ask_java(cases: Iterable[Case], jars: Iterable[Path]) -> list[Plans]:
-    """The plans that Kafka's own classes make of these cases."""
-    java = require_java("run Kafka's assignors")
-    text = "\n".join(line for case in cases for line in case.lines()) + "\n"
-    command = [str(java.executable), "-cp", ":".join(map(str, jars)), str(HERE / "PlanOracle.java")]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=100, check=True)
-    plans: list[Plans] = [{}]
-    for line in done.stdout.splitlines():
-        name, *words = line.split(" ")
-        if name == "end":
-            plans.append({})
-            continue
-        member, *partitions = words
-        pairs = (partition.split(":") for partition in partitions)
-        # in which order a member's partitions are listed is a matter of Java's hash maps, and means nothing
-        plans[-1].setdefault(name, {})[member] = sorted(TopicPartition(topic, int(p)) for topic, p in pairs)
-    return plans[:-1]
+def next_case(rng: random.Random, case: Case, plan: Plan, generation: int) -> Case:
+    """The group after something has happened to it, its members having had this plan in this generation.
+
+    Members come, leave and change their minds; topics grow, come and vanish; a member has missed this generation, or
+    has forgotten everything; and two say that they had the same.
+    """
+    members, counts, topics = list(case.members), dict(case.counts), [name for name, _ in case.counts.items()]
+    claims = {member: Claim(tuple(plan[member]), generation) for member, _, _ in members}
+    for event in range(rng.randint(1, 3)):
+        which = rng.randrange(len(members)) if members else None
+        match rng.choice(
+            ["join", "join", "leave", "leave", "grow", "new", "gone", "topics", "missed", "clash"]
+        ):
+            case "leave" if len(members) > 1 and which is not None:
+                members.pop(which)
+            case "grow" if topics:
+                counts[rng.choice(topics)] += rng.randint(1, 5)
+            case "new":
+                counts[f"n{generation}"] = rng.randint(1, 9)
+                members = [(m, instance, [*those, f"n{generation}"]) for m, instance, those in members]
+            case "gone" if len(counts) > 1:
+                counts.pop(rng.choice(sorted(counts)))
+            case "topics" if which is not None:
+                member, instance, those = members[which]
+                members[which] = member, instance, rng.sample(those, rng.randint(0, len(those)))
+            case "missed" if which is not None:
+                claims[members[which][0]] = case.claims.get(members[which][0], Claim())
+            case "clash" if which is not None:
+                claims[members[which][0]] = claims.get(rng.choice(members)[0], Claim())
+            case _:
+                model = rng.choice(members)[2] if members else topics
+                members.append((f"j{generation}-{event}", None, list(model)))
+        topics = sorted(counts)
+    return Case(members, counts, {m: claims[m] for m, _, _ in members if m in claims})
+
+
+class JavaOracle:
+    """Kafka's own assignors in a Java process that lives as long as the `with` block."""
+
+    def __init__(self, jars: Iterable[Path]) -> None:
+        java = require_java("run Kafka's assignors")
+        self._command = [
+            *(str(java.executable), "-cp", ":".join(map(str, jars))),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            str(HERE / "PlanOracle.java"),
+        ]
+        self.said: dict[str, bytes] = {}
+        """What Java's sticky assignor would send after its plan of the last case, if made in generation 7."""
+
+    def __enter__(self) -> Self:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        self._process.communicate(timeout=30)
+
+    def plans(self, case: Case) -> Plans:
+        """The plans that Kafka's own classes make of this case.
+
+        There is none of the sticky assignor where it is wrong: it throws NullPointerException for a few groups of
+        uneven subscriptions, and where a member subscribes to nothing others' partitions may go to it.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n".join(case.lines()) + "\n")
+        self._process.stdin.flush()
+        plans: Plans = {}
+        self.said = {}
+        for line in self._process.stdout:
+            name, *words = line.split()
+            if name == "end":
+                return plans if _is_sound(case, plans.get("sticky")) else _without_sticky(plans)
+            member, *partitions = words
+            if name == "failed":
+                continue
+            if name == "said":
+                self.said[member] = bytes.fromhex(partitions[0])
+                continue
+            pairs = (partition.split(":") for partition in partitions)
+            # in which order a member's partitions are listed is a matter of Java's hash maps, and means nothing
+            plans.setdefault(name, {})[member] = sorted(TopicPartition(topic, int(p)) for topic, p in pairs)
+        raise AssertionError(f"Java ended with {self._process.wait(30)} at {case}")
+
+
+def _is_sound(case: Case, plan: Plan | None) -> bool:
+    """Whether members get nothing but what they subscribe to."""
+    topics = {member: set(those) for member, _, those in case.members}
+    return plan is not None and all(tp.topic in topics[member] for member, tps in plan.items() for tp in tps)
+
+
+def _without_sticky(plans: Plans) -> Plans:
+    return {name: plan for name, plan in plans.items() if name != "sticky"}
 
 
 def stored() -> list[tuple[Case, Plans]]:
@@ -80,21 +178,38 @@ def stored() -> list[tuple[Case, Plans]]:
     for entry in json.loads(STORED.read_text()):
         members = [(member, instance, topics) for member, instance, topics in entry["members"]]
         plans = {
-            name: {member: [TopicPartition(*tp) for tp in tps] for member, tps in plan.items()}
+            name: {member: _partitions(tps) for member, tps in plan.items()}
             for name, plan in entry["plans"].items()
         }
-        found.append((Case(members, entry["counts"]), plans))
+        claims = {
+            member: Claim(tuple(_partitions(tps)), generation)
+            for member, (tps, generation) in entry.get("claims", {}).items()
+        }
+        found.append((Case(members, entry["counts"], claims), plans))
     return found
+
+
+def _partitions(pairs: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for topic, number in pairs]
 
 
 def _write() -> None:
     rng = random.Random(848)
-    cases = [make_case(rng) for _ in range(60)]
-    plans = ask_java(cases, sorted(kafka_jars().glob("*.jar")))
-    entries: list[dict[str, Any]] = [
-        {"members": case.members, "counts": case.counts, "plans": plan}
-        for case, plan in zip(cases, plans, strict=True)
-    ]
+    entries: list[dict[str, Any]] = []
+
+    with JavaOracle(sorted(kafka_jars().glob("*.jar"))) as java:
+        for number in range(60):
+            case = make_case(rng)
+            for generation in range(1, 2 + 3 * (number % 3 == 0)):
+                plans = java.plans(case)
+                if "sticky" not in plans:
+                    break
+                if case.claims:
+                    plans = {"sticky": plans["sticky"]}
+                entries.append(
+                    {"members": case.members, "counts": case.counts, "claims": case.claims, "plans": plans}
+                )
+                case = next_case(rng, case, plans["sticky"], generation)
     STORED.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n")
 
 

@@ -11,13 +11,13 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import MemberIdentity, OffsetManager
+from asyncgroup.offsets import Committer, MemberIdentity
 from tests.offsets.fakes import FakeCluster
 
 __all__ = ["make_claim", "make_session"]
 
 
-def make_claim(session: Session, manager: OffsetManager, tp: TopicPartition, offset: int = 0) -> Claim:
+def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset: int = 0) -> Claim:
     """A claim of a session, as SessionRun makes it."""
     budget = Budget(1 << 30, 1 << 20)
     consumer = PartitionConsumer(tp, offset, ConsumerConfig(), budget, Hooks())
@@ -31,7 +31,7 @@ def make_session(
 ) -> tuple[Session, FakeCluster]:
     """A session that owns these partitions, and the cluster that takes its commits."""
     cluster = FakeCluster()
-    manager = OffsetManager(cluster, "g")  # type: ignore[arg-type]
+    manager = Committer(cluster, "g")  # type: ignore[arg-type]
     tps = [TopicPartition(*tp) for tp in partitions]
     assignment = {
         topic: [tp.partition for tp in tps if tp.topic == topic] for topic in {tp.topic for tp in tps}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -15,24 +16,54 @@ from asyncgroup.group.assignors import (
     MemberSubscription,
     RangeAssignor,
     RoundRobinAssignor,
+    StickyAssignor,
     resolve_assignors,
 )
+from asyncgroup.group.assignors.sticky_data import decode_claim
 from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.model import TopicPartition
-from tests.group.java_plans import Case, Plans, ask_java, make_case, stored
+from tests.group.java_plans import Case, JavaOracle, Plans, make_case, next_case, stored
+from tests.group.stickiness import loads, moved
 from tests.wire.kafka_files import kafka_jar
 
-ASSIGNORS: list[RangeAssignor | RoundRobinAssignor] = [RangeAssignor(), RoundRobinAssignor()]
-BOTH = pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda assignor: assignor.name)
+PLAIN: list[RangeAssignor | RoundRobinAssignor] = [RangeAssignor(), RoundRobinAssignor()]
+STICKY = StickyAssignor()
+BOTH = pytest.mark.parametrize("assignor", PLAIN, ids=lambda assignor: assignor.name)
+ALL = pytest.mark.parametrize("assignor", [*PLAIN, STICKY], ids=lambda assignor: assignor.name)
 
 
-def members_of(case: Case) -> list[MemberSubscription]:
-    return [MemberSubscription(member, tuple(topics), instance) for member, instance, topics in case.members]
+def check_plain(case: Case, plans: Plans) -> None:
+    """Ours are Java's, partition by partition."""
+    for assignor in PLAIN:
+        if assignor.name in plans:
+            plan = assignor.assign(case.subscriptions(), case.counts)
+            assert {member: sorted(tps) for member, tps in plan.items()} == plans[assignor.name], case
 
 
-def plans_of(case: Case) -> Plans:
-    plans = {assignor.name: assignor.assign(members_of(case), case.counts) for assignor in ASSIGNORS}
-    return {name: {member: sorted(tps) for member, tps in plan.items()} for name, plan in plans.items()}
+def check_sticky(case: Case, plans: Plans) -> int:
+    """Ours is at least as even as Java's, by any measure, and for the same loads moves no more.
+
+    Java itself fixes no one plan. Returns 1 if ours is more even, else 0.
+    """
+    members, theirs = case.subscriptions(), plans["sticky"]
+    ours = STICKY.assign(members, case.counts)
+    assert all_of(ours) == all_of(theirs), case
+    # the n most loaded members have no more than Java's n most loaded, for each n: more even by every measure
+    assert all(a <= b for a, b in zip(heaviest(ours), heaviest(theirs), strict=True)), case
+    assert loads(ours)[-1] - loads(ours)[0] <= loads(theirs)[-1] - loads(theirs)[0], case
+    if loads(ours) != loads(theirs):
+        return 1
+    assert moved(members, case.counts, ours) <= moved(members, case.counts, theirs), case
+    return 0
+
+
+def all_of(plan: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]:
+    return sorted(tp for partitions in plan.values() for tp in partitions)
+
+
+def heaviest(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:
+    """What the most loaded member has, the two most loaded ones, and so on."""
+    return list(accumulate(reversed(loads(plan))))
 
 
 # -- Java ---------------------------------------------------------------------------------------------------------------
@@ -40,13 +71,16 @@ def plans_of(case: Case) -> Plans:
 
 def test_stored_plans_of_java() -> None:
     cases = stored()
-    assert len(cases) >= 50
+    assert len(cases) >= 100
     for case, plans in cases:
-        assert plans_of(case) == plans, case
+        check_plain(case, plans)
+        check_sticky(case, plans)
+    assert sum(bool(case.claims) for case, _ in cases) >= 50
 
 
-def test_fresh_plans_of_java(request: pytest.FixtureRequest) -> None:
-    """As above, on other groups in every run of another seed, where Java and Kafka's jars are at hand."""
+@pytest.fixture(scope="module")
+def java() -> Iterable[JavaOracle]:
+    """Kafka's assignors, where Java and Kafka's jars are at hand."""
     try:
         java = require_java("run Kafka's assignors")
     except JavaNotFound as error:
@@ -58,10 +92,49 @@ def test_fresh_plans_of_java(request: pytest.FixtureRequest) -> None:
         pytest.skip(f"{java.executable} cannot run a source file: it has no module jdk.compiler")
     clients = kafka_jar("kafka-clients")
     jars = [clients, *sorted(clients.parent.glob("slf4j-*.jar"))]
+    with JavaOracle(jars) as oracle:
+        yield oracle
+
+
+def test_fresh_plans_of_java(java: JavaOracle) -> None:
+    """As above, on other groups."""
     rng = random.Random(20130101)
-    cases = [make_case(rng) for _ in range(400)]
-    for case, plans in zip(cases, ask_java(cases, jars), strict=True):
-        assert plans_of(case) == plans, case
+    for _ in range(400):
+        case = make_case(rng)
+        plans = java.plans(case)
+        check_plain(case, plans)
+        if "sticky" in plans:
+            check_sticky(case, plans)
+
+
+@pytest.mark.parametrize("teller", ["java", "ours"])
+def test_sticky_stories_beside_java(java: JavaOracle, teller: str) -> None:
+    """Groups to which one thing after another happens; at each step both plan from the same past, the teller's."""
+    rng = random.Random(1789)
+    compared = more_even = 0
+    for _ in range(60):
+        case = make_case(rng)
+        for generation in range(1, 7):
+            plans = java.plans(case)
+            plan = STICKY.assign(case.subscriptions(), case.counts)
+            if "sticky" in plans:
+                compared += 1
+                more_even += check_sticky(case, plans)
+                plan = plans["sticky"] if teller == "java" else plan
+            case = next_case(rng, case, plan, generation)
+    assert compared > 250
+    assert more_even < compared / 20, "else Java's plans are not what they are thought to be"
+
+
+def test_java_says_what_we_say(java: JavaOracle) -> None:
+    """What Java's members send of their past is read here; that Java reads ours is what the stories live by."""
+    rng = random.Random(4)
+    for _ in range(20):
+        case = make_case(rng)
+        plan = java.plans(case).get("sticky", {})
+        for member, partitions in plan.items():
+            claim = decode_claim(java.said[member])
+            assert (sorted(claim.partitions), claim.generation) == (partitions, 7)
 
 
 # -- properties ---------------------------------------------------------------------------------------------------------
@@ -69,11 +142,11 @@ def test_fresh_plans_of_java(request: pytest.FixtureRequest) -> None:
 CASES = st.integers(0, 1 << 32).map(lambda seed: make_case(random.Random(seed)))
 
 
-@BOTH
+@ALL
 @given(case=CASES)
 @settings(max_examples=150, deadline=None)
 def test_every_partition_of_a_subscribed_topic_once(assignor: Assignor, case: Case) -> None:
-    members = members_of(case)
+    members = case.subscriptions()
     plan = assignor.assign(members, case.counts)
     assert set(plan) == {member.member_id for member in members}, "also those that get nothing"
     given_out = [tp for partitions in plan.values() for tp in partitions]
@@ -85,12 +158,12 @@ def test_every_partition_of_a_subscribed_topic_once(assignor: Assignor, case: Ca
         assert {tp.topic for tp in plan[member.member_id]} <= set(member.topics)
 
 
-@BOTH
+@ALL
 @given(case=CASES, seed=st.integers())
 @settings(max_examples=100, deadline=None)
 def test_the_plan_does_not_depend_on_any_order(assignor: Assignor, case: Case, seed: int) -> None:
     """sarama made up to 33 plans of one input (reference: H4)."""
-    members, rng = members_of(case), random.Random(seed)
+    members, rng = case.subscriptions(), random.Random(seed)
     plan = assignor.assign(members, case.counts)
     shuffled = [
         MemberSubscription(m.member_id, tuple(rng.sample(m.topics, len(m.topics))), m.group_instance_id)
@@ -103,7 +176,7 @@ def test_the_plan_does_not_depend_on_any_order(assignor: Assignor, case: Case, s
 @given(case=CASES)
 @settings(max_examples=100, deadline=None)
 def test_range_gives_consecutive_partitions_that_differ_by_one_at_most(case: Case) -> None:
-    members = members_of(case)
+    members = case.subscriptions()
     plan = RangeAssignor().assign(members, case.counts)
     for topic in case.counts:
         ranges = [[tp.partition for tp in plan[m.member_id] if tp.topic == topic] for m in members]
@@ -111,6 +184,17 @@ def test_range_gives_consecutive_partitions_that_differ_by_one_at_most(case: Cas
         assert max(sizes, default=0) - min(sizes, default=0) <= 1
         for each in ranges:
             assert each == list(range(each[0], each[0] + len(each))) if each else True
+
+
+@given(
+    count=st.integers(1, 30), topics=st.sets(st.sampled_from("abcdef"), min_size=2), size=st.integers(1, 9)
+)
+def test_range_lets_topics_of_equal_counts_meet(count: int, topics: set[str], size: int) -> None:
+    """Partition n of one topic is where partition n of the other is, so that they can be joined."""
+    members = [MemberSubscription(f"m{number}", tuple(topics)) for number in range(size)]
+    for partitions in RangeAssignor().assign(members, dict.fromkeys(topics, count)).values():
+        numbers = [{tp.partition for tp in partitions if tp.topic == topic} for topic in topics]
+        assert all(each == numbers[0] for each in numbers)
 
 
 @given(counts=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 30)), size=st.integers(1, 9))
@@ -121,7 +205,7 @@ def test_roundrobin_balances_equal_subscriptions(counts: Mapping[str, int], size
     assert max(sizes) - min(sizes) <= 1
 
 
-@BOTH
+@ALL
 def test_numeric_order(assignor: Assignor) -> None:
     """sarama's roundrobin sorts 10 and 11 before 2 (reference: H5)."""
     members = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t",))]
@@ -165,14 +249,14 @@ def test_members_in_order() -> None:
     ]
 
 
-@BOTH
+@ALL
 def test_nothing_to_give_out(assignor: Assignor) -> None:
     assert assignor.assign([MemberSubscription("a", ("t",))], {}) == {"a": []}
     assert assignor.assign([MemberSubscription("a", ())], {"t": 3}) == {"a": []}
     assert assignor.assign([], {"t": 3}) == {}
 
 
-@BOTH
+@ALL
 def test_a_large_group_takes_no_time(assignor: Assignor) -> None:
     """The leader plans on its event loop: a pattern over a thousand topics must not hold everything else up."""
     topics = tuple(f"t{number}" for number in range(1000))
@@ -211,9 +295,9 @@ def test_assignors_by_name_and_as_objects() -> None:
     assert isinstance(own, Assignor)
 
 
-@pytest.mark.parametrize("wrong", ["sticky", 7, None, RangeAssignor, object()])
+@pytest.mark.parametrize("wrong", ["cooperative", 7, None, RangeAssignor, object()])
 def test_what_is_no_assignor_is_refused(wrong: object) -> None:
-    with pytest.raises(ConfigError, match=r"assignors=.*range, roundrobin, or an object"):
+    with pytest.raises(ConfigError, match=r"assignors=.*range, roundrobin, sticky, or an object"):
         resolve_assignors(["range", wrong])
 
 

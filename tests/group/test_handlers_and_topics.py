@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
+from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.threads import in_thread
-from asyncgroup.group.topics import check_topics, resolve_topics
+from asyncgroup.group.topics import Subscribed, Subscription, check_topics, resolve_topics
+from asyncgroup.model import TopicPartition
 
 ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -142,9 +146,25 @@ def test_impossible_topics_are_named(wrong: Any, text: str) -> None:
 class Topics:
     """A cluster that knows some topics."""
 
+    def __init__(self, *names: str) -> None:
+        self.names = list(names or ["orders", "orders-eu", "old-orders", "__consumer_offsets"])
+        self.tracked: list[str] = []
+        self.view = ClusterView()
+
+    def track(self, names: Iterable[str]) -> None:
+        self.tracked += names
+
+    def untrack(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.tracked.remove(name)
+
+    async def refresh(self) -> None:
+        found = await self.all_topics()
+        self.view = ClusterView(topics={name: found[name] for name in self.tracked if name in found})
+
     async def all_topics(self) -> dict[str, TopicInfo]:
-        names = ["orders", "orders-eu", "old-orders", "__consumer_offsets"]
-        return {name: TopicInfo(name, is_internal=name.startswith("__")) for name in names}
+        partitions = {0: PartitionInfo(0, 1)}
+        return {n: TopicInfo(n, partitions=partitions, is_internal=n.startswith("__")) for n in self.names}
 
     async def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         found = await self.all_topics()
@@ -154,20 +174,57 @@ class Topics:
         return {name: found[name] for name in names}
 
 
+async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) -> Subscribed:
+    return await resolve_topics(cluster, Subscription(topics), known or KnownTopics())
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_pattern_means_the_topics_that_it_matches_from_the_start_but_no_internal_ones() -> None:
-    cluster: Any = Topics()
-    assert await resolve_topics(cluster, re.compile("orders")) == ["orders", "orders-eu"]
-    assert await resolve_topics(cluster, re.compile("orders$")) == ["orders"]
-    assert await resolve_topics(cluster, re.compile(".*")) == ["old-orders", "orders", "orders-eu"]
-    assert await resolve_topics(cluster, re.compile("none")) == []
+    cluster = Topics()
+    pattern = re.compile("orders")
+    assert await resolved(cluster, pattern) == Subscribed(["orders", "orders-eu"], pattern)
+    assert (await resolved(cluster, re.compile("orders$"))).joined == ["orders"]
+    assert (await resolved(cluster, re.compile(".*"))).joined == ["old-orders", "orders", "orders-eu"]
+    assert (await resolved(cluster, re.compile("none"))).joined == []
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_names_must_exist() -> None:
-    cluster: Any = Topics()
-    assert await resolve_topics(cluster, ["orders"]) == ["orders"]
+    cluster = Topics()
+    assert (await resolved(cluster, ["orders"])).joined == ["orders"]
     with pytest.raises(BrokerError, match="'nowhere'"):
-        await resolve_topics(cluster, ["nowhere", "orders"])
+        await resolved(cluster, ["nowhere", "orders"])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_name_that_was_there_is_missed_and_left_out() -> None:
+    cluster, known = Topics("a", "b"), KnownTopics()
+    assert await resolved(cluster, ["a", "b"], known) == Subscribed(["a", "b"])
+    cluster.names = ["b"]
+    await asyncio.sleep(5)
+    gone = await resolved(cluster, ["a", "b"], known)
+    assert gone == Subscribed(["b"], None, {"a": 5.0})
+    assert gone.names == ["b", "a"]
+    await asyncio.sleep(5)
+    assert (await resolved(cluster, ["a"], known)).missing == {"a": 5.0}, "since it was first missed"
+    cluster.names = ["a", "b"]
+    assert await resolved(cluster, ["a", "b"], known) == Subscribed(["a", "b"])
+    assert known.missing == {}
+    assert known.is_added(TopicPartition("a", 0)), "made anew"
+    assert not known.is_added(TopicPartition("b", 0))
+
+
+def test_other_topics_are_news_the_same_are_not() -> None:
+    subscription = Subscription(["b", "a"])
+    assert not subscription.change(["a", "b", "a"])
+    assert subscription.change("a")
+    assert subscription.names == ["a"]
+    assert subscription.change(re.compile("a"))
+    assert subscription.names == []
+    assert not subscription.change(re.compile("a"))
+    with pytest.raises(ConfigError):
+        subscription.change([])
+    assert subscription.names == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,11 +59,13 @@ class Scene:
         self.cluster.last_answer = now()
         return SimpleNamespace(error_code=answer)
 
-    async def run(self, seconds: float) -> bool:
+    async def run(self, seconds: float, begun: float | None = None) -> bool:
         """Beat for so long; whether they ended by themselves."""
-        task = asyncio.ensure_future(
-            self.heartbeats.run(IDENTITY, lambda verdict, error: self.reports.append((now(), verdict, error)))
-        )
+
+        def report(verdict: Verdict, error: Exception | None) -> None:
+            self.reports.append((now(), verdict, error))
+
+        task = asyncio.ensure_future(self.heartbeats.run(IDENTITY, report, begun))
         done, _ = await asyncio.wait([task], timeout=seconds)
         task.cancel()
         await asyncio.wait([task])
@@ -82,13 +85,53 @@ async def test_a_beat_an_interval_and_no_word_while_all_is_well() -> None:
     assert scene.seen == [("g", 0.0)] * 4
 
 
-async def test_the_time_of_an_answer_is_told() -> None:
+async def test_the_time_of_an_answer_is_told_and_does_not_shift_the_beat() -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.delay = 0.5
     await scene.run(8)
-    assert scene.beats == [3, 6.5]
+    assert scene.beats == [3, 6]
     assert scene.seen == [("g", 0.5)] * 2
-    assert scene.heartbeats.last_beat == 7
+    assert scene.heartbeats.last_beat == 6.5
+    assert scene.heartbeats.last_alive == 6
+
+
+async def test_beats_fall_on_the_beginning_of_the_membership() -> None:
+    """However late the session starts to beat, it beats with the others of its generation."""
+    scene = Scene(heartbeat_interval=3.0)
+    await asyncio.sleep(1.75)
+    await scene.run(10, begun=0.5)
+    assert scene.beats == [3.5, 6.5, 9.5]
+
+
+async def test_a_slow_answer_costs_its_own_turns_only() -> None:
+    scene = Scene(heartbeat_interval=3.0, session_timeout=30.0)
+    scene.delay = 4.0
+    await scene.run(16)
+    assert scene.beats == [3, 9, 15]
+
+
+async def test_no_rounding_makes_a_beat_come_twice() -> None:
+    scene = Scene(heartbeat_interval=0.1)
+    await scene.run(100, begun=0.3)
+    gaps = [later - earlier for earlier, later in pairwise(scene.beats)]
+    assert len(scene.beats) == 996  # from 0.4 to 99.9
+    assert min(gaps) == pytest.approx(0.1)
+    assert max(gaps) == pytest.approx(0.1)
+
+
+async def test_tries_in_between_do_not_shift_the_beat() -> None:
+    scene = Scene(heartbeat_interval=3.0, retry_backoff=0.1)
+    scene.answers = [ErrorCode.NOT_COORDINATOR, 0]
+    await scene.run(10)
+    assert scene.beats == [3, pytest.approx(3.1, abs=0.03), 6, 9]
+
+
+async def test_the_last_good_beat_lies_before_the_rebalance() -> None:
+    scene = Scene(heartbeat_interval=3.0)
+    scene.answers = [0, 0, ErrorCode.REBALANCE_IN_PROGRESS]
+    await scene.run(10)
+    assert scene.heartbeats.last_beat == 9
+    assert scene.heartbeats.last_alive == 6
 
 
 async def test_a_rebalance_is_told_each_time_and_beats_go_on() -> None:

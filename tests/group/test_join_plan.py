@@ -10,12 +10,13 @@ from hypothesis import given, strategies as st
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AssignmentError, ErrorCode
-from asyncgroup.group.assignors import RangeAssignor, RoundRobinAssignor
+from asyncgroup.group.assignors import Assignment
 from asyncgroup.group.join_plan import (
     ACTIONS,
     JoinAction,
     build_join,
     build_sync,
+    by_topic,
     decode_assignment,
     encode_assignment,
     read_members,
@@ -48,10 +49,16 @@ def joined(*metadata: bytes, instances: tuple[str | None, ...] = ()) -> m.JoinGr
 # -- assignments --------------------------------------------------------------------------------------------------------
 
 
-@given(PARTITIONS)
-def test_an_assignment_arrives_as_it_was_sent_sorted(partitions: set[TopicPartition]) -> None:
-    found = decode_assignment(encode_assignment(partitions))
-    assert [(topic, number) for topic in found for number in found[topic]] == sorted(partitions)
+@given(PARTITIONS, st.none() | st.binary(max_size=9))
+def test_an_assignment_arrives_as_it_was_sent_sorted(
+    partitions: set[TopicPartition], user_data: bytes | None
+) -> None:
+    found = decode_assignment(encode_assignment(Assignment(tuple(partitions), user_data)))
+    assert found == Assignment(tuple(sorted(partitions)), user_data)
+    assert list(by_topic(found.partitions)) == sorted({tp.topic for tp in partitions})
+    assert [(t, number) for t, numbers in by_topic(found.partitions).items() for number in numbers] == sorted(
+        partitions
+    )
 
 
 @given(PARTITIONS, st.randoms(use_true_random=False), st.integers(0, 3))
@@ -63,27 +70,28 @@ def test_an_assignment_in_any_form_is_read(partitions: set[TopicPartition], rng,
     rng.shuffle(entries)
     message = m.ConsumerProtocolAssignment(assigned_partitions=entries, user_data=b"anything")
     found = decode_assignment(encode_versioned(message, version))
-    assert found == {
-        topic: [tp.partition for tp in group]
-        for topic, group in itertools.groupby(sorted(partitions), key=lambda tp: tp.topic)
-    }
+    assert found == Assignment(tuple(sorted(partitions)), b"anything")
 
 
 def test_a_partition_named_twice_is_one() -> None:
     entry = m.ConsumerProtocolAssignment.TopicPartition
     message = m.ConsumerProtocolAssignment(assigned_partitions=[entry(topic="t", partitions=[3, 1, 3])])
-    assert decode_assignment(encode_versioned(message, 1)) == {"t": [1, 3]}
+    assert decode_assignment(encode_versioned(message, 1)).partitions == (
+        TopicPartition("t", 1),
+        TopicPartition("t", 3),
+    )
 
 
 def test_no_bytes_are_no_partitions() -> None:
-    assert decode_assignment(b"") == {}
-    assert decode_assignment(encode_assignment([])) == {}
+    assert decode_assignment(b"") == Assignment()
+    assert decode_assignment(encode_assignment(Assignment())) == Assignment()
 
 
 def test_fields_of_a_future_version_are_left_alone() -> None:
-    data = bytearray(encode_assignment([TopicPartition("t", 1)]))
+    one = Assignment((TopicPartition("t", 1),))
+    data = bytearray(encode_assignment(one))
     data[:2] = (9).to_bytes(2, "big")
-    assert decode_assignment(bytes(data) + b"something new") == {"t": [1]}
+    assert decode_assignment(bytes(data) + b"something new") == one
 
 
 @pytest.mark.parametrize("data", [b"\x00", b"\xff\xff\x00\x00", b"\x00\x01\x00\x00\x00\x05\x00"])
@@ -98,7 +106,7 @@ def test_any_bytes_are_an_assignment_or_an_error(data: bytes) -> None:
         found = decode_assignment(data)
     except AssignmentError:
         return
-    assert all(numbers == sorted(set(numbers)) for numbers in found.values())
+    assert list(found.partitions) == sorted(set(found.partitions))
 
 
 # -- subscriptions ------------------------------------------------------------------------------------------------------
@@ -117,12 +125,15 @@ def test_subscriptions_of_every_version(
         if version >= 1
         else [],
         generation_id=5 if version >= 2 else -1,
+        rack_id="r1" if version >= 3 else None,
     )
     (member,) = read_members(joined(encode_versioned(said, version), instances=("inst",)))
     assert (member.member_id, member.group_instance_id) == ("m0", "inst")
     assert member.topics == tuple(topics)
     assert member.user_data == data
     assert member.owned == (tuple(sorted(owned)) if version >= 1 else ())
+    assert member.generation_id == (5 if version >= 2 else -1)
+    assert member.rack_id == ("r1" if version >= 3 else None)
 
 
 def test_an_unreadable_subscription_names_its_member() -> None:
@@ -138,41 +149,50 @@ def test_an_unreadable_subscription_names_its_member() -> None:
 def test_a_join_offers_every_assignor_in_every_version(version: int) -> None:
     config = ConsumerConfig(session_timeout=12.5, rebalance_timeout=42.0, group_instance_id="instance-1")
     identity = IDENTITY if version >= 5 else IDENTITY._replace(group_instance_id=None)
-    assignors = [RoundRobinAssignor(), RangeAssignor()]
-    request = build_join("g", identity, config, assignors, ["b", "a"], "because")
+    request = build_join("g", identity, config, {"sticky": b"had", "range": None}, ["b", "a"], "because")
     read = decode(m.JoinGroupRequest, version, encode(request, version))
     assert (read.group_id, read.member_id, read.protocol_type) == ("g", "member-1", "consumer")
     assert read.session_timeout_ms == 12_500
     assert read.rebalance_timeout_ms == (42_000 if version >= 1 else -1)
     assert read.group_instance_id == ("instance-1" if version >= 5 else None)
     assert read.reason == ("because" if version >= 8 else None)
-    assert [protocol.name for protocol in read.protocols] == ["roundrobin", "range"]
-    for protocol in read.protocols:
-        assert read_prefix(protocol.metadata) == 3
-    (member,) = read_members(joined(read.protocols[0].metadata))
-    assert member.topics == ("a", "b")
-    assert member.owned == ()
+    assert [protocol.name for protocol in read.protocols] == ["sticky", "range"]
+    sticky, ranged = read_members(joined(*(protocol.metadata for protocol in read.protocols)))
+    assert sticky.topics == ranged.topics == ("a", "b")
+    assert sticky.owned == ranged.owned == ()
+    assert (sticky.user_data, ranged.user_data) == (b"had", None)
+
+
+@pytest.mark.parametrize(
+    ("user_data", "rack_id", "version"), [(None, "", 1), (b"had", "", 2), (None, "r1", 3), (b"had", "r1", 3)]
+)
+def test_the_lowest_version_of_a_subscription_that_says_everything(
+    user_data: bytes | None, rack_id: str, version: int
+) -> None:
+    """sarama before 1.41 refuses what it doesn't know; the generation matters to Java's sticky leader only."""
+    config = ConsumerConfig(rack_id=rack_id)
+    request = build_join("g", IDENTITY, config, {"range": user_data}, ["a"], "because")
+    assert read_prefix(request.protocols[0].metadata) == version
+    (member,) = read_members(joined(request.protocols[0].metadata))
+    assert member.generation_id == (7 if version >= 2 else -1)
+    assert member.rack_id == (rack_id or None)
+    assert member.user_data == user_data
 
 
 @pytest.mark.parametrize("version", range(6))
 @given(plan=st.dictionaries(st.sampled_from(["m1", "m2", "m3"]), PARTITIONS))
 def test_a_sync_carries_the_plan_in_every_version(version: int, plan: dict[str, set[TopicPartition]]) -> None:
     identity = IDENTITY if version >= 3 else IDENTITY._replace(group_instance_id=None)
-    request = build_sync("g", identity, "range", plan)
+    given_out = {member: Assignment(tuple(tps), member.encode()) for member, tps in plan.items()}
+    request = build_sync("g", identity, "range", given_out)
     read = decode(m.SyncGroupRequest, version, encode(request, version))
     assert (read.group_id, read.member_id, read.generation_id) == ("g", "member-1", 7)
     assert (read.protocol_type, read.protocol_name) == (
         ("consumer", "range") if version >= 5 else (None, None)
     )
-    found = {
-        entry.member_id: {
-            TopicPartition(topic, number)
-            for topic, numbers in decode_assignment(entry.assignment).items()
-            for number in numbers
-        }
-        for entry in read.assignments
-    }
-    assert found == plan, "also those that get nothing have an assignment"
+    found = {entry.member_id: decode_assignment(entry.assignment) for entry in read.assignments}
+    whole = {member: Assignment(tuple(sorted(tps)), member.encode()) for member, tps in plan.items()}
+    assert found == whole, "also those that get nothing have an assignment"
 
 
 def test_a_follower_sends_no_plan() -> None:

@@ -1,15 +1,18 @@
-"""The leader's watch over partition counts."""
+"""Watches over topics: the leader's over partition counts, every member's over its own subscription."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from asyncgroup.errors import ErrorCode, NoBrokersError, PartitionsChanged, SessionEnd
-from asyncgroup.group.watch import watch_partitions
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import ErrorCode, NoBrokersError, PartitionsChanged, SessionEnd, TopicsChanged
+from asyncgroup.group.watch import watch_missing, watch_partitions, watch_pattern, watch_topics
 from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -130,3 +133,127 @@ async def test_a_topic_that_was_not_tracked_for_a_moment_is_no_change() -> None:
     assert ends == []
     assert cluster.refreshes == 3
     await gone(task)
+
+
+# -- a member's own topics ----------------------------------------------------------------------------------------------
+
+
+class Topics(Metadata):
+    """Topics with ids; `all` is what the whole cluster has."""
+
+    def __init__(self, **ids: int) -> None:
+        super().__init__()
+        self.config = ConsumerConfig(metadata_refresh_interval=5.0, retry_backoff=0.1)
+        self.all: dict[str, Any] = {}
+        self.looks = 0
+        self.set_ids(**ids)
+        self.view = SimpleNamespace(topics=dict(self.seen))
+
+    def set_ids(self, **ids: int) -> None:
+        for topic, number in ids.items():
+            self.seen[topic] = SimpleNamespace(
+                partitions={0: None}, error_code=0, topic_id=UUID(int=number), is_internal=False
+            )
+
+    async def all_topics(self) -> dict[str, Any]:
+        self.looks += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return dict(self.seen)
+
+
+def ids(**numbers: int) -> dict[str, UUID]:
+    return {topic: UUID(int=number) for topic, number in numbers.items()}
+
+
+async def watching(coroutine: Any) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(coroutine)
+    await asyncio.sleep(0.01)
+    return task
+
+
+async def test_a_topic_that_is_gone_is_told_after_a_second_look() -> None:
+    cluster, ends = Topics(a=1, b=2), []
+    task = await watching(watch_topics(cluster, ids(a=1, b=2), ends.append))  # type: ignore[arg-type]
+    gone_entry = cluster.seen.pop("b")
+    cluster.update()
+    cluster.seen["b"] = gone_entry
+    await asyncio.sleep(1)
+    assert ends == [], "one broker did not know it for a moment"
+    del cluster.seen["b"]
+    cluster.failures = [NoBrokersError("none")]
+    cluster.update()
+    await asyncio.sleep(1)
+    assert [str(end) for end in ends] == ["topic 'b' was deleted"]
+    await task
+
+
+async def test_another_topic_of_the_same_name_is_told() -> None:
+    cluster, ends = Topics(a=1), []
+    task = await watching(watch_topics(cluster, ids(a=1), ends.append))  # type: ignore[arg-type]
+    cluster.set_ids(a=0)  # a broker without ids
+    cluster.update()
+    await asyncio.sleep(1)
+    assert ends == []
+    cluster.set_ids(a=7)
+    cluster.update()
+    await task
+    assert isinstance(ends[0], PartitionsChanged)
+    assert str(ends[0]) == "topic 'a' was deleted and made anew"
+
+
+async def test_a_missing_topic_that_comes_back_is_told() -> None:
+    cluster, ends, overs = Topics(), [], []
+    start = now()
+    task = await watching(
+        watch_missing(cluster, {"a": start, "b": start}, 10.0, ends.append, overs.append)  # type: ignore[arg-type]
+    )
+    await asyncio.sleep(3)
+    cluster.set_ids(b=2)
+    await asyncio.sleep(3)
+    await task
+    assert [str(end) for end in ends] == ["topic 'b' is there again"]
+    assert overs == []
+
+
+async def test_a_missing_topic_that_stays_away_is_given_up_to_the_point() -> None:
+    cluster, ends, overs = Topics(), [], []
+    await asyncio.sleep(2)
+    await watch_missing(cluster, {"a": 1.0, "b": 2.0}, 10.0, ends.append, overs.append)  # type: ignore[arg-type]
+    assert now() == pytest.approx(11.0, abs=0.2)
+    assert ends == []
+    (error,) = overs
+    assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "topic 'a'" in str(error)
+
+
+async def test_a_missing_topic_is_not_given_up_while_nobody_answers() -> None:
+    cluster, ends, overs = Topics(), [], []
+    cluster.failures = [NoBrokersError("none") for _ in range(20)]
+    await watch_missing(cluster, {"a": 0.0}, 5.0, ends.append, overs.append)  # type: ignore[arg-type]
+    assert now() > 10.0
+    assert len(overs) == 1
+
+
+async def test_a_pattern_is_looked_at_every_interval() -> None:
+    cluster, ends = Topics(log_a=1, other=2), []
+    pattern = re.compile("log_")
+    task = await watching(watch_pattern(cluster, pattern, ["log_a"], ends.append))  # type: ignore[arg-type]
+    await asyncio.sleep(16)
+    assert cluster.looks == 3
+    assert ends == []
+    cluster.set_ids(log_b=3, log_c=4)
+    del cluster.seen["log_a"]
+    cluster.failures = [NoBrokersError("none")]
+    await asyncio.sleep(5)
+    await task
+    assert isinstance(ends[0], TopicsChanged)
+    assert str(ends[0]) == "the pattern 'log_' matches log_b, log_c and has lost log_a"
+    assert cluster.looks == 5, "after a failure sooner than at the interval"
+
+
+async def test_an_interval_of_zero_switches_the_look_off() -> None:
+    cluster = Topics()
+    cluster.config = ConsumerConfig(metadata_refresh_interval=0)
+    await watch_pattern(cluster, re.compile("x"), [], lambda _end: None)  # type: ignore[arg-type]
+    assert cluster.looks == 0

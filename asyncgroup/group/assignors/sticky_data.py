@@ -1,0 +1,75 @@
+"""The user data of the sticky assignor: what a member had, and in which generation (`StickyAssignorUserData`)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from asyncgroup.model import TopicPartition
+
+__all__ = ["Claim", "decode_claim", "encode_claim"]
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+NO_GENERATION: Final = -1
+
+
+class Claim(NamedTuple):
+    """What a member says that it had, and in which generation; -1 is older than any."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Version 1 of the user data: topics with their partitions, then the generation."""
+    topics: dict[str, list[int]] = {}
+    for tp in sorted(claim.partitions):
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    parts = [_INT32.pack(len(topics))]
+    for topic, numbers in topics.items():
+        name = topic.encode()
+        parts += [_INT16.pack(len(name)), name, struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
+    return b"".join([*parts, _INT32.pack(claim.generation)])
+
+
+def decode_claim(data: bytes | None) -> Claim:
+    """The user data of any member; version 0 has no generation. What cannot be read claims nothing, as in Java.
+
+    Java, sarama and aiokafka send the same bytes as we do; kafka-python 3 sends the two bytes of the version first.
+    Read without them it would be 65,536 topics, so there is no doubt which it is.
+    """
+    for body in (data, data[_INT16.size :]) if data else ():
+        try:
+            return _decode(body)
+        except ValueError:
+            continue
+    return Claim()
+
+
+def _decode(data: bytes) -> Claim:
+    """May raise ValueError."""
+    try:
+        return _unpack(data)
+    except struct.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _unpack(data: bytes) -> Claim:
+    (topics,), offset = _INT32.unpack_from(data), _INT32.size
+    partitions: list[TopicPartition] = []
+    for _ in range(topics):
+        (length,) = _INT16.unpack_from(data, offset)
+        offset += _INT16.size
+        name = data[offset : offset + length].decode()
+        offset += length
+        (count,) = _INT32.unpack_from(data, offset)
+        offset += _INT32.size
+        if length < 0 or count < 0 or count * _INT32.size > len(data) - offset:
+            raise ValueError("a length that does not fit")
+        numbers = struct.unpack_from(f">{count}i", data, offset)
+        offset += count * _INT32.size
+        partitions += [TopicPartition(name, number) for number in numbers]
+    if len(data) - offset < _INT32.size:
+        return Claim(tuple(partitions))
+    return Claim(tuple(partitions), _INT32.unpack_from(data, offset)[0])

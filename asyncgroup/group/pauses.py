@@ -1,0 +1,38 @@
+"""The user's pauses: remembered by the group object, applied to whatever claims it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from asyncgroup.group.claim import Claim
+from asyncgroup.model import TopicPartition
+
+__all__ = ["Pauses"]
+
+
+class Pauses:
+    """Paused partitions, owned or not; a claim of one of them begins paused."""
+
+    def __init__(self) -> None:
+        self._paused: set[TopicPartition] = set()
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._paused
+
+    def add(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Remember these."""
+        self._paused.update(TopicPartition(*tp) for tp in partitions)
+
+    def discard(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Forget these."""
+        self._paused.difference_update(TopicPartition(*tp) for tp in partitions)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._paused.clear()
+
+    def apply(self, claims: Iterable[Claim]) -> None:
+        """Pause or resume each claim as it is remembered."""
+        for claim in claims:
+            if claim.paused != (claim.tp in self._paused):
+                (claim.consumer.pause if claim.tp in self._paused else claim.consumer.resume)()

@@ -1,0 +1,109 @@
+"""`ConsumerGroup.run()`: session after session, and what is done when one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    PartitionsChanged,
+    Rebalanced,
+    TopicsChanged,
+    TransportError,
+)
+from asyncgroup.group.handler import Handler
+from asyncgroup.group.member import Member
+from asyncgroup.group.session_run import SessionRun
+from asyncgroup.group.session_start import GroupContext
+from asyncgroup.group.topics import Subscription
+from asyncgroup.group.vitals import GroupState, Source
+from asyncgroup.lifecycle import wait_within
+
+__all__ = ["RunLoop"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+AT_ONCE: Final = (Rebalanced, PartitionsChanged, TopicsChanged)
+"""Causes after which a member joins again without a pause."""
+
+UNKNOWN_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class RunLoop:
+    """One call of `run()`; `check` raises if it may not go on."""
+
+    def __init__(
+        self,
+        context: GroupContext,
+        member: Member,
+        subscription: Subscription,
+        handler: Handler,
+        check: Callable[[], None],
+    ) -> None:
+        self._context, self._member = context, member
+        self._subscription, self._handler, self._check = subscription, handler, check
+        self._unknown_since: float | None = None
+
+    async def run(self) -> None:
+        """Until the group closes; raises what cannot heal."""
+        closing, backoff = self._member.closing, self._context.cluster.backoff()
+        while True:
+            self._check()
+            run, failure = await self._round()
+            if failure is not None:
+                self._heal_or_raise(failure)
+            elif run is None:
+                return
+            if closing.is_set():  # perhaps while the session ended for another reason
+                return
+            if run is not None and failure is None and isinstance(run.session.cause, AT_ONCE):
+                backoff.reset()
+                continue
+            self._context.vitals.enter(GroupState.WAITING)
+            if await wait_within(closing, backoff.next()):
+                return
+
+    async def _round(self) -> tuple[SessionRun | None, BaseException | None]:
+        """The next session and its failure, if that may heal; what the handler raised is raised."""
+        try:
+            run = await self._member.round(self._subscription, self._handler)
+        except (BrokerError, TransportError) as error:
+            return None, error
+        if run is None:
+            return None, None
+        if run.began:
+            self._unknown_since = None
+        if run.causes.failed_by_handler and run.causes.failure is not None:
+            raise run.causes.failure
+        return run, run.causes.failure
+
+    def _heal_or_raise(self, error: BaseException) -> None:
+        """Report an error after which the next session may do better; raise any other."""
+        if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
+            heals = self._may_come_back()
+        elif isinstance(error, BrokerError):
+            # an unknown member's next join begins without an id
+            heals = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            heals = isinstance(error, TransportError)
+        if not heals or not isinstance(error, AsyncGroupError):
+            raise error
+        _log.warning("group %s: %s", self._context.group_id, error)
+        self._context.vitals.trouble(Source.JOIN, error)
+        self._context.report(error)
+
+    def _may_come_back(self) -> bool:
+        """Whether every topic was there before, and none has been unknown for long.
+
+        One that is made anew is unknown, to one broker or another, for some time: that is `session_timeout` here.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        was_there = all(name in self._context.known for name in self._subscription.names)
+        return was_there and now < self._unknown_since + self._context.config.session_timeout

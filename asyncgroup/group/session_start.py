@@ -1,0 +1,97 @@
+"""The beginning of a session's claims: where each one starts, and what stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.interceptors import Interceptors
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.resets import find_starts
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.error_stream import ErrorStream
+from asyncgroup.group.known_topics import KnownTopics
+from asyncgroup.group.pauses import Pauses
+from asyncgroup.group.vitals import Vitals
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import CommittedOffset, Committer, PartitionOffsets
+
+__all__ = ["GroupContext", "Starts", "find_group_starts", "make_claims"]
+
+Starts: TypeAlias = Mapping[TopicPartition, CommittedOffset]
+"""Where each claim begins to read, and the metadata of the last commit."""
+
+
+class GroupContext(NamedTuple):
+    """What sessions of a group share."""
+
+    cluster: Cluster
+    group_id: str
+    config: ConsumerConfig
+    errors: ErrorStream
+    pauses: Pauses
+    interceptors: Interceptors
+    vitals: Vitals
+    known: KnownTopics
+    lanes: str = ""
+    """What tells this member's fetch connections from those of others on the same Cluster."""
+
+    def report(self, error: Exception) -> bool:
+        """An error that heals by itself: counted, and told to those who read `errors()`; whether there is somebody."""
+        self.vitals.count(error)
+        return self.errors.put(error)
+
+
+async def find_group_starts(
+    context: GroupContext, committer: Committer, partitions: Sequence[TopicPartition]
+) -> Starts:
+    """Where each claim begins: its committed offset, or what `auto_offset_reset` says where there is none.
+
+    A partition that was added to its topic under our eyes begins at the log's start, also with `error`, as there is
+    nothing that could have been lost. One OffsetFetch in all, and one ListOffsets for each leader of a partition
+    without a commit. Raises BrokerError, TransportError, OffsetOutOfRangeError.
+    """
+    if not partitions:
+        return {}
+    committed = await committer.fetch(partitions)
+    starts = await find_starts(
+        context.cluster,
+        partitions,
+        {tp: at.offset for tp, at in committed.items()},
+        context.config,
+        earliest_for=[tp for tp in partitions if context.known.is_added(tp)],
+        reader=f"group {context.group_id!r}",
+    )
+    return {tp: committed.get(tp) or CommittedOffset(offset) for tp, offset in starts.items()}
+
+
+def make_claims(context: GroupContext, committer: Committer, budget: Budget, starts: Starts) -> list[Claim]:
+    """A claim for each start, paused where the user has paused the partition; nothing is fetched yet."""
+    claims = []
+    for tp, start in starts.items():
+        consumer = PartitionConsumer(
+            tp,
+            start.offset,
+            context.config,
+            budget,
+            context.cluster.hooks,
+            context.interceptors,
+            start.leader_epoch,
+        )
+        if tp in context.pauses:
+            consumer.pause()
+        offsets = committer.manage(tp, *start)
+        _tell_marks(consumer, offsets)
+        claims.append(Claim(consumer, offsets))
+    return claims
+
+
+def _tell_marks(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
+    """Marks hear of positions that the log took away, and of what is passed over."""
+    consumer.on_reset = offsets.rebase
+    consumer.on_restart = partial(offsets.restart, position=lambda: consumer.position)
+    consumer.on_passed = offsets.pass_over

@@ -1,0 +1,126 @@
+"""The time that the end of a session has: one deadline, the most urgent, with something left for every part."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import (
+    CallerCancelled,
+    ClaimReturned,
+    GroupClosed,
+    HandlerFailed,
+    MemberLost,
+    PartitionsChanged,
+    Rebalanced,
+    SessionEnd,
+    TopicsChanged,
+)
+from asyncgroup.group.limits import EndLimits, reserve_of
+from asyncgroup.testing import run_virtual
+
+OWN = [ClaimReturned, HandlerFailed, MemberLost, PartitionsChanged, TopicsChanged]
+HURRIED = [GroupClosed, CallerCancelled]
+
+
+def limits_of(last_alive: float = 0.0, rebalance: float = 60.0, close: float = 30.0) -> EndLimits:
+    config = ConsumerConfig(rebalance_timeout=rebalance, close_timeout=close)
+    return EndLimits(config, lambda: last_alive)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "reserve"), [(5.0, 1.0), (10.0, 2.0), (25.0, 5.0), (60.0, 5.0), (0.1, 0.02)]
+)
+def test_the_reserve(timeout: float, reserve: float) -> None:
+    assert reserve_of(timeout) == pytest.approx(reserve)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_rebalance_counts_from_the_last_good_heartbeat() -> None:
+    await asyncio.sleep(10)
+    limits = limits_of(last_alive=7.0)
+    limits.note(Rebalanced("x"))
+    assert limits.deadline == 67.0
+    assert limits.for_handlers == 52.0
+    await asyncio.sleep(52)
+    assert limits.for_handlers == 0
+    assert limits.for_hooks == 2.5
+    assert limits.for_commit == 3.75
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_last_good_heartbeat_long_ago_leaves_a_part() -> None:
+    """The coordinator was away for a minute: when the rebalance began nobody knows, so some time is taken."""
+    await asyncio.sleep(100)
+    limits = limits_of(last_alive=20.0)
+    limits.note(Rebalanced("x"))
+    assert limits.deadline == 115.0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("kind", OWN)
+async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
+    await asyncio.sleep(10)
+    limits = limits_of()
+    limits.note(kind("x"))
+    assert limits.deadline == 70.0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("kind", HURRIED)
+async def test_a_close_has_close_timeout_in_all(kind: type[SessionEnd]) -> None:
+    limits = limits_of(close=10.0)
+    limits.note(kind("x"))
+    assert (limits.deadline, limits.for_handlers) == (10.0, 8.0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_most_urgent_cause_counts_and_the_same_once_more_gives_no_time() -> None:
+    limits = limits_of(last_alive=0.0, rebalance=60.0, close=10.0)
+    limits.note(Rebalanced("x"))
+    assert limits.deadline == 60.0
+    await asyncio.sleep(5)
+    limits.note(Rebalanced("again"))
+    assert (limits.deadline, limits.began) == (60.0, 0.0)
+    limits.note(GroupClosed("x"))
+    assert limits.deadline == 15.0
+    await asyncio.sleep(5)
+    limits.note(CallerCancelled("x"))
+    assert limits.deadline == 15.0
+
+
+@given(
+    timeout=st.floats(0.5, 300.0),
+    kind=st.sampled_from([*OWN, *HURRIED, Rebalanced]),
+    late=st.floats(0.0, 400.0),
+)
+def test_every_part_has_something_left_and_all_end_in_time(
+    timeout: float, kind: type[SessionEnd], late: float
+) -> None:
+    """If each part takes all that it gets: handlers, two hooks, the commit."""
+
+    async def end() -> None:
+        loop = asyncio.get_running_loop()
+        limits = limits_of(loop.time(), rebalance=timeout, close=timeout)
+        limits.note(kind("x"))
+        start = loop.time()
+        await asyncio.sleep(max(limits.for_handlers, 0.0) + late)
+        for part in ("for_hooks", "for_hooks", "for_commit"):
+            seconds = getattr(limits, part)
+            assert seconds >= reserve_of(timeout) / 6 - 1e-9
+            await asyncio.sleep(seconds)
+        if not late:
+            assert loop.time() - start <= timeout + 1e-6
+            assert limits.deadline - loop.time() >= reserve_of(timeout) / 6 - 1e-6, (
+                "for the leave or the join"
+            )
+
+    run_virtual(end())

@@ -1,0 +1,167 @@
+"""User data out and in, and what a leader may hand out."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from asyncgroup.errors import AssignmentError
+from asyncgroup.group.assignors import (
+    Assignment,
+    MemberSubscription,
+    Plan,
+    ProvidesUserData,
+    RangeAssignor,
+    SeesAssignment,
+    StickyAssignor,
+)
+from asyncgroup.group.offers import Offers, check_plan
+from asyncgroup.model import TopicPartition as TP
+
+MEMBERS = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t", "u"))]
+COUNTS = {"t": 3, "u": 1}
+
+
+class Own(RangeAssignor):
+    """Says what it is told to, and remembers what it hears."""
+
+    name = "own"
+
+    def __init__(self, says: bytes | Exception | None = None) -> None:
+        self.says = says
+        self.asked: list[list[str]] = []
+        self.heard: list[tuple[Assignment, int]] = []
+
+    def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:
+        self.asked.append(list(topics))
+        if isinstance(self.says, Exception):
+            raise self.says
+        return self.says
+
+    def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
+        self.heard.append((assignment, generation_id))
+        if isinstance(self.says, Exception):
+            raise self.says
+
+
+def test_what_an_assignor_is_besides() -> None:
+    assert isinstance(Own(), ProvidesUserData)
+    assert isinstance(Own(), SeesAssignment)
+    assert isinstance(StickyAssignor(), ProvidesUserData)
+    assert not isinstance(RangeAssignor(), ProvidesUserData)
+
+
+# -- out ----------------------------------------------------------------------------------------------------------------
+
+
+def test_each_assignor_says_its_own() -> None:
+    own = Own(b"my load")
+    offers = Offers("g", [own, RangeAssignor(), StickyAssignor()], b"configured")
+    said = offers.user_data(["t", "u"])
+    assert said == {"own": b"my load", "range": b"configured", "sticky": None}
+    assert list(said) == offers.names == ["own", "range", "sticky"], "in order of preference"
+    assert own.asked == [["t", "u"]]
+
+
+@pytest.mark.parametrize("says", [None, b""])
+def test_saying_nothing_is_said_as_it_is(says: bytes | None) -> None:
+    assert Offers("g", [Own(says)], b"configured").user_data(["t"]) == {"own": says}
+
+
+def test_an_assignor_that_fails_to_say_anything(caplog: pytest.LogCaptureFixture) -> None:
+    """The join goes on with what is configured, also if an assignment brought something else meanwhile."""
+    own = Own(LookupError("no load today"))
+    offers = Offers("g", [own], b"configured")
+    offers.take("own", Assignment((), b"from the leader"), 1)
+    caplog.clear()
+    assert offers.user_data(["t"]) == {"own": b"configured"}
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "group g: assignor own has no user data" in record.getMessage()
+    assert record.exc_info is not None
+
+
+# -- in -----------------------------------------------------------------------------------------------------------------
+
+
+def test_user_data_is_kept_until_an_assignment_without_it() -> None:
+    offers = Offers("g", [RangeAssignor()], b"configured")
+
+    def next_join() -> bytes | None:
+        return offers.user_data(["t"])["range"]
+
+    assert next_join() == b"configured"
+    offers.take("range", Assignment((), b"one"), 1)
+    assert next_join() == next_join() == b"one"
+    offers.take("range", Assignment((), b"two"), 2)
+    assert next_join() == b"two"
+    offers.take("range", Assignment(), 3)
+    assert next_join() == b"configured"
+    offers.take("range", Assignment((), b""), 4)
+    assert next_join() == b"configured", "kafka-python and aiokafka, leading, send empty bytes to everybody"
+
+
+def test_the_assignor_that_was_chosen_hears_of_it() -> None:
+    """aiokafka never tells the generation (#1176)."""
+    own, other = Own(), Own()
+    other.name = "other"
+    offers = Offers("g", [own, other], None)
+    offers.take("other", Assignment((TP("t", 1),), b"x"), 12)
+    assert other.heard == [(Assignment((TP("t", 1),), b"x"), 12)]
+    assert own.heard == []
+    offers.take("nobody's", Assignment(), 13)
+
+
+def test_an_assignor_that_fails_to_listen(caplog: pytest.LogCaptureFixture) -> None:
+    offers = Offers("g", [Own(LookupError("deaf"))], None)
+    offers.take("own", Assignment(), 1)
+    assert "group g: on_assignment of assignor own failed; the assignment stands" in caplog.text
+
+
+# -- plans --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_made_whole() -> None:
+    given: Plan = {"b": Assignment((TP("u", 0), TP("t", 2), TP("t", 2)), b"be quick")}
+    assert check_plan("own", given, MEMBERS, COUNTS) == {
+        "a": Assignment(),
+        "b": Assignment((TP("t", 2), TP("u", 0)), b"be quick"),
+    }
+
+
+def test_a_partition_for_several_members() -> None:
+    everybody: Plan = {"a": [TP("t", 0)], "b": iter([TP("t", 0)])}
+    plan = check_plan("own", everybody, MEMBERS, COUNTS)
+    assert plan["a"] == plan["b"] == Assignment((TP("t", 0),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "named"),
+    [
+        ({"nobody": [TP("t", 0)]}, ["'nobody', who is no member"]),
+        ({"a": [TP("v", 0), TP("v", 1)]}, ["topic 'v'"]),
+        ({"a": [TP("t", 3)]}, ["t-3, of a topic with 3 partitions"]),
+        ({"a": [TP("t", -1)], "b": [TP("u", 1)]}, ["t--1", "u-1, of a topic with 1 partitions"]),
+        ({"nobody": [TP("v", 0)], "a": [TP("t", 9)]}, ["'nobody'", "'v'", "t-9"]),
+    ],
+)
+def test_what_cannot_be_given(plan: Plan, named: list[str]) -> None:
+    with pytest.raises(AssignmentError, match="assignor 'own' made a plan with") as caught:
+        check_plan("own", plan, MEMBERS, COUNTS)
+    for text in named:
+        assert re.search(re.escape(text), str(caught.value))
+
+
+def test_a_protocol_that_was_not_offered() -> None:
+    with pytest.raises(
+        AssignmentError, match=r"'g' chose the protocol 'sticky'; this member offered \['range'\]"
+    ):
+        Offers("g", [RangeAssignor()], None).plan("sticky", MEMBERS, COUNTS)
+
+
+def test_topics_that_do_not_exist_are_not_planned() -> None:
+    plan = Offers("g", [RangeAssignor()], None).plan("range", MEMBERS, {"t": 2, "u": 0})
+    assert plan == {"a": Assignment((TP("t", 0),)), "b": Assignment((TP("t", 1),))}

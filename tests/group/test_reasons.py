@@ -1,0 +1,54 @@
+"""What members tell the broker's log (KIP-800)."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.errors import (
+    CallerCancelled,
+    ClaimReturned,
+    GroupClosed,
+    HandlerFailed,
+    MemberLost,
+    PartitionsChanged,
+    Rebalanced,
+    SessionEnd,
+    SessionFailed,
+    TopicsChanged,
+)
+from asyncgroup.group.reasons import MAX_LENGTH, join_reason, shorten
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (None, "joining"),
+        (Rebalanced("why"), "rebalance: a member joined, left or changed its topics"),
+        (PartitionsChanged("t has 6"), "topics changed: t has 6"),
+        (TopicsChanged("by set_topics"), "topics changed: by set_topics"),
+        (MemberLost("no answer"), "membership lost: no answer"),
+        (ClaimReturned("t-1"), "claim returned: t-1"),
+        (HandlerFailed("KeyError"), "handler failed: KeyError"),
+        (SessionFailed("offsets"), "session failed: offsets"),
+        (GroupClosed("by the user"), "joining"),
+        (CallerCancelled("by the user"), "joining"),
+        (SessionEnd("something new"), "rebalance: something new"),
+    ],
+)
+def test_the_end_of_the_last_session_is_the_reason(cause: SessionEnd | None, reason: str) -> None:
+    assert join_reason(cause, ["a"], ["a"]) == reason
+    assert join_reason(cause, None, ["a"]) == reason
+
+
+def test_every_cause_has_a_reason_of_its_own() -> None:
+    known = {cause: join_reason(cause("x"), None, []) for cause in SessionEnd.__subclasses__()}
+    assert all(not reason.startswith("rebalance: x") for reason in known.values()), known
+
+
+def test_other_topics_are_the_reason() -> None:
+    assert join_reason(Rebalanced(""), ["a", "b"], ["c", "b", "d"]) == "topics changed: +c +d -a"
+
+
+def test_reasons_are_short() -> None:
+    assert shorten("x" * MAX_LENGTH) == "x" * MAX_LENGTH
+    assert len(join_reason(MemberLost("y" * 999), None, [])) == MAX_LENGTH

@@ -1,0 +1,334 @@
+"""The sticky assignor: no plan is more even, none as even moves less; who claims what; its user data."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from asyncgroup.group.assignors import Assignment, MemberSubscription, StickyAssignor, resolve_assignors
+from asyncgroup.group.assignors.sticky import find_owners, plan_sticky
+from asyncgroup.group.assignors.sticky_data import Claim, decode_claim, encode_claim
+from asyncgroup.model import TopicPartition as TP
+from tests.group.java_plans import Case, make_case
+from tests.group.stickiness import loads, moved, with_claims
+
+STICKY = StickyAssignor()
+SEEDS = st.integers(0, 1 << 32)
+
+
+def members_of(case: Case) -> list[MemberSubscription]:
+    return [MemberSubscription(member, tuple(topics), instance) for member, instance, topics in case.members]
+
+
+def equal(size: int, topics: Iterable[str] = ("t",), first: int = 0) -> list[MemberSubscription]:
+    return [MemberSubscription(f"m{number:03}", tuple(topics)) for number in range(first, first + size)]
+
+
+# -- the least of all plans ---------------------------------------------------------------------------------------------
+
+
+def every_plan(
+    members: Sequence[MemberSubscription], counts: Mapping[str, int]
+) -> Iterator[dict[str, list[TP]]]:
+    """All ways to give each partition to one who wants it."""
+    partitions = [TP(topic, number) for topic, count in counts.items() for number in range(count)]
+    takers = {topic: [m.member_id for m in members if topic in m.topics] for topic in counts}
+    wanted = [tp for tp in partitions if takers[tp.topic]]
+    for choice in itertools.product(*(takers[tp.topic] for tp in wanted)):
+        plan: dict[str, list[TP]] = {member.member_id: [] for member in members}
+        for tp, member_id in zip(wanted, choice, strict=True):
+            plan[member_id].append(tp)
+        yield plan
+
+
+def unevenness(plan: Mapping[str, Iterable[TP]]) -> int:
+    return sum(load * load for load in loads(plan))
+
+
+def small_group(rng: random.Random) -> tuple[list[MemberSubscription], dict[str, int]]:
+    """At most 4 members and 6 partitions, uneven topics, claims from one plan or from a wild mixture."""
+    topics = ["a", "b", "c", "d"][: rng.randint(1, 4)]
+    counts = {topic: rng.randint(1, 2) for topic in topics}
+    if len(topics) <= 3:
+        counts["a"] += rng.randint(0, 2)
+    ids = rng.sample(["p", "q", "r", "s"], rng.randint(1, 4))
+    members = [MemberSubscription(m, tuple(rng.sample(topics, rng.randint(0, len(topics))))) for m in ids]
+    everything = [TP(topic, number) for topic in topics for number in range(4)]
+    claims = {
+        m: Claim(tuple(rng.sample(everything, rng.randint(0, len(everything) // 2))), rng.choice([3, 4, 4]))
+        for m in ids
+    }
+    return with_claims(members, claims), counts
+
+
+@given(SEEDS)
+@settings(max_examples=250, deadline=None)
+def test_no_plan_is_more_even_and_none_as_even_moves_less(seed: int) -> None:
+    """By trying all of them: evenness is the sum of squared loads, which no other measure of it contradicts here."""
+    members, counts = small_group(random.Random(seed))
+    plan = STICKY.assign(members, counts)
+    assert sorted(map(sorted, every_owner(plan))) == sorted(
+        map(sorted, every_owner(next(every_plan(members, counts))))
+    )
+    best = min((unevenness(other), moved(members, counts, other)) for other in every_plan(members, counts))
+    assert (unevenness(plan), moved(members, counts, plan)) == best
+
+
+def every_owner(plan: Mapping[str, Iterable[TP]]) -> list[list[str]]:
+    """The partitions of a plan, each as often as it is given."""
+    return [[str(tp)] for partitions in plan.values() for tp in partitions]
+
+
+def test_a_chain_of_moves() -> None:
+    """Java is content here: nobody can give to one who is lighter by two. But x can give to y, and y to z."""
+    members = [
+        MemberSubscription(name, tuple(topics)) for name, topics in [("x", "ab"), ("y", "bc"), ("z", "cd")]
+    ]
+    had = {"x": [TP("a", 0), TP("b", 0), TP("b", 1)], "y": [TP("c", 0), TP("c", 1)], "z": [TP("d", 0)]}
+    counts = {"a": 1, "b": 2, "c": 2, "d": 1}
+    plan = STICKY.assign(with_claims(members, had), counts)
+    assert loads(plan) == [2, 2, 2]
+    assert moved(with_claims(members, had), counts, plan) == 2
+
+
+# -- stories ------------------------------------------------------------------------------------------------------------
+
+
+@given(SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_nothing_changed_nothing_moves(seed: int) -> None:
+    case = make_case(random.Random(seed))
+    plan = STICKY.assign(members_of(case), case.counts)
+    assert STICKY.assign(with_claims(members_of(case), plan), case.counts) == plan
+
+
+@given(SEEDS, st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_any_order_makes_the_same_plan(seed: int, rng: random.Random) -> None:
+    """sarama made up to 33 plans of one input (reference: H4)."""
+    members, counts = small_group(random.Random(seed))
+    plan = STICKY.assign(members, counts)
+    shuffled = [
+        MemberSubscription(m.member_id, tuple(rng.sample(m.topics, len(m.topics))), None, m.user_data)
+        for m in rng.sample(members, len(members))
+    ]
+    assert STICKY.assign(shuffled, dict(rng.sample(list(counts.items()), len(counts)))) == plan
+
+
+@given(st.integers(2, 8), st.dictionaries(st.sampled_from("abc"), st.integers(1, 20), min_size=1))
+def test_a_leaver_s_partitions_alone_move(size: int, counts: dict[str, int]) -> None:
+    members = equal(size, counts)
+    before = STICKY.assign(members, counts)
+    assert loads(before)[-1] - loads(before)[0] <= 1
+    after = STICKY.assign(with_claims(members[1:], before), counts)
+    for member in members[1:]:
+        assert set(before[member.member_id]) <= set(after[member.member_id])
+    assert loads(after)[-1] - loads(after)[0] <= 1
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(1, 4),
+    st.dictionaries(st.sampled_from("abc"), st.integers(1, 20), min_size=1),
+)
+def test_joiners_take_their_share_and_nobody_else_gains(
+    size: int, joiners: int, counts: dict[str, int]
+) -> None:
+    members = equal(size, counts)
+    before = STICKY.assign(members, counts)
+    after = STICKY.assign([*with_claims(members, before), *equal(joiners, counts, first=size)], counts)
+    for member in members:
+        assert set(after[member.member_id]) <= set(before[member.member_id])
+    assert loads(after)[-1] - loads(after)[0] <= 1
+
+
+def test_more_partitions_are_dealt_to_the_lightest() -> None:
+    members = equal(3)
+    before = STICKY.assign(members, {"t": 4})
+    after = STICKY.assign(with_claims(members, before), {"t": 7})
+    assert all(set(before[m]) <= set(after[m]) for m in before)
+    assert loads(after) == [2, 2, 3]
+
+
+def test_a_topic_that_is_gone_or_not_wanted_any_more() -> None:
+    members = equal(2, ("t", "u"))
+    plan = STICKY.assign(members, {"t": 4, "u": 4})
+    kept = STICKY.assign(with_claims(members, plan), {"t": 4})
+    assert all(kept[m] == [tp for tp in plan[m] if tp.topic == "t"] for m in plan)
+    only_t = [MemberSubscription("m000", ("t",)), *members[1:]]
+    after = STICKY.assign(with_claims(only_t, plan), {"t": 4, "u": 4})
+    assert loads(after) == [4, 4]
+    assert {tp.topic for tp in after["m000"]} == {"t"}
+    assert moved(with_claims(only_t, plan), {"t": 4, "u": 4}, after) == 2, (
+        "m001 gives up its two of t for two of u"
+    )
+
+
+def test_a_fresh_group_spreads_each_topic() -> None:
+    plan = STICKY.assign(equal(3, ("a", "b")), {"a": 3, "b": 3})
+    assert all({tp.topic for tp in partitions} == {"a", "b"} for partitions in plan.values())
+
+
+def test_a_returning_static_member_gets_what_is_left_of_it() -> None:
+    """Its process has no memory and its member id is new; nobody else's partitions move."""
+    desks = [MemberSubscription(f"m{n}", ("t",), f"desk-{n}") for n in range(3)]
+    before = STICKY.assign(desks, {"t": 6})
+    returned = MemberSubscription("zzz-new", ("t",), "desk-1")
+    after = STICKY.assign([returned, *with_claims([desks[0], desks[2]], before)], {"t": 6})
+    assert after["zzz-new"] == before["m1"]
+    assert {m: after[m] for m in ("m0", "m2")} == {m: before[m] for m in ("m0", "m2")}
+
+
+@pytest.mark.parametrize(("topics", "each"), [(20, 100), (2000, 1)])
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_a_large_group_takes_little_time(topics: int, each: int, share: float) -> None:
+    """500 members, 2,000 partitions, the same topics or any: about 0.5 s at most; the test's own limit bounds it."""
+    rng = random.Random(20)
+    names = [f"t{number}" for number in range(topics)]
+    counts = dict.fromkeys(names, each)
+    members = [MemberSubscription(f"m{n}", tuple(rng.sample(names, int(topics * share)))) for n in range(500)]
+    before = STICKY.assign(members, counts)
+    after = STICKY.assign(with_claims(members[5:], before), counts)
+    assert loads(before) == [4] * 500
+    assert loads(after) == [4] * 475 + [5] * 20
+    assert moved(with_claims(members[5:], before), counts, after) == 0
+
+
+# -- who claims what ----------------------------------------------------------------------------------------------------
+
+P0, P1 = TP("t", 0), TP("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("claims", "owner"),
+    [
+        (((P0, 5), None, None), 0),
+        (((P0, 5), (P0, 6), None), 1),
+        (((P0, 6), (P0, 5), None), 0),
+        (((P0, 5), (P0, 5), None), None),
+        (((P0, 5), (P0, 5), (P0, 6)), 2),
+        (((P0, 6), (P0, 5), (P0, 5)), 0),
+        (((P0, 5), (P0, 5), (P0, 4)), None),  # an older claim is not true again because newer ones clash
+        (((P0, -1), (P0, 0), None), 1),  # version 0 of the user data has no generation
+        (((P0, 2), None, (P1, 2)), 0),
+        (((TP("gone", 0), 5), None, None), None),
+        (((TP("t", 9), 5), None, None), None),
+        (((TP("t", -1), 5), None, None), None),
+    ],
+)
+def test_who_had_it(claims: tuple[tuple[TP, int] | None, ...], owner: int | None) -> None:
+    """`AbstractStickyAssignor`: the newest generation decides; two of the same generation both lose it."""
+    members = equal(3)
+    made = [Claim((claim[0],), claim[1]) if claim else Claim() for claim in claims]
+    assert find_owners(members, {"t": 2}, made).get(claims[0][0] if claims[0] else P0) == owner
+
+
+def test_claims_that_clash_leave_a_whole_plan() -> None:
+    members, everything = equal(3), tuple(TP("t", number) for number in range(6))
+    plan = plan_sticky(members, {"t": 6}, [Claim(everything, 4)] * 3)
+    assert Counter(tp for partitions in plan.values() for tp in partitions) == Counter(everything)
+    assert loads(plan) == [2, 2, 2]
+
+
+# -- user data ----------------------------------------------------------------------------------------------------------
+
+NAMES = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=5) | st.just("ü")
+CLAIMS = st.builds(
+    Claim,
+    st.sets(st.builds(TP, NAMES, st.integers(0, 2**31 - 1)), max_size=12).map(lambda tps: tuple(sorted(tps))),
+    st.integers(-1, 2**31 - 1),
+)
+
+
+@given(CLAIMS)
+def test_user_data_arrives_as_it_was_sent(claim: Claim) -> None:
+    assert decode_claim(encode_claim(claim)) == claim
+
+
+@given(CLAIMS)
+def test_version_0_has_no_generation(claim: Claim) -> None:
+    assert decode_claim(encode_claim(claim)[:-4]) == Claim(claim.partitions, -1)
+
+
+@given(st.binary(max_size=40))
+@example(b"")
+@example(b"\x00\x01\x00\x00\x00\x00")
+@example(b"\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00")
+@example(b"\x7f\xff\xff\xff" + b"\x00" * 40)
+@example(b"\x00\x00\x00\x01\x00\x01t\x7f\xff\xff\xff")
+def test_any_bytes_are_a_claim_or_none(data: bytes) -> None:
+    claim = decode_claim(data)
+    assert isinstance(claim.generation, int)
+
+
+def test_what_cannot_be_read_claims_nothing() -> None:
+    claim = encode_claim(Claim((P0, P1), 3))
+    assert decode_claim(claim[:-7]) == Claim()
+    assert decode_claim(None) == decode_claim(b"") == Claim()
+
+
+def test_the_layout_of_java() -> None:
+    """`STICKY_ASSIGNOR_USER_DATA_V1`: topics, each with its partitions, then the generation."""
+    data = encode_claim(Claim((TP("b", 3), TP("b", 0), TP("a", 7)), 9))
+    assert data.hex() == (
+        "00000002"  # two topics
+        "000161"
+        "00000001"
+        "00000007"  # a: 7
+        "000162"
+        "00000002"
+        "00000000"
+        "00000003"  # b: 0, 3
+        "00000009"
+    )
+
+
+def test_what_kafka_python_says() -> None:
+    """Since version 3 it puts the version in front, which Java does not; what stands behind is the same."""
+    theirs = pytest.importorskip("kafka.coordinator.assignors.sticky.user_data").StickyAssignorUserData
+    claim = Claim((TP("a", 7), TP("b", 0), TP("b", 3)), 9)
+    said = theirs([("a", [7]), ("b", [0, 3])], 9)
+    assert said.encode(header=False) == encode_claim(claim)
+    assert said.encode() == b"\x00\x01" + encode_claim(claim)
+    assert decode_claim(said.encode()) == claim
+    assert decode_claim(theirs([], 9).encode()) == Claim((), 9)
+
+
+def test_aiokafka_reads_it() -> None:
+    theirs = pytest.importorskip(
+        "aiokafka.coordinator.assignors.sticky.sticky_assignor"
+    ).StickyAssignorUserDataV1
+    data = encode_claim(Claim((TP("a", 7), TP("b", 0), TP("b", 3)), 9))
+    said = theirs.decode(data)
+    assert list(said.previous_assignment) == [("a", [7]), ("b", [0, 3])]
+    assert said.generation == 9
+    assert theirs([("a", [7]), ("b", [0, 3])], 9).encode() == data
+
+
+# -- state --------------------------------------------------------------------------------------------------------------
+
+
+def test_it_remembers_its_last_assignment_and_the_generation() -> None:
+    """aiokafka's is never told the generation, so that all its claims look alike (#1176)."""
+    assignor = StickyAssignor()
+    assert assignor.subscription_user_data(["t"]) is None
+    assert repr(assignor) == "<StickyAssignor: had nothing yet>"
+    assignor.on_assignment(Assignment((P1, P0)), 7)
+    assert decode_claim(assignor.subscription_user_data(["t"])) == Claim((P0, P1), 7)
+    assignor.on_assignment(Assignment(), 8)
+    assert decode_claim(assignor.subscription_user_data(["t"])) == Claim((), 8)
+    assert repr(assignor) == "<StickyAssignor: had 0>"
+
+
+def test_each_group_has_a_state_of_its_own() -> None:
+    """aiokafka's is the class's: members in one process overwrite each other's (#1175)."""
+    given_out = StickyAssignor()
+    (one,), (other,), (named,) = (resolve_assignors([wanted]) for wanted in (given_out, given_out, "sticky"))
+    one.on_assignment(Assignment((P0,)), 3)  # type: ignore[attr-defined]
+    for untouched in (given_out, other, named):
+        assert untouched.subscription_user_data(["t"]) is None  # type: ignore[attr-defined]
