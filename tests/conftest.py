@@ -21,9 +21,15 @@ import pytest_asyncio
 
 from asyncgroup.testing import Network, VirtualTimeLoop, current_network
 from asyncgroup.testing.errors import describe_tasks
-from tests.apache_kafka import apache_kafka, apache_kafka_3, kafka_at_hand, pytest_collection_finish
+from tests.apache_kafka import (
+    apache_kafka,
+    apache_kafka_3,
+    kafka_39,
+    kafka_at_hand,
+    pytest_collection_finish,
+)
 
-__all__ = ["apache_kafka", "apache_kafka_3", "kafka_at_hand", "pytest_collection_finish"]
+__all__ = ["apache_kafka", "apache_kafka_3", "kafka_39", "kafka_at_hand", "pytest_collection_finish"]
 
 SCENARIOS = Path(__file__).parent / "scenario"
 

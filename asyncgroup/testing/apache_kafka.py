@@ -15,6 +15,7 @@ import contextlib
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,7 +24,7 @@ from asyncgroup.java import require_java
 from asyncgroup.testing.kafka_cluster import KafkaCluster
 from asyncgroup.testing.kafka_jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
 from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError, PortTaken
-from asyncgroup.testing.kafka_properties import HOST, Value, check_overrides
+from asyncgroup.testing.kafka_properties import HOST, Value, check_listeners, check_overrides
 
 __all__ = [
     "KAFKA_VERSION",
@@ -50,7 +51,9 @@ class ApacheKafka:
     """A cluster of `nodes` processes with the ids 1, 2, 3, …
 
     `properties` are added to each `server.properties` and win over the quick settings that are made here for
-    tests. `heap` is Java's -Xmx for each node, `java_options` go before it. `start_timeout` in seconds limits
+    tests. `listeners` are further listeners of each node, security protocols by name ({"SECURE": "SASL_SSL"}); what
+    they need (mechanisms, key stores) stands in `properties`. `scram_users` are passwords by user, known to both SCRAM
+    mechanisms from the start. `heap` is Java's -Xmx for each node, `java_options` go before it. `start_timeout` in seconds limits
     each start.
 
     A context manager, plain or async; or call `start()` and `stop()`. The methods block, and where a node
@@ -64,6 +67,8 @@ class ApacheKafka:
         *,
         version: str = KAFKA_VERSION,
         properties: Mapping[str, Value] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        scram_users: Mapping[str, str] | None = None,
         heap: str = "512m",
         java_options: Sequence[str] = QUICK_START,
         start_timeout: float = 60.0,
@@ -74,6 +79,8 @@ class ApacheKafka:
         self._count = nodes
         self._overrides = dict(properties or {})
         check_overrides(self._overrides)
+        self._listeners, self._scram_users = dict(listeners or {}), dict(scram_users or {})
+        check_listeners(self._listeners)
         self._java_options = (*java_options, f"-Xmx{heap}")
         self._start_timeout = start_timeout
         self._java: list[str] = []  # the command line up to the class path
@@ -98,13 +105,22 @@ class ApacheKafka:
         """The ids of all nodes."""
         return tuple(range(1, self._count + 1))
 
-    def address(self, node_id: int) -> str:
-        """`host:port` of one node; it stays the same over the node's restarts."""
-        return f"{HOST}:{self._node(node_id).port}"
+    def address(self, node_id: int, listener: str = "PLAINTEXT") -> str:
+        """`host:port` of one node, or of a further listener of it; it stays the same over the node's restarts."""
+        node = self._node(node_id)
+        if listener != "PLAINTEXT" and listener not in node.listeners:
+            raise UsageError(
+                f"there is no listener {listener!r}: {', '.join(['PLAINTEXT', *node.listeners])}"
+            )
+        return f"{HOST}:{node.listeners.get(listener, node.port)}"
 
     def pid(self, node_id: int) -> int | None:
         """The process id of one node, None while it is not running."""
         return self._node(node_id).pid
+
+    def data(self, node_id: int) -> Path:
+        """The directory that holds a node's logs (`log.dirs`), one directory a partition."""
+        return self._node(node_id).data
 
     def log_tail(self, node_id: int, lines: int = 40) -> str:
         """The last lines that a node has logged."""
@@ -210,7 +226,13 @@ class ApacheKafka:
         self._java = [str(java.executable), "-cp", f"{jars}/*"]
         for attempt in range(1, _ATTEMPTS + 1):
             self._cluster = KafkaCluster(
-                self._count, self._java, self._java_options, self._overrides, self._start_timeout
+                self._count,
+                self._java,
+                self._java_options,
+                self._overrides,
+                self._start_timeout,
+                self._listeners,
+                self._scram_users,
             )
             try:
                 self._cluster.start(abandoned)

@@ -32,7 +32,8 @@ class KafkaCluster:
     """The nodes 1 … `count`, formatted and started by `start`, gone after `close`.
 
     `java` is the command line up to the class path, `options` go to each node's Java, `overrides` into its
-    properties; `limit` in seconds holds for each wait.
+    properties; `limit` in seconds holds for each wait. `listeners` are further ones: security protocols by name;
+    `scram_users` passwords by name, for both SCRAM mechanisms.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class KafkaCluster:
         options: Sequence[str],
         overrides: Mapping[str, Value],
         limit: float,
+        listeners: Mapping[str, str] | None = None,
+        scram_users: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster_id = _random_cluster_id()
         self.nodes: dict[int, KafkaNode] = {}
@@ -49,12 +52,16 @@ class KafkaCluster:
         self._limit = limit
         self._directory = Path(tempfile.mkdtemp(prefix="asyncgroup-kafka-"))
         self._watchdog = Watchdog(self._directory)
-        self._ports = ReservedPorts(2 * count)
-        pairs = zip(self._ports.numbers[::2], self._ports.numbers[1::2], strict=True)
-        ports = dict(enumerate(pairs, start=1))
+        protocols = dict(listeners or {})
+        self._scram_users = dict(scram_users or {})
+        self._ports = ReservedPorts((2 + len(protocols)) * count)
+        numbers = iter(self._ports.numbers)
+        ports = {node_id: (next(numbers), next(numbers)) for node_id in range(1, count + 1)}
         for node_id, (port, _) in ports.items():
             node = KafkaNode(node_id, port, self._directory / f"node-{node_id}", self._watchdog)
-            properties = server_properties(node_id, ports, node.data, overrides)
+            node.listeners = {name: next(numbers) for name in protocols}
+            further = {name: (protocols[name], number) for name, number in node.listeners.items()}
+            properties = server_properties(node_id, ports, node.data, overrides, further)
             node.properties.write_text(property_text(properties), encoding="ascii")
             self.nodes[node_id] = node
 
@@ -86,13 +93,22 @@ class KafkaCluster:
         """Has Kafka write each node's `meta.properties`: a short run of Java for each, side by side."""
         for node in self.nodes.values():
             tool = ("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(node.properties))
-            node.start([*self._java_for(node), *tool])
+            node.start([*self._java_for(node), *tool, *self._scram_options()])
         with time_limit(self._limit) as expired:
             for node in self.nodes.values():
                 while node.pid is not None:
                     self._pause(node, "formatted", expired, abandoned)
                 if not (node.data / "meta.properties").exists():
                     node.check()
+
+    def _scram_options(self) -> list[str]:
+        """Credentials that the cluster has from its first moment on (KIP-900)."""
+        return [
+            word
+            for name, password in self._scram_users.items()
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+            for word in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
+        ]
 
     def _spawn(self, node: KafkaNode) -> None:
         node.start([*self._java_for(node), "kafka.Kafka", str(node.properties)])

@@ -32,10 +32,13 @@ from asyncgroup.java import Java, require_java, user_cache
 from asyncgroup.testing.time_limit import time_limit
 from asyncgroup.testing.trust_store import python_authorities, trust_store
 
-__all__ = ["KAFKA_VERSION", "KafkaJarsUnavailable", "kafka_jars"]
+__all__ = ["KAFKA_VERSION", "OLD_KAFKA_VERSION", "KafkaJarsUnavailable", "kafka_jars"]
 
 # 4.4.0 lacks the module kafka-tools in the public repository.
 KAFKA_VERSION: Final = "4.3.1"
+
+# The last line before 4.0, which dropped what clients older than 2.1 speak (KIP-896).
+OLD_KAFKA_VERSION: Final = "3.9.1"
 
 # Beside the broker: its command-line tools (their own dependencies come with the broker or belong to
 # Connect), and a logger, without which a broker says nothing.
@@ -65,7 +68,7 @@ def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
     for the wait and for the fetch each. Raises `KafkaJarsUnavailable`, and `JavaNotFound` where there is no
     Java to run Ivy.
     """
-    if given := os.environ.get("ASYNCGROUP_KAFKA_JARS"):
+    if (given := os.environ.get("ASYNCGROUP_KAFKA_JARS")) and _is_meant(Path(given), version):
         return _given(Path(given))
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ConfigError("version", version, "a release of Apache Kafka such as 4.3.1")
@@ -77,6 +80,11 @@ def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
         if not _complete(target, version):
             _fetch(version, target, limit)
     return target
+
+
+def _is_meant(directory: Path, version: str) -> bool:
+    """Whoever names a directory means its version, whichever it is; an older one asked for besides is fetched."""
+    return version == KAFKA_VERSION or (directory / f"kafka-clients-{version}.jar").is_file()
 
 
 def _given(directory: Path) -> Path:

@@ -35,6 +35,7 @@ class KafkaNode:
     def __init__(self, node_id: int, port: int, directory: Path, watchdog: Watchdog) -> None:
         self.node_id = node_id
         self.port = port
+        self.listeners: dict[str, int] = {}  # ports of further listeners, by name
         self.directory = directory
         self.suspended = False
         self._watchdog = watchdog

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
 
-__all__ = ["HOST", "Value", "check_overrides", "property_text", "server_properties"]
+__all__ = ["HOST", "Value", "check_listeners", "check_overrides", "property_text", "server_properties"]
 
 Value: TypeAlias = str | int | float | bool
 
@@ -57,18 +58,40 @@ def check_overrides(overrides: Mapping[str, Value]) -> None:
         raise ConfigError(key, overrides[key], "the cluster sets this property by itself")
 
 
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def check_listeners(listeners: Mapping[str, str]) -> None:
+    """Raises ConfigError for further listeners that cannot be: names are in capitals, values security protocols."""
+    for name, protocol in listeners.items():
+        if not re.fullmatch("[A-Z][A-Z0-9_]*", name) or name in ("PLAINTEXT", "CONTROLLER"):
+            raise ConfigError("listeners", name, "names of A-Z 0-9 _, and neither PLAINTEXT nor CONTROLLER")
+        if protocol not in _PROTOCOLS:
+            raise ConfigError("listeners", protocol, "names with one of " + ", ".join(_PROTOCOLS))
+
+
 def server_properties(
     node_id: int,
     ports: Mapping[int, tuple[int, int]],
     data: Path,
     overrides: Mapping[str, Value],
+    listeners: Mapping[str, tuple[str, int]] | None = None,
 ) -> dict[str, Value]:
-    """The properties of one node; `ports` has (broker port, controller port) of every node of the cluster."""
+    """The properties of one node; `ports` has (broker port, controller port) of every node of the cluster.
+
+    `listeners` has security protocol and port of the node's further listeners, by name.
+    """
+    further = listeners or {}
+    served = "".join(f",{name}://{HOST}:{port}" for name, (_, port) in further.items())
+    protocols = "".join(f",{name}:{protocol}" for name, (protocol, _) in further.items())
     replicas = min(3, len(ports))
     broker_port, controller_port = ports[node_id]
     voters = ",".join(f"{node}@{HOST}:{port}" for node, (_, port) in sorted(ports.items()))
     return {
         **_QUICK,
+        # Every node stands in a rack of its own; a consumer that names one is sent to the replica there (KIP-392).
+        "broker.rack": f"rack-{node_id}",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "default.replication.factor": replicas,
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
@@ -79,11 +102,11 @@ def server_properties(
         "process.roles": "broker,controller",
         "node.id": node_id,
         "controller.quorum.voters": voters,
-        "listeners": f"PLAINTEXT://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{broker_port}",
+        "listeners": f"PLAINTEXT://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}{served}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{broker_port}{served}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT{protocols}",
         "log.dirs": str(data),
     }
 

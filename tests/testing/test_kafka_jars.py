@@ -146,6 +146,18 @@ def test_a_directory_of_the_users_own(tmp_path: Path, monkeypatch: pytest.Monkey
     assert kafka_jars() == tmp_path
 
 
+def test_a_directory_of_the_users_own_is_not_taken_for_an_older_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASYNCGROUP_KAFKA_JARS", str(tmp_path))
+    (tmp_path / "kafka-clients-4.3.1.jar").touch()
+    java_that(monkeypatch, tmp_path, "exit 7")
+    with pytest.raises(KafkaJarsUnavailable, match=r"fetching Apache Kafka 3\.9\.1"):
+        kafka_jars("3.9.1")
+    (tmp_path / "kafka-clients-3.9.1.jar").touch()
+    assert kafka_jars("3.9.1") == tmp_path
+
+
 @pytest.mark.parametrize("version", ["", "4.3", "../4.3.1", "4.3.1\n", '4.3.1"/>'])
 def test_a_version_that_is_none(version: str) -> None:
     with pytest.raises(ConfigError, match="a release of Apache Kafka"):

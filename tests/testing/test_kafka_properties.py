@@ -33,6 +33,28 @@ def test_overrides_win_over_quick_settings_but_not_over_the_cluster() -> None:
         ApacheKafka(properties={"log.dirs": "/elsewhere"})
 
 
+def test_further_listeners() -> None:
+    properties = server_properties(1, PORTS, Path("/data"), {}, {"SECURE": ("SASL_SSL", 103)})
+    assert properties["listeners"] == (
+        "PLAINTEXT://127.0.0.1:101,CONTROLLER://127.0.0.1:102,SECURE://127.0.0.1:103"
+    )
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:101,SECURE://127.0.0.1:103"
+    assert str(properties["listener.security.protocol.map"]).endswith(",PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "said"),
+    [
+        ({"secure": "SSL"}, "listeners='secure' .*names of A-Z"),
+        ({"CONTROLLER": "SSL"}, "neither PLAINTEXT nor CONTROLLER"),
+        ({"SECURE": "TLS"}, "listeners='TLS' .*SASL_SSL"),
+    ],
+)
+def test_listeners_that_cannot_be(listeners: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ApacheKafka(listeners=listeners)
+
+
 def test_a_cluster_has_nodes() -> None:
     with pytest.raises(ConfigError, match="nodes=0 is not allowed: at least 1"):
         ApacheKafka(0)
