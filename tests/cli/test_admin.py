@@ -40,7 +40,7 @@ async def test_groups_are_deleted_when_they_are_empty() -> None:
                     await admin.delete_group("readers")
                 except BrokerError as error:
                     refused.append(error)
-                    group._run.session.end(error)  # type: ignore[union-attr,arg-type]
+                    group.session.end(error)  # type: ignore[union-attr,arg-type]
 
         async with ConsumerGroup(cluster, "readers", ConsumerConfig(auto_offset_reset="earliest")) as group:
             await group.consume("orders", consume)

@@ -9,6 +9,7 @@ from typing import Any
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, TopicPartition
 from asyncgroup.errors import SessionEnd
+from tests.stories.environment import Environment
 from tests.stories.virtual import GROUP_APIS, VirtualEnvironment, transcript
 
 __all__ = [
@@ -36,7 +37,7 @@ async def nothing(_session: Session, _claim: Claim, _record: Record) -> None:
 class Script(Handler):
     """Marks each record when `work(session, claim, record)` is done. `calls` says what happened, in order."""
 
-    def __init__(self, env: VirtualEnvironment, work: Work = nothing) -> None:
+    def __init__(self, env: Environment, work: Work = nothing) -> None:
         self.env, self.work = env, work
         self.calls: list[str] = []
         self.sessions: list[Session] = []

@@ -97,7 +97,7 @@ async def test_aclose_cancels_once_after_close_timeout(env: VirtualEnvironment):
         await gate.reached.wait()
         began = now()
         await group.aclose()
-        assert now() - began == pytest.approx(7.0)
+        assert now() - began == pytest.approx(7.0 * 0.8), "a fifth is left for what comes after the handlers"
         assert script.calls.count("cancelled 0") == 1
         await consuming
         assert committed(env) == {0: 2}
@@ -192,7 +192,7 @@ async def test_caller_cancelled_cleanup_is_limited_by_close_timeout(env: Virtual
             consuming.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await consuming
-            assert now() - began == pytest.approx(7.0)
+            assert now() - began == pytest.approx(7.0 * 0.9)
         assert "cleaned" not in script.calls
         assert committed(env) == {0: 5}
         assert env.cluster.group("g").members == {}
@@ -223,7 +223,7 @@ async def test_caller_cancelled_during_cleanup(env: VirtualEnvironment):
 
 
 async def test_caller_cancelled_while_no_broker_answers(env: VirtualEnvironment):
-    """Commit and leave are given up after close_timeout each: nobody waits for ever."""
+    """Commit and leave are given up within close_timeout, all together: nobody waits for ever."""
     script = Script(env)
     await env.produce(5, [0])
     async with member(env, close_timeout=7.0, auto_commit_interval=3000.0) as group:
@@ -234,7 +234,7 @@ async def test_caller_cancelled_while_no_broker_answers(env: VirtualEnvironment)
             consuming.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await consuming
-            assert now() - began <= 14.0
+            assert now() - began <= 7.0
         assert script.calls[-1] == "cleanup"
         env.network.cut("10.2.0.1")
         env.network.heal()
@@ -252,7 +252,7 @@ async def test_aclose_while_no_broker_answers(env: VirtualEnvironment):
         env.network.blackhole("10.2.0.1")
         began = now()
         await group.aclose()
-        assert now() - began <= 14.0
+        assert now() - began <= 7.0
         await consuming
         env.network.cut("10.2.0.1")
 

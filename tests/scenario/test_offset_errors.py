@@ -20,6 +20,8 @@ HEALS = {
     # the error code: what is asked after it
     E.COORDINATOR_LOAD_IN_PROGRESS: [COMMIT],
     E.UNKNOWN_TOPIC_OR_PARTITION: [COMMIT],
+    E.UNKNOWN_TOPIC_ID: [COMMIT],
+    E.STALE_MEMBER_EPOCH: [COMMIT],
     E.REBALANCE_IN_PROGRESS: [COMMIT],
     E.NOT_COORDINATOR: [FIND, COMMIT],
     E.COORDINATOR_NOT_AVAILABLE: [FIND, COMMIT],
@@ -96,7 +98,7 @@ async def test_commit_that_does_not_heal(env: VirtualEnvironment, code: E):
         first, second = script.outcomes
         assert second is None
         assert first is not None
-        assert list(first.failed) == [orders(0)]
+        assert list(first.errors) == [orders(0)]
         assert f"orders-0 at 1 by group 'g': {code.name}" in str(first)
         assert committed(env) == {0: 2}
         assert ends.names == []
@@ -133,7 +135,7 @@ async def test_commit_fails(env: VirtualEnvironment, code: E):
         await script.until("done 0@0")
         (error,) = script.outcomes
         assert error is not None
-        assert isinstance(error.failed[orders(0)], BrokerError)
+        assert isinstance(error.errors[orders(0)], BrokerError)
         assert fault.hits == 1
         await env.produce(1, [0])
         await script.until("done 0@1")
@@ -164,7 +166,7 @@ async def test_one_topic_of_two_fails(env: VirtualEnvironment):
             await script.sessions[0].commit()
         except CommitFailedError as error:
             failures.append(error)
-        assert [[str(tp) for tp in failure.failed] for failure in failures] == [["payments-0"]]
+        assert [[str(tp) for tp in failure.errors] for failure in failures] == [["payments-0"]]
         assert committed(env) == {0: 1}
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from asyncgroup import BrokerError, ErrorCode
+from tests.scenario.support import Ends, Script, committed, member, running
 from tests.stories import membership
 from tests.stories.environment import Group
 from tests.stories.virtual import VirtualEnvironment, lines
@@ -51,3 +55,128 @@ async def test_one_that_does_not_come_back(env: VirtualEnvironment):
     await env.produce(5, range(4))
     assert await env.settled(ann) == Group(3, "ann", {"ann": {"orders": [0, 1, 2, 3]}})
     await env.all_handled()
+
+
+# -- the instance id goes with everything --------------------------------------------------------------------------------
+
+
+async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnvironment):
+    script = Script(env)
+    await env.produce(3, [0])
+    async with member(env, group_instance_id="desk-1") as group, running(group.run("orders", script)):
+        await script.until("done 0@2")
+        await asyncio.sleep(4.0)
+        await group.aclose(leave=True)
+    for api in ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
+        exchanges = env.cluster.history.of(api, client_id="ann")
+        assert exchanges, api
+        assert {e.request.group_instance_id for e in exchanges} == {"desk-1"}, api
+    (left,) = env.cluster.history.of("LeaveGroup")
+    assert [m.group_instance_id for m in left.request.members] == ["desk-1"]
+
+
+# -- staying and going ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instance", "leave", "gone"),
+    [
+        (None, None, True),
+        (None, True, True),
+        (None, False, False),
+        ("desk-1", None, False),
+        ("desk-1", False, False),
+        ("desk-1", True, True),
+    ],
+)
+async def test_who_leaves(env: VirtualEnvironment, instance: str | None, leave: bool | None, gone: bool):
+    """By default a dynamic member goes and a static one stays; one may ask for the other (KIP-1092)."""
+    script = Script(env)
+    async with member(env, group_instance_id=instance) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        await group.aclose(leave=leave)
+    assert bool(env.cluster.group("g").members) is not gone
+    await asyncio.sleep(1.1 * env.session_timeout)
+    assert env.cluster.group("g").members == {}, "the session timeout does it in the end"
+
+
+async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env, group_instance_id="desk-1") as group:
+        async with running(group.run("orders", script)) as consuming:
+            await script.until("claim 3@0")
+            consuming.cancel()
+        assert env.cluster.history.of("LeaveGroup") == []
+
+
+async def test_a_restart_within_the_session_is_no_rebalance(env: VirtualEnvironment):
+    """Neither for the others, whose session goes on, nor for the one that comes back to the same partitions."""
+    ann, bob = await desks(env)
+    generation = env.cluster.group("g").generation
+    for number in range(3):
+        await bob.leave()
+        await asyncio.sleep(0.8 * env.session_timeout)
+        bob = await env.member(f"bob-{number}", group_instance_id="desk-b")
+        await env.settled(ann, bob)
+    assert env.cluster.group("g").generation == generation
+    assert len(ann.log.sessions) == 2
+
+
+# -- fencing -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api", "config"),
+    [
+        ("Heartbeat", {"auto_commit_interval": 3000.0}),
+        ("OffsetCommit", {"heartbeat_interval": 9.0, "auto_commit_interval": 2.0}),
+    ],
+)
+@pytest.mark.parametrize("how", ["run", "consume"])
+async def test_a_second_one_of_the_same_name_fences_the_first(
+    env: VirtualEnvironment, api: str, config: dict[str, float], how: str
+):
+    """The first hears of it by whatever it asks next: its call ends with that error, and nothing more is committed."""
+    script, ends, second = Script(env), Ends(), Script(env)
+    await env.produce(3, [0])
+    async with member(env, hooks=(ends,), group_instance_id="desk-1", **config) as group:
+        async with running(getattr(group, how)("orders", script)) as consuming:
+            await script.until("record 0@0")
+            async with (
+                member(env, "bob", group_instance_id="desk-1", auto_commit_interval=3000.0) as other,
+                running(other.run("orders", second)),
+            ):
+                await second.until("claim 0@0")
+                with pytest.raises(BrokerError) as caught:
+                    await consuming
+                assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
+                assert api.lower().removeprefix("offset") in str(caught.value)
+                assert "lost [0, 1, 2, 3]" in script.calls
+                assert not any(call.startswith("revoked") for call in script.calls)
+                assert ends.names == ["MemberLost"]
+                assert script.sessions[0].is_lost
+                assert committed(env) == {}
+                assert "FENCED_INSTANCE_ID" in str(group.health())
+                before = len(env.cluster.history.of("OffsetCommit", "JoinGroup", client_id="ann"))
+                await group.aclose()
+                assert len(env.cluster.history.of("OffsetCommit", "JoinGroup", client_id="ann")) == before
+                assert env.cluster.history.of("LeaveGroup") == [], "its place is the other's"
+                assert not second.sessions[0].ended
+
+
+@pytest.mark.parametrize(("api", "nth"), [("JoinGroup", 2), ("SyncGroup", 1), ("SyncGroup", 2)])
+async def test_fenced_while_joining(env: VirtualEnvironment, api: str, nth: int):
+    """No session, no loss to tell: the error comes out, at the first join or at a later one."""
+    script = Script(env)
+    await env.produce(3, [0])
+    fault = env.cluster.faults.on(api, nth=nth, client_id="ann").error(ErrorCode.FENCED_INSTANCE_ID)
+    async with member(env, group_instance_id="desk-1") as group:
+        async with running(group.run("orders", script)) as consuming:
+            if (api, nth) != ("SyncGroup", 1):
+                await script.until("done 0@2")
+                await env.member("bob")
+            with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
+                await consuming
+    assert fault.hits == 1
+    assert not any(call.startswith("lost") for call in script.calls)
+    assert committed(env) == ({} if (api, nth) == ("SyncGroup", 1) else {0: 3})

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from asyncgroup import ClientConfig, Cluster, TopicPartition
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
-from asyncgroup.group.join_plan import decode_assignment
+from asyncgroup.group.join_plan import by_topic, decode_assignment
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
@@ -58,6 +58,18 @@ class Admin:
                 else m.DeleteTopicsRequest(topic_names=[name], timeout_ms=20_000)
             ),
         )
+
+    async def recreate_topic(self, name: str, partitions: int) -> None:
+        """Create a topic whose namesake is just being deleted, as soon as the broker lets it be."""
+        while True:
+            try:
+                await self.create_topic(name, partitions)
+            except BrokerError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return
 
     async def create_partitions(self, name: str, total: int) -> None:
         """Let a topic have `total` partitions, and wait until all have leaders."""
@@ -141,9 +153,20 @@ class Admin:
         if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             self.cluster.coordinators.forget(group_id)
             return None
-        assignments = {each.member_id: decode_assignment(each.member_assignment) for each in group.members}
+        assignments = {
+            each.member_id: by_topic(decode_assignment(each.member_assignment).partitions)
+            for each in group.members
+        }
         clients = {each.member_id: each.client_id for each in group.members}
         return Described(group.group_state, assignments, clients)
+
+    async def remove_member(self, group_id: str, member_id: str) -> None:
+        """Let a group's coordinator believe that a member has left."""
+        member = m.LeaveGroupRequest.MemberIdentity(member_id=member_id)
+        request = m.LeaveGroupRequest(group_id=group_id, members=[member])
+        response = await self.cluster.coordinators.request(group_id, request)
+        assert not response.error_code
+        assert not response.members[0].error_code
 
     async def coordinator(self, group_id: str) -> int:
         """The node that coordinates a group."""

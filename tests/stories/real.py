@@ -19,7 +19,7 @@ __all__ = ["RealEnvironment"]
 class RealEnvironment(Environment):
     """Topics and a group with names of their own on a Kafka that others use as well; topics are removed at the end.
 
-    `kafka` is needed by stories that kill a node only. The limit of waits is generous: it only bounds a failure.
+    `kafka` is needed by stories that kill a node only; `common` is configuration of all local members. The limit of waits is generous: it only bounds a failure.
     """
 
     limit = 60.0
@@ -27,10 +27,17 @@ class RealEnvironment(Environment):
     heartbeat_interval = 0.3
     refresh_interval = 0.5
 
-    def __init__(self, bootstrap_servers: str, directory: Path, kafka: ApacheKafka | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        directory: Path,
+        kafka: ApacheKafka | None = None,
+        **common: Any,
+    ) -> None:
         self._name = uuid.uuid4().hex[:8]
         super().__init__(bootstrap_servers, f"orders-{self._name}", f"group-{self._name}")
         self._directory, self._kafka = directory, kafka
+        self._common = common
         self._topics: list[str] = []
         self._killed: list[int] = []
         self._ticker: asyncio.Task[None]
@@ -69,7 +76,7 @@ class RealEnvironment(Environment):
         where = (name, self.bell, self.bootstrap_servers, self.group_id)
         if frail:
             return ProcessMember(*where, config, self._directory)
-        return LocalMember(*where, ConsumerConfig(**config))
+        return LocalMember(*where, ConsumerConfig(**self._common, **config))
 
     async def crash(self, member: Member) -> None:
         assert isinstance(member, ProcessMember)

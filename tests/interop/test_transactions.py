@@ -1,0 +1,294 @@
+"""Transactional producers of other people against the embedded cluster, and who reads what they committed.
+
+confluent-kafka (librdkafka) speaks the first versions of the APIs, aiokafka as well, Java those of KIP-890.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Producer, Session
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.java import require_java
+from asyncgroup.testing.kafka_jars import kafka_jars
+from tests.interop.test_foreign_clients import WAIT, in_thread
+
+TOPIC = "payments"
+COMMITTED = {b"c%d" % number for number in range(6)}
+
+
+def cluster(**options: Any) -> EmbeddedCluster:
+    return EmbeddedCluster(nodes=3, **options)
+
+
+def apis(started: EmbeddedCluster) -> set[str]:
+    names = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+    return {exchange.api for exchange in started.history.of(*names)}
+
+
+class Keeping(Handler):
+    """Keeps the values it is given, until there are `enough`."""
+
+    def __init__(self, enough: int) -> None:
+        self.values: list[bytes | None] = []
+        self._enough, self.done = enough, asyncio.Event()
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        async for record in claim:
+            self.values.append(record.value)
+            claim.mark(record)
+            if len(self.values) >= self._enough:
+                self.done.set()
+
+
+async def ours(started: EmbeddedCluster, group_id: str, enough: int, **config: Any) -> list[bytes | None]:
+    """What a group of ours reads of the topic, committed at the end."""
+    full = ConsumerConfig(auto_offset_reset="earliest", **config)
+    handler = Keeping(enough)
+    async with ConsumerGroup(started.bootstrap_servers, group_id, full) as group:
+        running = asyncio.create_task(group.run(TOPIC, handler))
+        async with asyncio.timeout(WAIT):
+            await handler.done.wait()
+        await group.aclose()
+        await running
+    return handler.values
+
+
+# -- confluent-kafka ----------------------------------------------------------------------------------------------
+
+
+def confluent_writes(servers: str) -> None:
+    """Three transactions: committed, aborted, committed; the partitions are mixed."""
+    from confluent_kafka import Producer as Confluent
+
+    producer = Confluent({"bootstrap.servers": servers, "transactional.id": "confluent", "linger.ms": 0})
+    producer.init_transactions(WAIT)
+    for first, commit in ((0, True), (None, False), (3, True)):
+        producer.begin_transaction()
+        for number in range(3):
+            value = b"lost" if first is None else b"c%d" % (first + number)
+            producer.produce(TOPIC, value, partition=number % 2)
+        if commit:
+            producer.commit_transaction(WAIT)
+        else:
+            assert producer.flush(WAIT) == 0
+            producer.abort_transaction(WAIT)
+
+
+def confluent_reads(servers: str, enough: int, isolation: str) -> list[bytes]:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"confluent-{isolation}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    values: list[bytes] = []
+    try:
+        while len(values) < enough:
+            message = consumer.poll(WAIT)
+            assert message is not None, values
+            assert message.error() is None, message.error()
+            values.append(message.value())
+    finally:
+        consumer.close()
+    return values
+
+
+@pytest.mark.asyncio
+async def test_confluent_writes_transactions_and_everybody_reads_the_same():
+    async with cluster() as started:
+        started.create_topic(TOPIC, 2)
+        servers = started.bootstrap_servers
+        await in_thread(confluent_writes, servers)
+        assert {"InitProducerId", "AddPartitionsToTxn", "EndTxn"} <= apis(started)
+        theirs = await in_thread(confluent_reads, servers, 6, "read_committed")
+        mine = await ours(started, "committed", 6, isolation_level="read_committed")
+        assert set(theirs) == set(mine) == COMMITTED
+        assert len(theirs) == len(mine) == 6
+        everything = await ours(started, "everything", 9)
+        assert sorted(everything) == sorted([*COMMITTED, b"lost", b"lost", b"lost"])
+        # commits go past the markers at the end, so that nobody thinks that something is left
+        ends = {number: started.partition(TOPIC, number).log.end_offset for number in (0, 1)}
+        for group_id in ("committed", "everything"):
+            offsets = started.group(group_id).offsets
+            assert {tp.partition: committed.offset for tp, committed in offsets.items()} == ends
+
+
+def confluent_transforms(servers: str, enough: int) -> list[Any]:
+    """Consume, transform, produce: records and offsets in one transaction; the first one is aborted."""
+    from confluent_kafka import Consumer, Producer as Confluent
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "transform",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    producer = Confluent({"bootstrap.servers": servers, "transactional.id": "transform"})
+    producer.init_transactions(WAIT)
+    consumer.subscribe([TOPIC])
+    committed = []
+    try:
+        values: list[bytes] = []
+        while len(values) < enough:
+            message = consumer.poll(WAIT)
+            assert message is not None
+            assert message.error() is None
+            values.append(message.value())
+        for commit in (False, True):
+            producer.begin_transaction()
+            for value in values:
+                producer.produce("results", value.upper())
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT)
+            if commit:
+                producer.commit_transaction(WAIT)
+            else:
+                producer.abort_transaction(WAIT)
+            committed.append(sorted(p.offset for p in consumer.committed(consumer.assignment(), WAIT)))
+    finally:
+        consumer.close()
+    return committed
+
+
+@pytest.mark.asyncio
+async def test_confluent_consumes_transforms_and_produces():
+    async with cluster() as started:
+        started.create_topic(TOPIC, 2)
+        started.create_topic("results", 1)
+        servers = started.bootstrap_servers
+        await in_thread(confluent_writes, servers)
+        aborted, committed = await in_thread(confluent_transforms, servers, 6)
+        assert {"AddOffsetsToTxn", "TxnOffsetCommit"} <= apis(started)
+        assert all(offset < 0 for offset in aborted)
+        assert all(offset > 0 for offset in committed)
+        results = [record.value for record in started.records("results")]
+        assert results.count(b"C0") in (1, 2)  # the aborted one may not have been sent at all
+        # a group of ours goes on where the transaction has left off
+        async with Producer(servers) as producer:
+            await producer.send(TOPIC, b"news", partition=0)
+        assert await ours(started, "transform", 1, isolation_level="read_committed") == [b"news"]
+
+
+def confluent_fences(servers: str) -> tuple[str, str]:
+    """Two producers of one name: what the first one is told in the middle of its transaction, and afterwards."""
+    from confluent_kafka import KafkaException, Producer as Confluent
+
+    def made() -> Any:
+        producer = Confluent({"bootstrap.servers": servers, "transactional.id": "twice", "linger.ms": 0})
+        producer.init_transactions(WAIT)
+        return producer
+
+    first = made()
+    first.begin_transaction()
+    first.produce(TOPIC, b"lost", partition=0)
+    assert first.flush(WAIT) == 0
+    second = made()
+    second.begin_transaction()
+    second.produce(TOPIC, b"c0", partition=0)
+    names = []
+    for _ in range(2):
+        try:
+            first.commit_transaction(WAIT)
+        except KafkaException as error:
+            names.append(error.args[0].name())
+    second.commit_transaction(WAIT)
+    return names[0], names[1]
+
+
+@pytest.mark.asyncio
+async def test_confluent_is_fenced_by_its_namesake():
+    async with cluster() as started:
+        started.create_topic(TOPIC, 2)
+        names = await in_thread(confluent_fences, started.bootstrap_servers)
+        assert set(names) <= {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+        assert await ours(started, "g", 1, isolation_level="read_committed") == [b"c0"]
+
+
+# -- aiokafka -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_aiokafka_writes_transactions_with_offsets():
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    async with cluster() as started:
+        started.create_topic(TOPIC, 2)
+        servers = started.bootstrap_servers
+        async with AIOKafkaProducer(bootstrap_servers=servers, transactional_id="aio") as producer:
+            for first in (0, 3):
+                async with producer.transaction():
+                    for number in range(3):
+                        await producer.send(TOPIC, b"c%d" % (first + number), partition=number % 2)
+                with pytest.raises(ZeroDivisionError):
+                    async with producer.transaction():
+                        await producer.send_and_wait(TOPIC, b"lost", partition=0)
+                        raise ZeroDivisionError
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 3}, "theirs")
+        assert {"AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"} <= apis(started)
+        offsets = started.group("theirs").offsets
+        assert [(tp.partition, committed.offset) for tp, committed in offsets.items()] == [(0, 3)]
+        mine = await ours(started, "committed", 6, isolation_level="read_committed")
+        assert set(mine) == COMMITTED
+        consumer = AIOKafkaConsumer(
+            TOPIC,
+            bootstrap_servers=servers,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        async with consumer:
+            theirs = [(await consumer.getone()).value for _ in range(6)]
+        assert set(theirs) == COMMITTED
+
+
+# -- Java ---------------------------------------------------------------------------------------------------------
+
+
+async def java_transactions(servers: str, enough: int) -> list[bytes]:
+    """What Java's consumer has read of what Java's producer has written."""
+    java = require_java("run Kafka's own clients")
+    program = await asyncio.create_subprocess_exec(
+        *(java.executable, "-cp", f"{kafka_jars()}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
+        *(Path(__file__).with_name("Transactions.java"), servers, TOPIC, str(enough)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(2 * WAIT):
+            values, complaints = await program.communicate()
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    assert program.returncode == 0, complaints.decode()
+    return values.split()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("kafka_at_hand")
+async def test_java_writes_transactions_of_kip_890():
+    async with cluster() as started:
+        started.create_topic(TOPIC, 2)
+        theirs = await java_transactions(started.bootstrap_servers, 6)
+        assert set(theirs) == COMMITTED
+        assert len(theirs) == 6
+        # partitions and groups are added by writing to them, and every end bumps the epoch
+        assert apis(started) == {"InitProducerId", "TxnOffsetCommit", "EndTxn"}
+        assert {exchange.version for exchange in started.history.of("EndTxn")} == {5}
+        assert started.transactions["java"].producer.epoch >= 4
+        offsets = started.group("theirs").offsets
+        assert [(tp.partition, committed.offset) for tp, committed in offsets.items()] == [(0, 3)]
+        assert set(await ours(started, "mine", 6, isolation_level="read_committed")) == COMMITTED

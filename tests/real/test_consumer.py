@@ -1,0 +1,117 @@
+"""A consumer without a group on a real Kafka: where it begins, and what it tells while the broker is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from asyncgroup import Cluster, Consumer, ConsumerConfig, TopicPartition
+from asyncgroup.consumer.resets import StartOffset, wall_clock
+from asyncgroup.errors import OffsetOutOfRangeError, TransportError
+from asyncgroup.producer import Producer
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.wire import messages as m
+from tests.real.support import RunningKafka
+from tests.real.test_producer import new_topic
+
+pytestmark = pytest.mark.asyncio
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def own_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+    """One node that a test may take down."""
+    with ApacheKafka() as kafka:
+        yield kafka
+
+
+async def written(cluster: Cluster, now: int) -> str:
+    """A topic with records of five hours ago, four, three, two and one."""
+    topic = await new_topic(cluster, 1)
+    async with Producer(cluster) as producer:
+        for hours in (5, 4, 3, 2, 1):
+            await producer.send(topic, b"%d" % hours, partition=0, timestamp=now - hours * HOUR_MS)
+    return topic
+
+
+async def test_where_it_begins(apache_kafka: RunningKafka) -> None:
+    now = wall_clock()
+    at = datetime.fromtimestamp(now / 1000, UTC)
+    wheres: list[tuple[StartOffset, int]] = [
+        ("earliest", 0),
+        ("latest", 5),
+        (3, 3),
+        (at - timedelta(hours=3), 2),
+        (at - timedelta(hours=3) + timedelta(milliseconds=1), 3),
+        (at, 5),
+        (datetime(1970, 1, 1, tzinfo=UTC), 0),
+        (timedelta(hours=2, minutes=30), 3),
+        (timedelta(days=20_000), 0),
+        (timedelta(minutes=1), 5),
+    ]
+    async with Cluster(apache_kafka.bootstrap_servers) as cluster:
+        topic = await written(cluster, now)
+        for where, first in wheres:
+            async with Consumer(cluster, clock=lambda: now) as consumer:
+                partition = await consumer.partition(topic, 0, where)
+                assert partition.initial_offset == first, where
+                if first < 5:
+                    assert (await anext(partition)).offset == first
+                    assert consumer.high_water_marks() == {(topic, 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("policy", "offset"),
+    [("earliest", 2), ("latest", 5), (timedelta(hours=2, minutes=30), 3), ("error", None)],
+)
+async def test_an_offset_outside_the_log(
+    apache_kafka: RunningKafka, policy: object, offset: int | None
+) -> None:
+    """Its head was deleted, so that the log holds 2..5."""
+    async with Cluster(apache_kafka.bootstrap_servers) as cluster:
+        topic = await written(cluster, wall_clock())
+        await delete_before(cluster, TopicPartition(topic, 0), 2)
+        config = ConsumerConfig(out_of_range_reset=policy)  # type: ignore[arg-type]
+        async with Consumer(cluster, config) as consumer:
+            partition = await consumer.partition(topic, 0, 0)
+            errors = partition.errors()
+            if offset is None:
+                with pytest.raises(
+                    OffsetOutOfRangeError, match=rf"{topic}-0: offset 0 .* which holds 2\.\.5$"
+                ):
+                    await anext(partition)
+                partition.seek(4)
+                assert (await anext(partition)).offset == 4
+                return
+            assert f"holds 2..5; going on at {offset}" in str(await anext(errors))
+            if offset < 5:
+                assert (await anext(partition)).offset == offset
+
+
+async def delete_before(cluster: Cluster, tp: TopicPartition, offset: int) -> None:
+    request = m.DeleteRecordsRequest
+    part = request.DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
+    topic = request.DeleteRecordsTopic(name=tp.topic, partitions=[part])
+    response = await cluster.request(await cluster.leader(tp), request(topics=[topic], timeout_ms=30_000))
+    assert not response.topics[0].partitions[0].error_code
+
+
+async def test_what_it_tells_while_its_broker_is_away(own_kafka: ApacheKafka) -> None:
+    async with Cluster(own_kafka.bootstrap_servers) as cluster:
+        topic = await written(cluster, wall_clock())
+        async with Consumer(cluster) as consumer:
+            partition = await consumer.partition(topic, 0, "earliest")
+            errors = partition.errors()
+            assert [(await anext(partition)).offset for _ in range(5)] == [0, 1, 2, 3, 4]
+            reading = asyncio.ensure_future(anext(partition))
+            await asyncio.to_thread(own_kafka.kill, 1)
+            async with asyncio.timeout(30):
+                assert isinstance(await anext(errors), TransportError)
+            await asyncio.to_thread(own_kafka.start_node, 1)
+            async with asyncio.timeout(60), Producer(cluster) as producer:
+                await producer.send(topic, b"again", partition=0)
+                assert (await reading).offset == 5

@@ -1,0 +1,208 @@
+"""Fetching from a real Kafka: sessions, leader epochs, topics made anew, replicas in one's own rack."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from asyncgroup import Claim, Cluster, Consumer, ConsumerConfig, ConsumerGroup, Session, TopicPartition
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.errors import BrokerError, ErrorCode, TopicRecreatedError
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.wire import messages as m
+from tests.real.support import RunningKafka
+from tests.stories.admin import Admin
+
+pytestmark = pytest.mark.asyncio
+
+LIMIT = 60.0
+
+
+class Watched:
+    """The fetches of a cluster object, as they are sent and answered: (node, request, response)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
+        self._built = cluster.request_built
+        cluster.request_built = self._watch  # type: ignore[method-assign,assignment]
+
+    async def _watch(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
+        sent: list[Any] = []
+
+        def watched(version: int) -> Any:
+            sent.append(build(version))
+            return sent[-1]
+
+        response = await self._built(node_id, cls, watched, **options)
+        if cls is m.FetchRequest:
+            self.exchanges.append((node_id, sent[-1], response))
+        return response
+
+    @property
+    def epochs(self) -> list[int]:
+        return [request.session_epoch for _, request, _ in self.exchanges]
+
+    @property
+    def nodes(self) -> list[int]:
+        return [node for node, _, _ in self.exchanges]
+
+
+@contextlib.asynccontextmanager
+async def topic_at(kafka: RunningKafka, partitions: int) -> AsyncIterator[tuple[Admin, str]]:
+    admin = Admin(kafka.bootstrap_servers)
+    async with asyncio.timeout(LIMIT), admin.cluster:
+        name = f"fetching-{uuid.uuid4().hex[:8]}"
+        try:
+            await admin.create_topic(name, partitions)
+        except BrokerError as error:  # a slow broker was asked twice
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            await admin.leader(TopicPartition(name, partitions - 1))
+        yield admin, name
+        await admin.delete_topic(name)
+
+
+async def read(consumer: PartitionConsumer, count: int) -> list[int]:
+    return [(await anext(consumer)).offset for _ in range(count)]
+
+
+async def test_a_session_lives_through_seeks_and_pauses(apache_kafka: RunningKafka) -> None:
+    async with topic_at(apache_kafka, 40) as (admin, topic):
+        config = ConsumerConfig(fetch_max_wait=0.1)
+        async with Consumer(apache_kafka.bootstrap_servers, config) as reader:
+            watched = Watched(reader.cluster)
+            consumers = [await reader.partition(topic, number, "earliest") for number in range(40)]
+            for number in (0, 7, 39):
+                await admin.produce(TopicPartition(topic, number), [b"v"] * 5)
+                assert await read(consumers[number], 5) == [0, 1, 2, 3, 4]
+            consumers[7].seek(2)
+            assert await read(consumers[7], 3) == [2, 3, 4]
+            consumers[0].pause()
+            await asyncio.sleep(0.5)
+            await admin.produce(TopicPartition(topic, 0), [b"v"])
+            await asyncio.sleep(0.5)
+            assert consumers[0].buffered_bytes == 0
+            consumers[0].resume()
+            assert await read(consumers[0], 1) == [5]
+            await asyncio.sleep(0.5)
+            await admin.produce(TopicPartition(topic, 20), [b"v"])
+            assert await read(consumers[20], 1) == [0]
+            await asyncio.sleep(0.5)
+            sessions = {
+                request.session_id for _, request, _ in watched.exchanges if request.session_epoch > 0
+            }
+            assert len(sessions) == 1, "none was refused"
+            assert max(watched.epochs) > 10
+            last = watched.exchanges[-1][1]
+            assert (last.topics, last.forgotten_topics_data) == ([], []), (
+                "nothing changes, so nothing is said"
+            )
+            assert [
+                part.error_code
+                for _, _, r in watched.exchanges
+                if r
+                for t in r.responses
+                for part in t.partitions
+                if part.error_code
+            ] == []
+
+
+async def test_a_position_with_a_leader_epoch_is_accepted(apache_kafka: RunningKafka) -> None:
+    """The last fetched epoch is told with every fetch; a broker that finds it wrong would say where the logs part."""
+    async with topic_at(apache_kafka, 1) as (admin, topic):
+        async with Consumer(
+            apache_kafka.bootstrap_servers, ConsumerConfig(auto_offset_reset="error")
+        ) as reader:
+            watched = Watched(reader.cluster)
+            consumer = await reader.partition(topic, 0, "earliest")
+            for turn in range(3):
+                await admin.produce(TopicPartition(topic, 0), [b"v"] * 3)
+                assert await read(consumer, 3) == [3 * turn, 3 * turn + 1, 3 * turn + 2]
+            told = {
+                part.last_fetched_epoch
+                for _, r, _ in watched.exchanges
+                for t in r.topics
+                for part in t.partitions
+            }
+            assert told == {-1, 0}
+
+
+@pytest.mark.parametrize("policy", ["earliest", "error"])
+async def test_a_topic_made_anew_is_noticed(apache_kafka: RunningKafka, policy: Any) -> None:
+    async with topic_at(apache_kafka, 1) as (admin, topic):
+        config = ConsumerConfig(auto_offset_reset=policy, fetch_max_wait=0.1)
+        async with Consumer(apache_kafka.bootstrap_servers, config) as reader:
+            consumer = await reader.partition(topic, 0, 0)
+            await admin.produce(TopicPartition(topic, 0), [b"old"] * 3)
+            assert await read(consumer, 3) == [0, 1, 2]
+            await admin.delete_topic(topic)
+            await admin.recreate_topic(topic, 1)
+            await admin.produce(TopicPartition(topic, 0), [b"new"] * 9)
+            if policy == "error":
+                with pytest.raises(TopicRecreatedError):
+                    await anext(consumer)
+                consumer.seek(0)
+            records = [await anext(consumer) for _ in range(9)]
+            assert [record.offset for record in records] == list(range(9))
+            assert {record.value for record in records} == {b"new"}
+
+
+async def test_a_group_handles_all_of_a_topic_made_anew(apache_kafka: RunningKafka) -> None:
+    async with topic_at(apache_kafka, 1) as (admin, topic):
+        values: list[bytes | None] = []
+        handled = asyncio.Condition()
+
+        async def handle(_session: Session, claim: Claim) -> None:
+            async for record in claim:
+                values.append(record.value)
+                claim.mark(record)
+                async with handled:
+                    handled.notify_all()
+
+        async def until(value: bytes, count: int) -> None:
+            async with handled:
+                await handled.wait_for(lambda: values.count(value) >= count)
+
+        config = ConsumerConfig(auto_offset_reset="earliest", auto_commit_interval=0.2, fetch_max_wait=0.1)
+        async with ConsumerGroup(apache_kafka.bootstrap_servers, f"{topic}-group", config) as group:
+            running = asyncio.create_task(group.run(topic, handle))
+            try:
+                await admin.produce(TopicPartition(topic, 0), [b"old"] * 3)
+                await until(b"old", 3)
+                await admin.delete_topic(topic)
+                await admin.recreate_topic(topic, 1)
+                await admin.produce(TopicPartition(topic, 0), [b"new"] * 9)
+                await until(b"new", 9)
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+
+async def test_records_come_from_the_own_rack(apache_kafka_3: ApacheKafka) -> None:
+    async with topic_at(apache_kafka_3, 1) as (admin, topic):
+        leader = await admin.leader(TopicPartition(topic, 0))
+        near = next(node for node in (1, 2, 3) if node != leader)
+        config = ConsumerConfig(rack_id=f"rack-{near}", fetch_max_wait=0.1)
+        async with Consumer(apache_kafka_3.bootstrap_servers, config) as reader:
+            watched = Watched(reader.cluster)
+            assert reader.cluster.view.brokers[near].rack == f"rack-{near}"
+            consumer = await reader.partition(topic, 0, "earliest")
+            for turn in range(3):
+                await admin.produce(TopicPartition(topic, 0), [b"v"] * 3)
+                assert await read(consumer, 3) == [3 * turn, 3 * turn + 1, 3 * turn + 2]
+            served = {
+                node
+                for node, _, r in watched.exchanges
+                if r
+                for t in r.responses
+                for p in t.partitions
+                if p.records
+            }
+            assert served == {near}
+            while watched.nodes[-5:] != [near] * 5:  # one that still lags is not preferred, and lets go of us
+                await asyncio.sleep(0.1)

@@ -1,0 +1,134 @@
+"""The life of a member on a real Kafka: topics that change, places that are kept or given up, a rebalance that is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import BrokerError, Claim, ConsumerConfig, ConsumerGroup, ErrorCode, Session
+from tests.real.support import RunningKafka
+from tests.scenario.support import Gate, Script, running
+from tests.stories.real import RealEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealEnvironment]:
+    async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path) as environment:
+        yield environment
+
+
+class Topical(Script):
+    """Names topics by their first part."""
+
+    async def on_assigned(self, session: Session, partitions: Any) -> None:
+        self.note("assigned " + ",".join(sorted({tp.topic.split("-")[0] for tp in partitions})))
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        async for record in claim:
+            claim.mark(record)
+            self.note(f"{claim.topic.split('-')[0]}@{record.offset}")
+
+
+def one(env: RealEnvironment, name: str = "ann", **config: Any) -> ConsumerGroup:
+    full = ConsumerConfig(**env.config(name, **config))
+    return ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell])
+
+
+async def test_topics_change_under_a_member(env: RealEnvironment):
+    """By name; to a pattern that matches nothing yet; and to what it matches later."""
+    a, b = await env.create_topic("aa", 1), await env.create_topic("bb", 1)
+    script = Topical(env)
+    async with one(env) as group, running(group.run(a, script)):
+        await script.until("assigned aa")
+        group.set_topics([a, b])
+        await script.until("assigned aa,bb")
+        assert script.sessions[1].member_id == script.sessions[0].member_id
+        group.set_topics(re.compile(f"cc.*{env.topic.removeprefix('orders')}"))
+        await script.until("assigned ")
+        assert group.health().waits_for is not None
+        c = await env.create_topic("cc", 1)
+        await env.produce(2, [0], c)
+        await script.until("cc@1")
+        assert group.health().is_healthy
+
+
+@pytest.mark.parametrize("leave", [None, True])
+async def test_a_static_member_stays_unless_it_is_told_to_go(env: RealEnvironment, leave: bool | None):
+    script = Script(env)
+    async with one(env, group_instance_id="desk-1", session_timeout=20.0) as group:
+        async with running(group.run(env.topic, script)):
+            await script.until("claim 3@0")
+            await group.aclose(leave=leave)
+    described = await env.admin.describe(env.group_id)
+    assert described is not None
+    assert bool(described.members) is (leave is None)
+
+
+async def test_a_fenced_member(env: RealEnvironment):
+    script, second = Script(env), Script(env)
+    async with one(env, group_instance_id="desk-1") as group:
+        async with running(group.run(env.topic, script)) as consuming:
+            await script.until("claim 3@0")
+            async with one(env, "bob", group_instance_id="desk-1") as other:
+                async with running(other.run(env.topic, second)):
+                    with pytest.raises(BrokerError) as caught:
+                        await consuming
+                    assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
+                    assert "lost [0, 1, 2, 3]" in script.calls
+                    await second.until("claim 3@0")
+
+
+async def test_a_handler_that_takes_all_of_its_time(env: RealEnvironment):
+    """It is cancelled in time: the member joins before the coordinator gives it up."""
+    gate = Gate(0, 2)
+    script = Script(env, gate)
+    await env.produce(5, [0])
+    async with one(env, rebalance_timeout=4.0) as group, running(group.run(env.topic, script)):
+        await gate.reached.wait()
+        bob = await env.member("bob", rebalance_timeout=4.0)
+        await script.until("cancelled 0")
+        gate.open.set()
+        await script.until("assigned [0, 1]")
+        first, later = script.sessions
+        assert (later.member_id, later.generation_id) == (first.member_id, first.generation_id + 1)
+        await script.until("done 0@4")
+        assert bob.log.handled == []
+        await bob.leave()
+
+
+async def test_members_beat_together(env: RealEnvironment):
+    """Both hear of the third one's coming within a moment, far less than a heartbeat."""
+    heard: dict[str, float] = {}
+
+    class Hears(Script):
+        def __init__(self, name: str) -> None:
+            super().__init__(env)
+            self.name = name
+
+        async def on_revoked(self, session: Session, partitions: Any) -> None:
+            heard[self.name] = asyncio.get_running_loop().time()
+
+    ann, bob = Hears("ann"), Hears("bob")
+    async with (
+        one(env, "ann", heartbeat_interval=1.0, session_timeout=6.0) as first,
+        one(env, "bob", heartbeat_interval=1.0, session_timeout=6.0) as second,
+        running(first.run(env.topic, ann)),
+    ):
+        await ann.until("claim 3@0")
+        async with running(second.run(env.topic, bob)):
+            await bob.until("claim 3@0")
+            await ann.until("assigned [0, 1]")
+            heard.clear()
+            await asyncio.sleep(0.4)
+            carol = await env.member("carol")
+            await env.bell.until(lambda: len(heard) == 2, "both heard of it", env.limit)
+            assert abs(heard["ann"] - heard["bob"]) < 0.3
+            await carol.leave()

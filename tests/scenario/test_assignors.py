@@ -1,0 +1,203 @@
+"""Assignors at work in groups: sticky ones, own ones, several offered; user data; impossible plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from asyncgroup import Session
+from asyncgroup.errors import AssignmentError
+from asyncgroup.group import Assignment, MemberSubscription, RangeAssignor, StickyAssignor
+from asyncgroup.group.assignors.sticky_data import decode_claim
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.versioned import decode_versioned
+from tests.scenario.support import Script, member
+from tests.stories.members import LocalMember, Member
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def said(env: VirtualEnvironment, name: str, protocol: str) -> list[m.ConsumerProtocolSubscription]:
+    """What a member said of itself for an assignor, join by join, the one that only gets it an id left out."""
+    joins = [e.request for e in env.cluster.history.of("JoinGroup", client_id=name) if e.request.member_id]
+    return [
+        decode_versioned(m.ConsumerProtocolSubscription, offered.metadata)
+        for join in joins
+        for offered in join.protocols
+        if offered.name == protocol
+    ]
+
+
+def now(one: Member) -> Session:
+    """A member's session, with all that a handler can see."""
+    assert isinstance(one, LocalMember)
+    assert one.group.session is not None
+    return one.group.session
+
+
+# -- sticky -------------------------------------------------------------------------------------------------------------
+
+
+async def test_sticky_members_come_and_go(network: object) -> None:
+    """Of 12 partitions only those move that have to; each member says what it had, and in which generation."""
+    async with VirtualEnvironment.made(partitions=12) as env:
+        sticky = {"assignors": ("sticky",)}
+        names = ["ann", "bob", "cat", "dan"]
+        members: list[Member] = []
+        had: Mapping[str, set[int]] = {}
+        for name in names:
+            members.append(await env.member(name, **sticky))
+            group = await env.settled(*members)
+            has = {each: set(topics["orders"]) for each, topics in group.assignment.items()}
+            assert {len(numbers) for numbers in has.values()} == {12 // len(members)}
+            assert all(has[each] <= had[each] for each in had), (
+                "nobody gets another's while a newcomer is in want"
+            )
+            had = has
+
+        await members.pop(1).leave()
+        has = {name: set(t["orders"]) for name, t in (await env.settled(*members)).assignment.items()}
+        assert all(had[name] < has[name] for name in has), "bob's three went to the three others"
+        assert set().union(*has.values()) == set(range(12))
+
+        claims = [decode_claim(each.user_data) for each in said(env, "ann", "sticky")]
+        assert [claim.generation for claim in claims] == [-1, 1, 2, 3, 4]
+        assert [len(claim.partitions) for claim in claims] == [0, 12, 6, 4, 3]
+
+
+async def test_one_sticky_object_for_two_members(env: VirtualEnvironment) -> None:
+    """A configuration that both share: each takes an assignor of its own (aiokafka #1175)."""
+    shared = {"assignors": (StickyAssignor(),)}
+    ann = await env.member("ann", **shared)
+    await env.settled(ann)
+    bob = await env.member("bob", **shared)
+    before = await env.settled(ann, bob)
+    cat = await env.member("cat", **shared)
+    after = await env.settled(ann, bob, cat)
+    for name in ("ann", "bob"):
+        (claim,) = [decode_claim(each.user_data) for each in said(env, name, "sticky")][-1:]
+        assert [tp.partition for tp in claim.partitions] == before.assignment[name]["orders"]
+        assert set(after.assignment[name]["orders"]) <= set(before.assignment[name]["orders"])
+
+
+async def test_a_sticky_static_leader_restarts(env: VirtualEnvironment) -> None:
+    """It learns from the SyncGroup what it has, sends no plan of its own (KIP-814), and claims it the next time."""
+    desk = {"assignors": ("sticky",)}
+    ann = await env.member("ann", group_instance_id="desk-a", **desk)
+    await env.settled(ann)
+    bob = await env.member("bob", group_instance_id="desk-b", **desk)
+    before = await env.settled(ann, bob)
+    await ann.leave()
+    again = await env.member("ann-again", group_instance_id="desk-a", **desk)
+    after = await env.settled(again, bob)
+    assert after.assignment["ann-again"] == before.assignment["ann"]
+    assert after.generation == before.generation
+    (sync,) = env.cluster.history.of("SyncGroup", client_id="ann-again")
+    assert sync.request.assignments == []
+
+    cat = await env.member("cat", **desk)
+    last = await env.settled(again, bob, cat)
+    kept = {name: set(topics["orders"]) for name, topics in last.assignment.items()}
+    assert kept["ann-again"] <= set(before.assignment["ann"]["orders"])
+    assert kept["bob"] <= set(before.assignment["bob"]["orders"])
+    claim = decode_claim(said(env, "ann-again", "sticky")[-1].user_data)
+    assert claim.generation == before.generation
+    assert [tp.partition for tp in claim.partitions] == before.assignment["ann"]["orders"]
+
+
+# -- several ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_coordinator_chooses_what_all_have(env: VirtualEnvironment) -> None:
+    ann = await env.member("ann", assignors=("sticky", "range", "roundrobin"))
+    await env.settled(ann)
+    bob = await env.member("bob", assignors=("roundrobin", "range"))
+    cat = await env.member("cat", assignors=("range", "roundrobin"))
+    await env.settled(ann, bob, cat)
+    answers = [e.response for e in env.cluster.history.of("JoinGroup") if not e.response.error_code]
+    assert answers[0].protocol_name == "sticky"
+    assert answers[-1].protocol_name == "range", "two of three like it better"
+
+
+# -- user data ----------------------------------------------------------------------------------------------------------
+
+
+class Told(RangeAssignor):
+    """Tells every member how many there are; the member sees it, and says it the next time unless told otherwise."""
+
+    name = "told"
+
+    def __init__(self) -> None:
+        self.silent = False
+        self.heard: list[tuple[Assignment, int]] = []
+
+    def assign(
+        self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
+    ) -> dict[str, Assignment]:  # type: ignore[override]
+        text = None if self.silent else b"%d members" % len(members)
+        plan = super().assign(members, counts)
+        return {member: Assignment(tuple(partitions), text) for member, partitions in plan.items()}
+
+    def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
+        self.heard.append((assignment, generation_id))
+
+
+async def test_user_data_comes_with_the_assignment_and_goes_with_the_next_join(
+    env: VirtualEnvironment,
+) -> None:
+    told = Told()
+    ann = await env.member("ann", assignors=(told,), user_data=b"configured", rack_id="r1")
+    await env.settled(ann)
+    assert now(ann).assignment_user_data == b"1 members"
+    bob = await env.member("bob", assignors=(Told(),))
+    await env.settled(ann, bob)
+    assert now(ann).assignment_user_data == now(bob).assignment_user_data == b"2 members"
+    told.silent = True
+    await bob.leave()
+    await env.settled(ann)
+    assert now(ann).assignment_user_data is None
+    cat = await env.member("cat", assignors=(Told(),))
+    await env.settled(ann, cat)
+
+    subscriptions = said(env, "ann", "told")
+    assert [each.user_data for each in subscriptions] == [
+        b"configured",
+        b"1 members",
+        b"2 members",
+        b"configured",
+    ]
+    assert {each.rack_id for each in subscriptions} == {"r1"}
+    assert [each.user_data for each in said(env, "bob", "told")] == [None]
+    assert [generation for _, generation in told.heard] == [1, 2, 3, 4]
+    orders = [TopicPartition("orders", number) for number in range(4)]
+    assert told.heard[0][0] == Assignment(tuple(orders), b"1 members")
+    assert told.heard[1][0] == Assignment(tuple(orders[:2]), b"2 members")
+
+
+# -- plans that cannot be -----------------------------------------------------------------------------------------------
+
+
+class Wrong(RangeAssignor):
+    name = "wrong"
+
+    def __init__(self, *given: tuple[str, int]) -> None:
+        self.given = [TopicPartition(*tp) for tp in given]
+
+    def assign(
+        self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        return {member.member_id: self.given for member in members}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [(("orders", 4), "orders-4, of a topic with 4 partitions"), (("unheard-of", 0), "topic 'unheard-of'")],
+)
+async def test_a_plan_that_cannot_be(env: VirtualEnvironment, given: tuple[str, int], named: str) -> None:
+    async with member(env, assignors=(Wrong(("orders", 0), given),)) as group:
+        with pytest.raises(AssignmentError, match=f"assignor 'wrong' made a plan with {named}"):
+            await group.run("orders", Script(env))
+    assert env.cluster.group("g").members == {}

@@ -1,0 +1,407 @@
+"""What `health()` says: in every state, and during every trouble what is wrong, in words for people on call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from asyncgroup import (
+    Claim,
+    ConsumerConfig,
+    ConsumerGroup,
+    ErrorCode,
+    Health,
+    Record,
+    Session,
+    TopicPartition,
+)
+from tests.scenario.support import Gate, Script, member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_before_and_after(env: VirtualEnvironment):
+    """A probe may ask at any time."""
+    group = ConsumerGroup(env.bootstrap_servers, "g", ConsumerConfig(client_id="ann"))
+    health = group.health()
+    assert (health.state, health.is_healthy, health.waits_for) == ("not consuming", False, None)
+    assert (health.last_heartbeat, health.last_fetch, health.member_id) == (None, None, "")
+    assert str(health).startswith("g: not consuming")
+    async with group:
+        assert group.health().state == "not consuming"
+    assert group.health().state == "closed"
+    assert not group.health().is_healthy
+
+
+async def test_at_work(env: VirtualEnvironment):
+    script = Script(env)
+    await env.produce(5, [0, 1])
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("done 0@4")
+        await script.until("done 1@4")
+        await asyncio.sleep(4.0)
+        group.pause([("orders", 2)])
+        health = group.health()
+        assert isinstance(health, Health)
+        assert health.is_healthy
+        assert (health.state, health.waits_for, health.problems, health.errors) == ("stable", None, (), ())
+        assert health.member_id == script.sessions[0].member_id
+        assert health.generation_id == 1
+        assert health.last_heartbeat == pytest.approx(1.0, abs=0.1)
+        assert health.last_fetch is not None
+        assert health.last_fetch <= 0.6
+        first = health.claims[0]
+        assert (first.tp, first.position, first.next_mark) == (TopicPartition("orders", 0), 5, 5)
+        assert (first.high_water_mark, first.lag) == (5, 0)
+        assert health.paused == (TopicPartition("orders", 2),)
+        assert "paused orders-2" in str(health)
+        assert "\n" not in repr(health)
+        said = json.loads(json.dumps(health.as_dict()))
+        assert said["claims"][0]["lag"] == 0
+        assert (said["state"], said["is_healthy"], said["paused"]) == ("stable", True, ["orders-2"])
+        with pytest.raises(AttributeError):
+            health.state = "ill"  # type: ignore[misc]
+    assert health.state == "stable", "it is a picture of its moment"
+
+
+async def test_without_partitions(env: VirtualEnvironment):
+    await env.create_topic("narrow", 1)
+    await env.settled(await env.member("bob", ["narrow"]))
+    script = Script(env)
+    async with member(env, "zoe") as group, running(group.run("narrow", script)):
+        await script.until("assigned []")
+        await asyncio.sleep(0.1)
+        health = group.health()
+        assert health.is_healthy
+        assert health.waits_for == "a partition: others own all of them"
+
+
+async def test_lag_and_stalls(env: VirtualEnvironment):
+    gate = Gate(0, 2)
+    script = Script(env, gate)
+    await env.produce(50, [0])
+    async with member(env, max_partition_fetch_bytes=400, buffer_bytes=400) as group:
+        async with running(group.run("orders", script)):
+            await gate.reached.wait()
+            await asyncio.sleep(2.0)
+            health = group.health()
+            assert health.stalled == (TopicPartition("orders", 0),)
+            assert health.lag == 47
+            assert "stalled orders-0" in str(health)
+            assert health.is_healthy, "a slow handler is its user's business"
+            gate.open.set()
+
+
+# -- states on the way ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api", "nth", "state", "waits"),
+    [
+        ("JoinGroup", 2, "joining", "the group to complete its join: 4.0 s"),
+        ("SyncGroup", 1, "syncing", "the group's leader to hand out its plan: 4.0 s"),
+        ("OffsetFetch", 1, "starting", "its start offsets: 4.0 s"),
+        ("FindCoordinator", 1, "looking for the coordinator", "the coordinator of group 'g': 4.0 s"),
+    ],
+)
+async def test_what_a_member_waits_for_on_its_way(
+    env: VirtualEnvironment, api: str, nth: int, state: str, waits: str
+):
+    script = Script(env)
+    times = None if api == "FindCoordinator" else 1
+    held = env.cluster.faults.on(api, nth=nth, times=times, client_id="ann").hold()
+    async with member(env) as group, running(group.run("orders", script)):
+        await held.wait_hit()
+        await asyncio.sleep(4.0)
+        health = group.health()
+        assert health.state == state
+        assert health.waits_for == waits
+        assert f"waits for {waits}" in str(health)
+        assert health.is_healthy, "so far this is the ordinary course"
+        held.release()
+        await script.until("claim 3@0")
+        assert group.health().state == "stable"
+
+
+async def test_a_long_join_is_healthy_within_the_rebalance_timeout(env: VirtualEnvironment):
+    held = env.cluster.faults.on("JoinGroup", nth=2).hold()
+    async with member(env, rebalance_timeout=40.0) as group, running(group.run("orders", Script(env))):
+        await held.wait_hit()
+        await asyncio.sleep(39.0)
+        assert group.health().is_healthy
+        held.release()
+
+
+async def test_setup_and_cleanup_are_named(env: VirtualEnvironment):
+    class Slow(Script):
+        async def setup(self, session: Session) -> None:
+            await super().setup(session)
+            await asyncio.sleep(5.0)
+
+        async def cleanup(self, session: Session) -> None:
+            await super().cleanup(session)
+            await asyncio.sleep(5.0)
+
+    script = Slow(env)
+    async with member(env, close_timeout=100.0) as group, running(group.run("orders", script)):
+        await script.until("setup")
+        await asyncio.sleep(2.0)
+        assert group.health().waits_for == "setup to end: 2.0 s"
+        await script.until("claim 3@0")
+        closing = asyncio.ensure_future(group.aclose())
+        await script.until("cleanup")
+        await asyncio.sleep(3.0)
+        assert re.fullmatch(r"cleanup to end: 3\.0 s of \d+\.\d s", group.health().waits_for or "")
+        await closing
+
+
+async def test_a_handler_that_is_waited_for_is_named(env: VirtualEnvironment):
+    gate = Gate(3, 0)
+    script = Script(env, gate)
+    await env.produce(1, [3])
+    async with member(env, rebalance_timeout=60.0) as group, running(group.run("orders", script)):
+        await gate.reached.wait()
+        bob = await env.member("bob")
+        await env.bell.until(lambda: script.sessions[0].ended, "the rebalance", env.limit)
+        await asyncio.sleep(4.1)
+        health = group.health()
+        assert (health.state, health.is_healthy) == ("draining", True)
+        assert health.waits_for == "handler of orders-3 to end: 4.1 s of 52.0 s"
+        gate.open.set()
+        await bob.leave()
+
+
+async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnvironment):
+    async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60.0)
+
+    script = Script(env, stubborn)
+    await env.produce(1, [2])
+    async with member(env, close_timeout=10.0) as group, running(group.run("orders", script)):
+        await script.until("record 2@0")
+        closing = asyncio.ensure_future(group.aclose())
+        await asyncio.sleep(20.0)
+        health = group.health()
+        assert not health.is_healthy
+        assert health.problems == ("handler of orders-2 went on for 12.0 s after the cancellation",)
+        await closing
+
+
+# -- troubles ------------------------------------------------------------------------------------------------------------
+
+
+async def test_no_coordinator(env: VirtualEnvironment):
+    script = Script(env)
+    fault = env.cluster.faults.on("FindCoordinator", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    async with member(env) as group, running(group.run("orders", script)):
+        await fault.wait_hit(3)
+        await asyncio.sleep(0.01)
+        health = group.health()
+        assert not health.is_healthy
+        assert "coordinator of 'g': COORDINATOR_NOT_AVAILABLE" in health.problems[0]
+        assert "COORDINATOR_NOT_AVAILABLE" in str(health)
+        assert health.errors[0].count == 3
+        assert "3 times" in str(health)
+        env.cluster.faults.clear()
+        await script.until("claim 3@0")
+        assert group.health().is_healthy
+        assert group.health().errors, "what was is kept"
+
+
+async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        for node_id in (1, 2, 3):
+            await env.cluster.stop_node(node_id)
+        await asyncio.sleep(4.0)
+        health = group.health()
+        assert not health.is_healthy
+        said = str(health)
+        assert re.search(r"wrong: heartbeats fail, the last good one was \d\.\d s ago: .*10\.0\.0\.1:", said)
+        assert re.search(r"wrong: orders-.* cannot be fetched: .*10\.0\.0\.1:", said)
+        assert "refused" in said.lower()
+        assert health.waits_for is not None
+        assert "brokers" in health.waits_for
+        await asyncio.sleep(10.0)
+        later = group.health()
+        assert not later.is_healthy
+        assert "the membership was lost: " in str(later)
+        for node_id in (1, 2, 3):
+            await env.cluster.start_node(node_id)
+        await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+
+
+async def test_brokers_that_are_silent(env: VirtualEnvironment):
+    """Nothing fails yet, but nothing is answered either."""
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        await asyncio.sleep(1.0)
+        env.network.blackhole("10.2.0.1")
+        await asyncio.sleep(3.5)
+        health = group.health()
+        assert not health.is_healthy
+        assert re.search(r"node \d has not answered a fetch for 4\.\d s", str(health))
+        await asyncio.sleep(3.0)
+        assert "heartbeat" in str(group.health())
+        env.network.cut("10.2.0.1")
+        env.network.heal("10.2.0.1")
+        await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+
+
+async def test_one_silent_broker_of_three(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        coordinator = env.cluster.coordinator("g")
+        silent = next(n for n in (1, 2, 3) if n != coordinator)
+        await asyncio.sleep(1.0)
+        fault = env.cluster.faults.on("Fetch", node=silent, times=None).hold()
+        await fault.wait_hit()
+        await asyncio.sleep(3.0)
+        health = group.health()
+        assert not health.is_healthy
+        assert re.search(rf"node {silent} has not answered a fetch for [23]\.\d s", str(health))
+        fault.release()
+        env.cluster.faults.clear()
+        await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+
+
+async def test_a_partition_that_is_refused(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        fault = env.cluster.faults.on("Fetch", topic="orders", times=None).error(
+            ErrorCode.KAFKA_STORAGE_ERROR
+        )
+        await fault.wait_hit(6)
+        await asyncio.sleep(0.05)
+        health = group.health()
+        assert not health.is_healthy
+        assert re.search(r"orders-\d.* cannot be fetched: .*KAFKA_STORAGE_ERROR", str(health))
+        env.cluster.faults.clear()
+        await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+
+
+async def test_commits_that_fail(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env, commit_retry_max=0) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        env.cluster.faults.on("OffsetCommit", times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        await env.produce(1, [0])
+        await script.until("done 0@0")
+        await asyncio.sleep(3.0)
+        health = group.health()
+        assert not health.is_healthy
+        assert re.search(r"wrong: commits fail: .*orders-0.*COORDINATOR_LOAD_IN_PROGRESS", str(health))
+        env.cluster.faults.clear()
+        await asyncio.sleep(2.0)
+        assert group.health().is_healthy
+
+
+async def test_heartbeats_that_fail(env: VirtualEnvironment):
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        fault = env.cluster.faults.on("Heartbeat", times=None).error(ErrorCode.NOT_COORDINATOR)
+        await fault.wait_hit(3)
+        await asyncio.sleep(0.05)
+        assert re.search(
+            r"heartbeats fail, the last good one was 3\.\d s ago: .*NOT_COORDINATOR", str(group.health())
+        )
+        env.cluster.faults.clear()
+        await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+        assert group.health().last_heartbeat == pytest.approx(0.0, abs=0.5)
+
+
+async def test_between_sessions(env: VirtualEnvironment):
+    """A pause before the next join says that it is one, and why."""
+
+    class Returns(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            self.note("returned")
+
+    script = Returns(env)
+    async with member(env, retry_backoff=5.0, retry_backoff_max=5.0) as group:
+        async with running(group.run("orders", script)):
+            await script.until("cleanup")
+            await asyncio.sleep(2.0)
+            health = group.health()
+            assert health.state == "waiting to join again"
+            assert health.waits_for is not None
+            assert health.waits_for.startswith("a pause before it joins again: 2.0 s")
+
+
+# -- at any moment -------------------------------------------------------------------------------------------------------
+
+
+class Asks:
+    """A hook that asks for the health at whatever happens, and holds it against what a picture must be."""
+
+    def __init__(self) -> None:
+        self.group: ConsumerGroup | None = None
+        self.states: set[str] = set()
+        self.ills = 0
+
+    def on_response(self, *_values: object) -> None:
+        self._ask()
+
+    on_request = on_heartbeat = on_commit = on_join = on_session_start = on_session_end = on_response
+    on_disconnect = on_connect = on_metadata = on_fetch = on_response
+
+    def _ask(self) -> None:
+        if self.group is None:
+            return
+        health = self.group.health()
+        self.states.add(health.state)
+        self.ills += not health.is_healthy
+        assert "\n" not in str(health)
+        assert health.is_healthy is (not health.problems and health.state not in IDLE)
+        said = json.loads(json.dumps(health.as_dict()))
+        assert len(said["claims"]) == len(health.claims)
+        for age in (health.last_heartbeat, health.last_fetch, health.state_age):
+            assert age is None or age >= 0.0
+
+
+IDLE = ("closed", "not consuming", "leaving")
+
+
+async def test_in_the_middle_of_anything(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+    """It never raises, whatever happens to the member, and ends well when the member is well again."""
+    asks, script = Asks(), Script(env)
+    async with member(env, hooks=(asks,)) as group, running(group.run("orders", script)):
+        asks.group = group
+        await script.until("claim 3@0")
+        bob = await env.member("bob")
+        await script.until("assigned [0, 1]")
+        await env.produce(5, range(4))
+        await env.kill_node(env.cluster.coordinator("g"))
+        await asyncio.sleep(5.0)
+        env.network.blackhole("10.2.0.1")
+        await asyncio.sleep(20.0)
+        env.network.cut("10.2.0.1")
+        env.network.heal("10.2.0.1")
+        await script.until("assigned [0, 1]", 2)
+        env.cluster.delete_topic("orders")
+        await asyncio.sleep(3.0)
+        env.cluster.create_topic("orders", 4, 2)
+        await env.bell.until(lambda: group.health().is_healthy and bob.session, "well again", env.limit)
+        await bob.leave()
+    assert asks.states >= {
+        "looking for the coordinator",
+        "joining",
+        "syncing",
+        "starting",
+        "stable",
+        "draining",
+    }
+    assert asks.ills > 0
+    assert not [r for r in caplog.records if r.name == "asyncgroup.hooks"], "a hook that raises is logged"

@@ -1,0 +1,209 @@
+"""Two partitions of one broker, one with a slow handler: what the other one loses, over a link with a delay.
+
+sarama's H1: a neighbour at 20 ms a record pulls a fast partition down to 0.0006 of its rate, with gaps of 3 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from asyncgroup import Claim, Handler, Session
+from tests.consumer.brokers import fill
+from tests.scenario.support import member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+DELAY = 0.01
+"""Seconds on the wire, in each direction."""
+
+RECORDS = 30_000
+BATCH = 50
+SIZES: dict[str, Any] = {"buffer_bytes": 400_000, "max_partition_fetch_bytes": 20_000}
+"""A share of 200,000 bytes for each of two claims, asked for in portions of three batches."""
+
+SLOW, FAST = 0, 1
+
+
+@dataclass
+class Pace:
+    """How a handler takes its records: `seconds` a record, or a batch of up to `batch`; None never takes any."""
+
+    seconds: float | None
+    batch: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            "never"
+            if self.seconds is None
+            else f"{self.seconds * 1000:g} ms a {'batch' if self.batch else 'record'}"
+        )
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return (self.batch or 1) / self.seconds if self.seconds else 0.0
+
+
+PACES = [Pace(0.002), Pace(0.02), Pace(0.15), Pace(None), Pace(0.3, batch=5000), Pace(3600.0)]
+
+
+@dataclass
+class Run(Handler):
+    """Reads both partitions, each at its pace, and writes down when each record was handed out."""
+
+    paces: dict[int, Pace]
+    times: dict[int, list[float]] = field(default_factory=lambda: {SLOW: [], FAST: []})
+    offsets: dict[int, list[int]] = field(default_factory=lambda: {SLOW: [], FAST: []})
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = 0.0
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        pace = self.paces[claim.partition]
+        self.began = self.began or now()
+        if pace.batch is not None:
+            async for batch in claim.batches(max_records=pace.batch, max_bytes=1 << 30):
+                self._note(claim, [record.offset for record in batch])
+                await asyncio.sleep(pace.seconds or 0)
+        elif pace.seconds is not None:
+            async for record in claim:
+                self._note(claim, [record.offset])
+                if pace.seconds:
+                    await asyncio.sleep(pace.seconds)
+        await claim.wait_ended()
+
+    def _note(self, claim: Claim, offsets: list[int]) -> None:
+        self.times[claim.partition] += [now()] * len(offsets)
+        self.offsets[claim.partition] += offsets
+        if claim.partition == FAST and len(self.offsets[FAST]) == RECORDS:
+            self.finished.set()
+
+    def rate(self, partition: int) -> float:
+        """Records a second, as long as the fast partition had any."""
+        end = self.times[FAST][-1]
+        return sum(time <= end for time in self.times[partition]) / (end - self.began)
+
+    def longest_gap(self, partition: int) -> float:
+        """The longest time between two records."""
+        return max(later - earlier for earlier, later in pairwise([self.began, *self.times[partition]]))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def run(pace: Pace, backlog: int, **config: Any) -> Run:
+    """The fast partition's backlog, read beside a partition with `backlog` batches that is handled at `pace`."""
+    async with VirtualEnvironment.made(nodes=1, partitions=2) as env:
+        fill(env.cluster, "orders", FAST, RECORDS // BATCH, BATCH, 100)
+        fill(env.cluster, "orders", SLOW, backlog, BATCH, 100)
+        env.network.latency = DELAY
+        handler = Run({SLOW: pace, FAST: Pace(0.0)})
+        async with (
+            member(env, close_timeout=0.1, **{**SIZES, **config}) as group,
+            running(group.run("orders", handler)),
+        ):
+            await handler.finished.wait()
+        assert handler.offsets[FAST] == list(range(RECORDS))
+        assert handler.offsets[SLOW] == list(range(len(handler.offsets[SLOW])))
+        return handler
+
+
+@pytest.mark.parametrize("pace", PACES, ids=str)
+async def test_a_fast_partition_keeps_its_rate_beside_a_slow_one(pace: Pace):
+    alone = await run(pace, backlog=0)
+    beside = await run(pace, backlog=1000)
+    assert beside.rate(FAST) >= 0.8 * alone.rate(FAST)
+    assert beside.longest_gap(FAST) < 0.3
+    assert alone.times[FAST][-1] - alone.began > 2, "long enough for the slow one to get in the way"
+
+
+@pytest.mark.parametrize("pace", [pace for pace in PACES if pace.rate > 1 and not pace.batch], ids=str)
+async def test_the_slow_one_keeps_its_own_rate(pace: Pace):
+    beside = await run(pace, backlog=1000)
+    assert beside.rate(SLOW) >= 0.95 * pace.rate - 1
+    gaps = [later - earlier for earlier, later in pairwise(beside.times[SLOW])]
+    assert max(gaps) <= (pace.seconds or 0) + 1e-6, "it never waits for records"
+
+
+async def test_a_slow_batch_handler_beside_idle_partitions_keeps_its_rate():
+    """300 ms for 5,000 records: at each of them it seems stuck for a while, and must not run dry for that."""
+    pace = Pace(0.3, batch=5000)
+    sizes = {"buffer_bytes": 64 << 20, "max_partition_fetch_bytes": 1 << 20}
+    async with VirtualEnvironment.made(nodes=1, partitions=4) as env:
+        fill(env.cluster, "orders", SLOW, 40, 5000, 10)
+        env.network.latency = DELAY
+        handler = Run(dict.fromkeys(range(4), Pace(0.0)) | {SLOW: pace})
+        async with member(env, close_timeout=0.1, **sizes) as group, running(group.run("orders", handler)):
+            while len(handler.offsets[SLOW]) < 200_000:
+                await asyncio.sleep(0.01)
+        seconds = handler.times[SLOW][-1] - handler.times[SLOW][0] + 0.3
+        assert 200_000 / seconds >= 0.95 * pace.rate
+
+
+@pytest.mark.parametrize("pace", PACES, ids=str)
+async def test_new_records_come_in_time_beside_a_slow_partition(pace: Pace):
+    """Not a backlog but a trickle: each record within the time of its way, however the neighbour is handled."""
+    late: list[float] = []
+    async with VirtualEnvironment.made(nodes=1, partitions=2) as env:
+        fill(env.cluster, "orders", SLOW, 1000, BATCH, 100)
+        env.network.latency = DELAY
+        handler = Run({SLOW: pace, FAST: Pace(0.0)})
+        async with (
+            member(env, close_timeout=0.1, **SIZES) as group,
+            running(group.run("orders", handler)),
+        ):
+            while not handler.began:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(1)
+            for count in range(500):
+                fill(env.cluster, "orders", FAST, 1, 1, 100)
+                sent = now()
+                while len(handler.offsets[FAST]) <= count:
+                    await asyncio.sleep(0.001)
+                late.append(now() - sent)
+                await asyncio.sleep(0.007)
+    assert max(late) < 0.1
+    assert sum(late) / len(late) < 4 * DELAY
+
+
+@contextlib.asynccontextmanager
+async def stuck_claim(env: VirtualEnvironment, **config: Any):
+    """A member whose handler of the slow partition does what the test says through the claim."""
+    claims: dict[int, Claim] = {}
+
+    class Gives(Handler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            claims[claim.partition] = claim
+            await claim.wait_ended()
+
+    async with member(env, **{**SIZES, **config}) as group, running(group.run("orders", Gives())):
+        while len(claims) < 2:
+            await asyncio.sleep(0.01)
+        yield claims[SLOW]
+
+
+async def test_the_next_records_are_there_when_the_buffer_has_run_out():
+    """A stalled claim comes back at half of its share, not when it is empty: its reader never waits."""
+    async with VirtualEnvironment.made(nodes=1, partitions=2) as env:
+        fill(env.cluster, "orders", SLOW, 200, BATCH, 100)
+        env.network.latency = DELAY
+        async with stuck_claim(env) as claim:
+            await asyncio.sleep(5)
+            assert (claim.stalled, claim.paused) == (True, False)
+            held = claim.consumer.buffered_bytes
+            assert held > 100_000, "more than half of its share"
+            waits = []
+            for offset in range(200 * BATCH):
+                began = now()
+                assert (await anext(claim)).offset == offset
+                waits.append(now() - began)
+                await asyncio.sleep(0.0002)  # half of what the link could bring
+            assert max(waits) == 0.0
+            assert not claim.stalled

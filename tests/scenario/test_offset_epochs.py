@@ -1,0 +1,169 @@
+"""Leader epochs of commits (KIP-320): each goes out with the record it belongs to, and comes back at the next start."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import Claim, CommitFailedError, ErrorCode, Session
+from tests.scenario.support import Script, committed, member, orders, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def stored(env: VirtualEnvironment, partition: int = 0) -> tuple[int, int]:
+    """Offset and leader epoch, as the coordinator has them."""
+    found = env.cluster.group(env.group_id).offsets[orders(partition)]
+    return found.offset, found.leader_epoch
+
+
+def epoch(env: VirtualEnvironment) -> int:
+    """The present epoch of partition 0's leader."""
+    return env.cluster.partition("orders", 0).leader_epoch
+
+
+async def next_epoch(env: VirtualEnvironment) -> int:
+    """Another leader for partition 0."""
+    env.cluster.move_leader("orders", 0, env.cluster.leader("orders", 0) % 3 + 1)
+    return epoch(env)
+
+
+async def test_the_epoch_of_the_last_record_goes_with_the_commit(env: VirtualEnvironment):
+    """Not the one of the session's start, which would let others see a truncation that never was (sarama #3418)."""
+    script = Script(env)
+    first = epoch(env)
+    await env.produce(2, [0])
+    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
+        await script.until("done 0@1")
+        (session,) = script.sessions
+        await session.commit()
+        assert stored(env) == (2, first)
+        second = await next_epoch(env)
+        await session.commit()
+        assert stored(env) == (2, first), "nothing new was read under it"
+        await env.produce(1, [0])
+        await script.until("done 0@2")
+        await session.commit()
+        assert stored(env) == (3, second)
+        assert second > first
+        session.mark_offset("orders", 0, 7)
+        await session.commit()
+        assert stored(env) == (7, -1), "nobody says which record that was"
+        session.reset_offset("orders", 0, 1)
+        await session.commit()
+        assert stored(env) == (1, -1)
+
+
+async def test_a_batch_has_the_epoch_of_its_last_record(env: VirtualEnvironment):
+    class Batches(Script):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            async for batch in claim.batches(max_wait=1.0):
+                claim.mark(batch)
+                assert batch.leader_epoch == batch[-1].leader_epoch
+                self.note(f"batch to {batch.last_offset}")
+
+    script = Batches(env)
+    await env.produce(2, [0])
+    second = await next_epoch(env)
+    await env.produce(2, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("batch to 3")
+        await group.aclose()
+    assert stored(env) == (4, second)
+
+
+async def test_a_commit_whose_caller_is_cancelled_is_carried_out(env: VirtualEnvironment):
+    script = Script(env)
+    await env.produce(3, [0])
+    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
+        await script.until("done 0@2")
+        (session,) = script.sessions
+        env.cluster.faults.on("OffsetCommit").delay(2.0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await session.commit()
+        assert committed(env) == {}
+        await session.commit()
+        assert committed(env) == {0: 3}
+        assert len(env.cluster.history.of("OffsetCommit")) == 1, "its answer did for the second call as well"
+
+
+async def test_a_commit_under_way_ends_with_the_session(env: VirtualEnvironment):
+    """The caller is gone and the session too: its task is not left behind, whatever becomes of the commit."""
+    script = Script(env)
+    await env.produce(1, [0])
+    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
+        await script.until("done 0@0")
+        (session,) = script.sessions
+        env.cluster.faults.on("OffsetCommit").delay(5.0)
+        call = asyncio.create_task(session.commit())
+        await asyncio.sleep(1.0)
+        call.cancel()
+        await group.aclose()
+        assert not [task for task in asyncio.all_tasks() if "commits of" in task.get_name()]
+
+
+async def test_a_topic_that_the_broker_does_not_know_is_reported_once(env: VirtualEnvironment):
+    """Automatic commits do not go on for ever (sarama #1095); the other partitions' marks are committed meanwhile."""
+    script = Script(env)
+    await env.create_topic("payments", 1)
+    await env.produce(1, [0])
+    async with member(env) as group, running(group.run(["orders", "payments"], script)):
+        errors = group.errors()
+        await script.until("done 0@0")
+        await asyncio.sleep(2.0)
+        fault = env.cluster.faults.on("OffsetCommit", topic="payments", times=4).error(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        script.sessions[0].mark_offset("payments", 0, 5)
+        await asyncio.sleep(10.0)
+        assert fault.hits == 4
+        error = await anext(errors)
+        assert isinstance(error, CommitFailedError)
+        assert [str(tp) for tp in error.errors] == ["payments-0"]
+        sent = len(env.cluster.history.of("OffsetCommit"))
+        await env.produce(1, [0])
+        await asyncio.sleep(5.0)
+        assert committed(env) == {0: 2}
+        assert len(env.cluster.history.of("OffsetCommit")) == sent + 1
+
+
+async def test_an_automatic_commit_under_way_at_the_end_is_no_failure(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+):
+    """Found by the demo's Ctrl-C: its task was told that the commits were closed, and took that for a bug."""
+    script = Script(env)
+    await env.produce(1, [0])
+    async with member(env, close_timeout=2.0) as group, running(group.run("orders", script)) as run:
+        await script.until("done 0@0")
+        env.cluster.faults.on("OffsetCommit").delay(60.0)
+        await asyncio.sleep(2.0)
+        await group.aclose()
+        await run
+    assert "the last commit took too long" in caplog.text
+    assert "failed" not in caplog.text.replace("metadata refresh failed", "")
+
+
+async def test_a_topic_made_anew_under_a_session_gets_no_mark_of_the_old_one(env: VirtualEnvironment):
+    """The old marks end in an error, and the next session reads the new topic from its start."""
+    script = Script(env)
+    await env.produce(3, [0])
+    async with member(env) as group, running(group.run("orders", script)):
+        errors = group.errors()
+        await script.until("done 0@2")
+        await asyncio.sleep(2.0)
+        script.sessions[0].mark_offset("orders", 0, 500)
+        env.cluster.delete_topic("orders")
+        env.cluster.create_topic("orders", 4)
+        while not isinstance(error := await anext(errors), CommitFailedError):
+            pass
+        assert "orders-0: commit of orders-0 at 500" in str(error)
+        assert "deleted and made anew" in str(error)
+        await script.until("claim 0@0", times=2)
+        assert committed(env) == {}
+        await env.produce(2, [0])
+        await script.until("done 0@1", times=2)
+        await asyncio.sleep(2.0)
+        assert committed(env) == {0: 2}

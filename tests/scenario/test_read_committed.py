@@ -1,0 +1,232 @@
+"""Groups that read committed records only: open transactions hold a claim, aborted ones are passed over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import Claim, ErrorCode as E
+from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.model import TopicPartition
+from tests.broker.transactional import transactional
+from tests.scenario.support import Gate, Script, asked, committed, member, orders, read_with, running, take
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+READ_COMMITTED = {"isolation_level": "read_committed"}
+
+
+class Transactions:
+    """A transactional producer that stands on the embedded cluster itself: every step is done at once."""
+
+    def __init__(self, env: VirtualEnvironment, name: str = "tx", timeout: float = 600.0) -> None:
+        self._cluster = env.cluster
+        self._coordinator = env.cluster.nodes[1].transactions
+        self._name, self._topic = name, env.topic
+        error, self.producer = self._coordinator.init_producer_id(name, timeout)
+        assert not error
+        self._sequences: dict[int, int] = {}
+
+    def write(self, partition: int, *values: bytes) -> None:
+        """One batch of the transaction."""
+        place = self._cluster.partition(self._topic, partition)
+        tp = TopicPartition(self._topic, partition)
+        assert not self._coordinator.add_partitions(self._name, self.producer, (tp,))
+        first = self._sequences.get(partition, 0)
+        self._sequences[partition] = first + len(values)
+        data = transactional(*values, producer_id=self.producer.id, epoch=self.producer.epoch, sequence=first)
+        place.log.append(data, place.leader_epoch)
+        self._cluster.nodes[place.leader].appended(place)
+
+    def add_offset(self, group_id: str, partition: int, offset: int) -> None:
+        """An offset of a group, inside the transaction."""
+        place = self._coordinator.offsets_place(group_id)
+        assert not self._coordinator.add_partitions(self._name, self.producer, (place,))
+        tp = TopicPartition(self._topic, partition)
+        request = CommitRequest(
+            group_id=group_id, offsets={tp: CommittedOffset(offset)}, producer_id=self.producer.id
+        )
+        answers: list[object] = []
+        node = self._cluster.nodes[self._cluster.coordinator(group_id)]
+        node.coordinator.commit_transactional(request, answers.append)
+        assert answers == [{tp: E.NONE}]
+
+    def end(self, *, commit: bool) -> None:
+        error, _ = self._coordinator.end(self._name, self.producer, commit=commit)
+        assert not error
+
+
+def records(script: Script) -> list[str]:
+    return [call.removeprefix("record ") for call in script.calls if call.startswith("record")]
+
+
+def log_end(env: VirtualEnvironment, partition: int) -> int:
+    return env.cluster.partition(env.topic, partition).log.end_offset
+
+
+async def until_committed(env: VirtualEnvironment, partition: int, offset: int) -> None:
+    async with asyncio.timeout(30.0):
+        while committed(env).get(partition) != offset:
+            await asyncio.sleep(0.1)
+
+
+async def test_an_open_transaction_holds_a_claim_until_its_end(env: VirtualEnvironment):
+    await env.admin.produce(orders(0), [b"before"] * 2)
+    writer = Transactions(env)
+    writer.write(0, b"lost", b"lost")
+    await env.admin.produce(orders(0), [b"behind"])
+    script = Script(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await script.until("done 0@1")
+        await asyncio.sleep(60.0)
+        assert records(script) == ["0@0", "0@1"]
+        claim = next(claim for claim in script.sessions[0].claims if claim.partition == 0)
+        assert (claim.high_water_mark, claim.consumer.last_stable_offset) == (5, 2)
+        assert (claim.position, claim.lag) == (2, 0)
+        assert not claim.stalled
+        writer.end(commit=False)
+        await script.until("done 0@4")
+        assert records(script) == ["0@0", "0@1", "0@4"]
+        await until_committed(env, 0, log_end(env, 0))
+        assert (log_end(env, 0), claim.lag) == (6, 0)
+
+
+async def test_a_commit_lets_the_records_go(env: VirtualEnvironment):
+    writer = Transactions(env)
+    writer.write(0, b"a", b"b")
+    writer.write(1, b"c")
+    script = Script(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await script.until("claim 1@0")
+        await asyncio.sleep(60.0)
+        assert records(script) == []
+        writer.end(commit=True)
+        await script.until("done 0@1")
+        await script.until("done 1@0")
+        await until_committed(env, 0, 3)
+        await until_committed(env, 1, 2)
+    assert committed(env) == {0: 3, 1: 2}
+
+
+async def test_a_transaction_that_is_given_up_lets_others_pass(env: VirtualEnvironment):
+    """Nobody ends it: the coordinator does, when its time is over."""
+    writer = Transactions(env, timeout=60.0)
+    writer.write(0, b"lost")
+    await env.admin.produce(orders(0), [b"behind"])
+    script = Script(env)
+    started = asyncio.get_running_loop().time()
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await script.until("done 0@1")
+        waited = asyncio.get_running_loop().time() - started
+        assert 59.0 < waited < 61.0
+        assert records(script) == ["0@1"]
+
+
+async def test_a_log_of_nothing_but_aborted_records_is_read_and_committed(env: VirtualEnvironment):
+    """Nothing is handed out, and yet the group's lag becomes 0 (as with Java, which commits its position)."""
+    writer = Transactions(env)
+    for _ in range(3):
+        writer.write(0, b"lost", b"lost")
+        writer.end(commit=False)
+    script = Script(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await until_committed(env, 0, 9)
+        writer.write(0, b"lost")
+        writer.end(commit=False)
+        await until_committed(env, 0, 11)
+        assert records(script) == []
+    async with member(env, "bob", **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await script.until("claim 0@11")
+
+
+async def test_commits_wait_for_the_record_in_front_of_a_marker(env: VirtualEnvironment):
+    """What is passed over is committed only when everything before it is marked."""
+    writer = Transactions(env)
+    writer.write(0, b"a", b"b")
+    writer.end(commit=True)
+    writer.write(0, b"lost")
+    writer.end(commit=False)
+    gate = Gate(0, 1)
+    script = Script(env, gate)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await gate.reached.wait()
+        await until_committed(env, 0, 1)
+        await asyncio.sleep(10.0)
+        assert committed(env)[0] == 1
+        gate.open.set()
+        await until_committed(env, 0, 5)
+
+
+async def test_everything_is_read_by_default(env: VirtualEnvironment):
+    writer = Transactions(env)
+    writer.write(0, b"lost")
+    writer.end(commit=False)
+    writer.write(0, b"open")
+
+    async def read(claim: Claim) -> None:
+        assert await take(claim, 2) == [0, 2]
+        assert claim.position == 3
+
+    await read_with(env, read)
+
+
+async def test_batches_of_committed_records(env: VirtualEnvironment):
+    writer = Transactions(env)
+    for commit in (True, False, True):
+        writer.write(0, b"a", b"b")
+        writer.end(commit=commit)
+
+    async def read(claim: Claim) -> None:
+        found: list[int] = []
+        async for batch in claim.batches(max_records=3):
+            found += [record.offset for record in batch]
+            claim.mark(batch)
+            if len(found) == 4:
+                break
+        assert found == [0, 1, 6, 7]
+        assert claim.next_mark == 9
+
+    await read_with(env, read, **READ_COMMITTED)
+
+
+async def test_the_latest_offset_is_that_of_the_last_stable_record(env: VirtualEnvironment):
+    await env.admin.produce(orders(0), [b"before"])
+    writer = Transactions(env)
+    writer.write(0, b"a")
+    script = Script(env)
+    config = {**READ_COMMITTED, "auto_offset_reset": "latest"}
+    async with member(env, **config) as group, running(group.run("orders", script)):
+        await script.until("claim 0@1")
+        writer.end(commit=True)
+        await script.until("done 0@1")
+
+
+async def test_offsets_of_an_open_transaction_are_waited_for(env: VirtualEnvironment):
+    """Whoever starts before it ends would handle records twice (KIP-447)."""
+    await env.admin.produce(orders(0), [b"v"] * 5)
+    writer = Transactions(env)
+    writer.add_offset("g", 0, 4)
+    script = Script(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await asyncio.sleep(20.0)
+        assert script.calls == []
+        assert f"OffsetFetch {E.UNSTABLE_OFFSET_COMMIT.name}" in " | ".join(asked(env))
+        writer.end(commit=True)
+        await script.until("done 0@4")
+        assert records(script) == ["0@4"]
+
+
+async def test_leaders_that_move_keep_their_transactions(env: VirtualEnvironment):
+    writer = Transactions(env)
+    writer.write(0, b"lost")
+    script = Script(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+        await script.until("claim 0@0")
+        old = env.cluster.leader("orders", 0)
+        env.cluster.move_leader("orders", 0, old % 3 + 1)
+        writer.end(commit=False)
+        await env.admin.produce(orders(0), [b"v"])
+        await script.until("done 0@2")
+        assert records(script) == ["0@2"]

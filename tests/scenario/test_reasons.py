@@ -1,0 +1,68 @@
+"""What the broker is told about joins and leaves (KIP-800)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.scenario.support import Script, member, running
+from tests.stories.members import LocalMember
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def reasons(env: VirtualEnvironment, name: str) -> Iterator[str]:
+    for exchange in env.cluster.history.of("JoinGroup", "LeaveGroup", client_id=name):
+        request = exchange.request
+        if exchange.api == "LeaveGroup":
+            yield request.members[0].reason
+        elif request.member_id:
+            yield request.reason
+
+
+async def test_the_broker_is_told_why(env: VirtualEnvironment) -> None:
+    """KIP-800: joins and leaves say their reason."""
+    ann = await env.member("ann")
+    await env.settled(ann)
+    bob = await env.member("bob")
+    await env.settled(ann, bob)
+    await env.create_topic("more", 1)
+    assert isinstance(ann, LocalMember)
+    await ann.change_topics(["orders", "more"])
+    await env.settled(ann, bob)
+    await bob.leave()
+    await env.settled(ann)
+    await ann.leave()
+    assert list(reasons(env, "ann")) == [
+        "joining",
+        "rebalance: a member joined, left or changed its topics",
+        "closing: the task that consumes was cancelled",
+        "topics changed: +more",
+        "rebalance: a member joined, left or changed its topics",
+        "closing: the group object was closed",
+    ]
+    assert list(reasons(env, "bob"))[-1] == "closing: the group object was closed"
+
+
+async def test_a_lost_member_says_so(env: VirtualEnvironment) -> None:
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("setup")
+        env.cluster.faults.on("Heartbeat").error(25)  # UNKNOWN_MEMBER_ID
+        await script.until("setup", 2)
+    told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
+    assert told[-1].startswith("membership lost: ")
+    assert "UNKNOWN_MEMBER_ID" in told[-1]
+
+
+async def test_a_join_that_is_tried_again_says_what_failed(env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("SyncGroup").error(27)  # REBALANCE_IN_PROGRESS
+    script = Script(env)
+    async with member(env) as group, running(group.run("orders", script)):
+        await script.until("setup")
+    told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
+    assert told[:2] == ["joining", "joining"]
+    assert told[-1].startswith("trying again after: ")
+    assert "REBALANCE_IN_PROGRESS" in told[-1]

@@ -1,0 +1,212 @@
+"""The beginning and the end of a session: what it costs in requests, and the order of the handler's methods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from asyncgroup import Claim, CommitFailedError, ConsumerGroup, ErrorCode, Session
+from tests.scenario.support import Script, committed, member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+MANY = 200
+
+
+# -- requests ------------------------------------------------------------------------------------------------------------
+
+
+class Starts(Script):
+    """Counts claims; reads nothing."""
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        self.note("claim")
+        await claim.wait_ended()
+
+
+def requests(env: VirtualEnvironment, since: int) -> tuple[Counter[str], Counter[int]]:
+    """What the member has asked since, by API; and its ListOffsets by node."""
+    new = [e for e in list(env.cluster.history)[since:] if e.client_id == "ann"]
+    return Counter(e.api for e in new), Counter(e.node_id for e in new if e.api == "ListOffsets")
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvironment, policy: str):
+    """One OffsetFetch in all, one ListOffsets for each leader of a partition without a commit (sarama: 3 for each)."""
+    env.cluster.create_topic("wide", MANY)
+    assert {env.cluster.leader("wide", p) for p in range(MANY)} == {1, 2, 3}
+    script = Starts(env)
+    async with member(env, auto_offset_reset=policy) as group:
+        since = len(list(env.cluster.history))
+        async with running(group.run("wide", script)):
+            await script.until("claim", MANY)
+            apis, nodes = requests(env, since)
+            assert apis["OffsetFetch"] == 1
+            assert nodes == {1: 1, 2: 1, 3: 1}
+            for claim in script.sessions[0].claims:
+                claim.seek(0)
+                script.sessions[0].mark_offset("wide", claim.partition, 1)
+            await script.sessions[0].commit()
+    again = Starts(env)
+    async with member(env, auto_offset_reset=policy) as group:
+        since = len(list(env.cluster.history))
+        async with running(group.run("wide", again)):
+            await again.until("claim", MANY)
+            apis, nodes = requests(env, since)
+            assert apis["OffsetFetch"] == 1
+            assert not nodes, "every partition has a commit"
+
+
+async def test_a_single_partition_without_a_commit_costs_one_request(env: VirtualEnvironment):
+    env.cluster.create_topic("wide", MANY)
+    script = Starts(env)
+    async with member(env) as group, running(group.run("wide", script)):
+        await script.until("claim", MANY)
+        for claim in script.sessions[0].claims[1:]:
+            script.sessions[0].mark_offset("wide", claim.partition, 1)
+        await script.sessions[0].commit()
+    again = Starts(env)
+    async with member(env) as group:
+        since = len(list(env.cluster.history))
+        async with running(group.run("wide", again)):
+            await again.until("claim", MANY)
+            assert requests(env, since)[1] == {env.cluster.leader("wide", 0): 1}
+
+
+# -- the order of the handler's methods ----------------------------------------------------------------------------------
+
+
+class Ordered(Script):
+    """Notes commits among its own calls, and may commit in its hooks."""
+
+    def __init__(self, env: VirtualEnvironment) -> None:
+        super().__init__(env)
+        self.error: Exception | None = None
+
+    def on_commit(self, _group: str, offsets: object, _errors: object) -> None:
+        self.note(f"commit {sorted((tp.partition, c.offset) for tp, c in offsets.items())}")  # type: ignore[attr-defined]
+
+    def on_session_start(self, _session: Session) -> None:
+        self.note("session starts")
+
+    def on_session_end(self, _session: Session, _cause: object) -> None:
+        self.note("session ends")
+
+    async def on_revoked(self, session: Session, partitions) -> None:
+        await super().on_revoked(session, partitions)
+        session.mark_offset("orders", 3, 7)
+        await session.commit()
+
+    async def on_lost(self, session: Session, partitions) -> None:
+        await super().on_lost(session, partitions)
+        session.mark_offset("orders", 3, 7)
+        try:
+            await session.commit()
+        except CommitFailedError as error:
+            self.error = error
+
+    async def cleanup(self, session: Session) -> None:
+        await super().cleanup(session)
+        session.mark_offset("orders", 2, 5)
+
+
+async def test_order_when_revoked(env: VirtualEnvironment):
+    """on_revoked comes behind the claims and before cleanup; both may mark, on_revoked may commit, and the last commit
+    takes what is left (as Java's ConsumerRebalanceListener, which commits before its partitions go).
+    """
+    script = Ordered(env)
+    await env.produce(2, [0])
+    async with member(env, hooks=(script,), auto_commit_interval=3000.0) as group:
+        async with running(group.run("orders", script)):
+            await script.until("done 0@1")
+            await script.until("claim 3@0")
+            await group.aclose()
+    assert [call for call in script.calls if not call.startswith(("claim", "record", "done", "end"))] == [
+        "session starts",
+        "setup",
+        "assigned [0, 1, 2, 3]",
+        "revoked [0, 1, 2, 3]",
+        "commit [(0, 2), (3, 7)]",
+        "cleanup",
+        "commit [(2, 5)]",
+        "session ends",
+    ]
+    assert script.calls.index("end 0") < script.calls.index("revoked [0, 1, 2, 3]")
+    assert script.calls.index("assigned [0, 1, 2, 3]") < script.calls.index("claim 0@0")
+    assert committed(env) == {0: 2, 2: 5, 3: 7}
+
+
+async def test_order_when_lost(env: VirtualEnvironment):
+    """on_lost in its place, and no commit goes out any more, not even one that is asked for."""
+    script = Ordered(env)
+    await env.produce(2, [0])
+    async with member(env, hooks=(script,), auto_commit_interval=3000.0) as group:
+        async with running(group.consume("orders", script)) as consuming:
+            await script.until("done 0@1")
+            await script.until("claim 3@0")
+            await env.admin.remove_member("g", script.sessions[0].member_id)
+            await consuming
+    assert script.calls[-3:] == ["lost [0, 1, 2, 3]", "cleanup", "session ends"]
+    assert script.error is not None
+    assert committed(env) == {}
+    assert env.cluster.history.of("OffsetCommit", client_id="ann") == []
+
+
+async def test_a_member_without_partitions_hears_of_none_revoked(env: VirtualEnvironment):
+    await env.create_topic("narrow", 1)
+    await env.settled(await env.member("bob", ["narrow"]))
+    script = Script(env)
+    async with member(env, "zoe") as group:
+        async with running(group.run("narrow", script)):
+            await script.until("assigned []")
+            await asyncio.sleep(1.0)
+    assert script.calls == ["setup", "assigned []", "cleanup"]
+
+
+# -- pauses and errors ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_pause_of_what_is_not_owned_waits_for_it(env: VirtualEnvironment):
+    """Decided: remembered (sarama ignores it), so that a pause does not depend on the moment it was asked for."""
+    script = Script(env)
+    await env.produce(2, range(4))
+    async with member(env) as group:
+        group.pause([("orders", 1)])
+        async with running(group.run("orders", script)):
+            await script.until("done 3@1")
+            await asyncio.sleep(2.0)
+            assert "record 1@0" not in script.calls
+            assert [str(tp) for tp in group.health().paused] == ["orders-1"]
+            bob = await env.member("bob")
+            await script.until("assigned [0, 1]")
+            group.pause([("orders", 3)])
+            await bob.leave()
+            await script.until("assigned [0, 1, 2, 3]", 2)
+            await env.produce(1, range(4))
+            await script.until("done 2@2")
+            assert [str(tp) for tp in group.health().paused] == ["orders-1", "orders-3"]
+            assert "record 3@2" not in script.calls
+            group.resume([("orders", 1)])
+            await script.until("done 1@2")
+            group.resume_all()
+            await script.until("done 3@2")
+
+
+async def test_the_buffer_of_errors_is_configured(env: VirtualEnvironment):
+    async with member(env, error_buffer=2) as group:
+        await _fail_heartbeats(env, group, 5)
+
+
+async def _fail_heartbeats(env: VirtualEnvironment, group: ConsumerGroup, count: int) -> None:
+    script = Script(env)
+    errors = group.errors()
+    async with running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        env.cluster.faults.on("Heartbeat", times=count).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        await asyncio.sleep(6.0)
+        assert errors.dropped == count - 2
+        await group.aclose()
+        assert len([error async for error in errors]) == 2

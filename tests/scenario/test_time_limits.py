@@ -1,0 +1,243 @@
+"""How much time the end of a session takes: in time for the next join, and all of a close within one limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+
+from asyncgroup import Claim, Record, Session
+from tests.scenario.support import Ends, Gate, Script, committed, member, running
+from tests.stories.log import RecordingHandler
+from tests.stories.members import LocalMember
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class SlowHooks(Script):
+    """Hooks that take all the time they get."""
+
+    async def on_revoked(self, session: Session, partitions) -> None:
+        await super().on_revoked(session, partitions)
+        await asyncio.sleep(1000.0)
+
+    async def cleanup(self, session: Session) -> None:
+        await super().cleanup(session)
+        await asyncio.sleep(1000.0)
+
+
+# -- a rebalance --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handler", [Script, SlowHooks])
+@pytest.mark.parametrize("later", [0.2, 1.5, 2.9])
+@pytest.mark.parametrize("rebalance_timeout", [5.0, 20.0, 60.0])
+async def test_a_handler_that_takes_all_of_its_time_costs_nobody_the_membership(
+    env: VirtualEnvironment, handler: type[Script], later: float, rebalance_timeout: float
+):
+    """It is cancelled, its finished work is committed, and the member joins before the coordinator gives it up.
+
+    Found in step 1: the time was counted from when the member heard of the rebalance, up to a heartbeat after it began,
+    so that the cancellation came after the coordinator had gone on without the member.
+    """
+    gate, ends = Gate(0, 2), Ends()
+    script = handler(env, gate)
+    await env.produce(5, [0])
+    async with (
+        member(env, hooks=(ends,), rebalance_timeout=rebalance_timeout) as group,
+        running(group.run("orders", script)),
+    ):
+        await gate.reached.wait()
+        await asyncio.sleep(later)
+        bob = await env.member("bob", rebalance_timeout=rebalance_timeout)
+        await script.until("cancelled 0")
+        gate.open.set()
+        await script.until("assigned [0, 1]")
+        first, second = script.sessions
+        assert second.member_id == first.member_id
+        assert second.generation_id == first.generation_id + 1
+        assert ends.names == ["Rebalanced"]
+        assert committed(env)[0] == 2
+        await script.until("done 0@4")
+        assert bob.log.handled == []
+        await bob.leave()
+
+
+async def test_the_limit_of_a_rebalance_that_was_our_own_counts_from_now(env: VirtualEnvironment):
+    """Partitions were added: the group rebalances only when the leader joins, so nobody waits for it yet."""
+    gate = Gate(0, 2)
+    script = Script(env, gate)
+    await env.produce(5, [0])
+    async with member(env, rebalance_timeout=20.0) as group, running(group.run("orders", script)):
+        await gate.reached.wait()
+        env.cluster.create_partitions("orders", 5)
+        await env.bell.until(lambda: script.sessions[0].ended, "the growth seen", env.limit)
+        ended_at = now()
+        await script.until("cancelled 0")
+        assert now() - ended_at == pytest.approx(20.0 * 0.8)
+        gate.open.set()
+
+
+# -- a close ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handler", [Script, SlowHooks])
+@pytest.mark.parametrize("silent", [False, True])
+async def test_close_timeout_is_one_limit_for_all(
+    env: VirtualEnvironment, handler: type[Script], silent: bool
+):
+    """Handler, hooks, commit and leave together: never more, even if no broker answers any more."""
+    gate = Gate(0, 2)
+    script = handler(env, gate)
+    await env.produce(5, [0])
+    async with (
+        member(env, close_timeout=10.0, auto_commit_interval=3000.0, session_timeout=60.0) as group,
+        running(group.run("orders", script)) as consuming,
+    ):
+        await gate.reached.wait()
+        if silent:
+            env.network.blackhole("10.2.0.1")
+        began = now()
+        await group.aclose()
+        assert 8.0 <= now() - began <= 10.01
+        await consuming
+        assert script.calls[-4:] == ["cancelled 0", "end 0", "revoked [0, 1, 2, 3]", "cleanup"]
+        assert committed(env) == ({} if silent else {0: 2})
+        env.network.cut("10.2.0.1")
+        env.network.heal()
+
+
+async def test_behind_a_handler_that_swallows_its_cancellation_all_others_have_a_moment(
+    env: VirtualEnvironment,
+):
+    """It is waited for; what it did is committed after all, and the member leaves."""
+
+    async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(40.0)
+
+    script = Script(env, stubborn)
+    await env.produce(1, [0])
+    async with member(env, close_timeout=10.0) as group, running(group.run("orders", script)):
+        await script.until("record 0@0")
+        began = now()
+        await group.aclose()
+        assert now() - began == pytest.approx(48.0, abs=0.1)
+        assert committed(env) == {0: 1}
+        assert env.cluster.group("g").members == {}
+
+
+# -- a slow joiner ------------------------------------------------------------------------------------------------------
+
+
+async def nothing() -> AsyncIterator[Record]:
+    """No records."""
+    for record in ():
+        yield record
+
+
+class Slow(RecordingHandler):
+    """Has 45 seconds of work at hand in its first session, whatever happens: a second for each record, marked when done."""
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        taken: list[Record] = []
+        async for record in claim if session.generation_id == 2 else nothing():
+            taken.append(record)
+            if len(taken) == 45:
+                break
+        for record in taken:
+            await asyncio.sleep(1.0)
+            self.tell("record", topic=record.topic, partition=record.partition, offset=record.offset)
+            claim.mark(record)
+        await super().consume_claim(session, claim)
+
+
+async def test_a_slow_joiner(env: VirtualEnvironment):
+    """A rebalance of 45 s completes: the quick ones wait in their joins, longer than any request may take otherwise; the
+    slow one's heartbeats and commits flow meanwhile; nothing is lost and nothing comes twice.
+    """
+    ann = await env.member("ann", request_timeout=30.0)
+    await env.settled(ann)
+    bob = env._make("bob", env.config("bob", request_timeout=30.0), frail=False)
+    assert isinstance(bob, LocalMember)
+    bob.handler = Slow(bob.tell)
+    env.members.append(bob)
+    await bob.start(["orders"])
+    await env.settled(ann, bob)
+    await env.produce(50, range(4))
+    await env.bell.until(lambda: len(bob.log.handled) >= 2, "bob is at work", env.limit)
+    env.requests()
+    began = now()
+    carol = await env.member("carol", request_timeout=30.0)
+    settled = await env.settled(ann, bob, carol)
+    assert 40.0 < now() - began < 50.0
+    assert settled.generation == 3
+    await env.all_handled()
+    await env.all_committed()
+    everything = ann.log.handled + bob.log.handled + carol.log.handled
+    assert len(everything) == len(set(everything)) == 200
+    assert {s.cause for m in (ann, bob, carol) for s in m.log.sessions} == {None, "Rebalanced"}
+    exchanges = [
+        e for e in env.cluster.history.of("Heartbeat", "OffsetCommit", client_id="bob") if e.time > began
+    ]
+    during = [e for e in exchanges if e.time < began + 40.0]
+    commits = [e for e in during if e.api == "OffsetCommit"]
+    assert len(commits) >= 35, "what bob does is committed while the group waits for him"
+    assert all(not p.error_code for e in commits for t in e.response.topics for p in t.partitions)
+    beats = [e.time for e in during if e.api == "Heartbeat"]
+    assert len(beats) >= 12
+    assert max(b - a for a, b in pairwise(beats)) == pytest.approx(env.heartbeat_interval, abs=0.01)
+    assert len(env.cluster.history.of("JoinGroup", client_id="ann")) == 4, (
+        "id, first join, bob, carol: none repeated"
+    )
+
+
+# -- heartbeats in step -------------------------------------------------------------------------------------------------
+
+
+async def test_members_beat_together_and_hear_of_a_rebalance_together(env: VirtualEnvironment):
+    """The gap of an eager rebalance is a round trip then, and not up to a heartbeat interval."""
+    ann = await env.member("ann")
+    await asyncio.sleep(0.7)
+    bob = await env.member("bob")
+    await asyncio.sleep(1.1)
+    carol = await env.member("carol")
+    await env.settled(ann, bob, carol)
+    await asyncio.sleep(4 * env.heartbeat_interval)
+    beats = env.cluster.history.of("Heartbeat")[-9:]
+    for turn in range(0, 9, 3):
+        together = beats[turn : turn + 3]
+        assert {e.client_id for e in together} == {"ann", "bob", "carol"}
+        assert together[-1].time - together[0].time < 0.01
+    dave = await env.member("dave")
+    await env.settled(ann, bob, carol, dave)
+    joins = [e.time for e in env.cluster.history.of("JoinGroup")[-3:]]
+    assert max(joins) - min(joins) < 0.01
+
+
+async def test_heartbeats_keep_a_member_that_waits_for_the_plan(env: VirtualEnvironment):
+    """The leader's plan takes longer than the session: both members live, and the session starts."""
+    held = env.cluster.faults.on("SyncGroup", client_id="ann", nth=2).hold()
+    ann = await env.member("ann")
+    await env.settled(ann)
+    bob = await env.member("bob")
+    await held.wait_hit()
+    began = now()
+    await asyncio.sleep(2.5 * env.session_timeout)
+    assert "syncing" in str(ann.group.health())
+    beats = [e for e in env.cluster.history.of("Heartbeat", client_id="ann") if e.time > began]
+    assert len(beats) == 8
+    assert not any(e.response.error_code for e in beats)
+    held.release()
+    settled = await env.settled(ann, bob)
+    assert settled.generation == 2
+    assert now() - began < 2.5 * env.session_timeout + 0.1

@@ -1,0 +1,22 @@
+"""The stories of `tests/stories/transactions.py` on the embedded cluster; `tests/real` tells them on Kafka 4.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from tests.broker.client import connect
+from tests.stories.transactions import STORIES, Bare
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize(("story", "expected"), STORIES, ids=[story.__name__ for story, _ in STORIES])
+async def test_story(story: Callable[[Bare], Awaitable[list[Any]]], expected: list[Any]):
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        bare = Bare(client)
+        await bare.prepare()
+        assert await story(bare) == expected
