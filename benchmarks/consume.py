@@ -10,43 +10,35 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from asyncgroup import AsyncGroupError, Cluster
-from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.clients import CASES, Settings
 from benchmarks.figures import Measurement, summarize
 from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.running import ClientFailed, count, kafka, progress_on, run_process
 from benchmarks.table import show
 from benchmarks.topic import Topic
 
 __all__ = ["ClientFailed", "main", "measure", "progress_on", "run"]
 
-ROOT: Final = Path(__file__).parent.parent
 START_LIMIT: Final = 60.0
 """Seconds that a process may take beside reading: its imports, joining, closing."""
-
-
-class ClientFailed(Exception):
-    """A measured process failed; the message has what it printed."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m benchmarks consume", description=__doc__)
-    parser.add_argument(
-        "--records", type=_count, default=1_000_000, help="records in the topic (%(default)s)"
-    )
-    parser.add_argument("--size", type=_count, default=200, help="bytes of each value (%(default)s)")
-    parser.add_argument("--partitions", type=_count, default=4, help="(%(default)s)")
-    parser.add_argument("--rounds", type=_count, default=3, help="measurements of each client (%(default)s)")
+    parser.add_argument("--records", type=count, default=1_000_000, help="records in the topic (%(default)s)")
+    parser.add_argument("--size", type=count, default=200, help="bytes of each value (%(default)s)")
+    parser.add_argument("--partitions", type=count, default=4, help="(%(default)s)")
+    parser.add_argument("--rounds", type=count, default=3, help="measurements of each client (%(default)s)")
     parser.add_argument(
         "--limit", type=float, default=15.0, help="seconds after which a slow client is stopped (%(default)s)"
     )
@@ -62,13 +54,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if not options.cases:
         parser.error(f"--only {options.only}: none of {', '.join(CASES)}")
     return options
-
-
-def _count(text: str) -> int:
-    number = int(text.replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return number
 
 
 def choose(only: str) -> list[str]:
@@ -137,15 +122,9 @@ def _as_dict(value: Any) -> Any:
     return value
 
 
-def progress_on(console: Console) -> Progress:
-    """A progress bar that leaves nothing behind."""
-    columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True)
-
-
 async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
     with progress_on(console) as progress:
-        async with _kafka(options.bootstrap_servers, progress) as servers:
+        async with kafka(options.bootstrap_servers, progress) as servers:
             return await run(
                 servers,
                 options.cases,
@@ -156,18 +135,6 @@ async def _measure_all(options: argparse.Namespace, console: Console) -> list[Me
                 limit=options.limit,
                 progress=progress,
             )
-
-
-@asynccontextmanager
-async def _kafka(servers: str | None, progress: Progress) -> AsyncIterator[str]:
-    if servers:
-        yield servers
-        return
-    # the broker must not be the slower end: Java's own choices of collector and compiler, and room for its pages
-    task = progress.add_task("starting Apache Kafka", total=None)
-    async with ApacheKafka(heap="1g", java_options=()) as kafka:
-        progress.remove_task(task)
-        yield kafka.bootstrap_servers
 
 
 async def run(
@@ -225,28 +192,5 @@ async def _load(topic: Topic, progress: Progress) -> None:
 
 async def measure(name: str, settings: Settings) -> dict[str, Any]:
     """Run one case in a process of its own; raises ClientFailed if that fails or hangs."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.measured",
-        name,
-        json.dumps(asdict(settings)),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    limit = settings.limit + START_LIMIT
-    try:
-        async with asyncio.timeout(limit):
-            out, err = await process.communicate()
-    except TimeoutError:
-        raise ClientFailed(f"{name} took longer than {limit:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode or not out.strip():
-        raise ClientFailed(f"{name} ended with exit code {process.returncode}:\n{err.decode()}")
-    figures: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return figures
+    command = (sys.executable, "-m", "benchmarks.measured", name, json.dumps(asdict(settings)))
+    return await run_process(name, command, settings.limit + START_LIMIT)

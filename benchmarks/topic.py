@@ -26,12 +26,28 @@ FIRST_TIMESTAMP: Final = 1_700_000_000_000
 
 
 class Topic:
-    """A topic of `partitions` with `records` in all, evenly; `size` bytes of value and eight of key each."""
+    """A topic of `partitions` with `records` in all, evenly; `size` bytes of value and eight of key each.
 
-    def __init__(self, cluster: Cluster, partitions: int, records: int, size: int) -> None:
+    With `largest` the values have `size` to `largest` bytes; a record batch has at most `batch_records` records and
+    `batch_bytes` bytes.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partitions: int,
+        records: int,
+        size: int,
+        *,
+        largest: int | None = None,
+        batch_records: int | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         self._cluster = cluster
         self.name = f"benchmark-{uuid4().hex[:12]}"
         self.partitions, self.size = partitions, size
+        self._largest = largest or size
+        self._batch_records, self._batch_bytes = batch_records, batch_bytes
         self.share = -(-records // partitions)
         self._exists = False
 
@@ -40,8 +56,8 @@ class Topic:
         """How many there are: `records` rounded up to the same number for each partition."""
         return self.share * self.partitions
 
-    async def load(self, advance: Callable[[int], object]) -> None:
-        """Create the topic and write its records; `advance(n)` hears of every n written."""
+    async def create(self) -> None:
+        """Create the topic, empty."""
         # the timestamps are the same in every run, and older than the default retention
         keep = m.CreateTopicsRequest.CreatableTopicConfig("retention.ms", "-1")
         topic = m.CreateTopicsRequest.CreatableTopic(self.name, self.partitions, -1, configs=[keep])
@@ -50,6 +66,10 @@ class Topic:
         _check(response.topics[0].error_code, f"topic {self.name}")
         self._exists = True
         self._cluster.track([self.name])
+
+    async def load(self, advance: Callable[[int], object]) -> None:
+        """Create the topic and write its records; `advance(n)` hears of every n written."""
+        await self.create()
         await asyncio.gather(*(self._load_partition(number, advance) for number in range(self.partitions)))
 
     async def _load_partition(self, number: int, advance: Callable[[int], object]) -> None:
@@ -66,13 +86,18 @@ class Topic:
 
     def _batch(self, rng: random.Random, start: int) -> tuple[bytes, int]:
         """The record batch that begins with record `start` of a partition, and the number behind its last record."""
-        builder = BatchBuilder(size_limit=BATCH_BYTES)
+        builder = BatchBuilder(size_limit=self._batch_bytes)
         number = start
-        while number < self.share and builder.append(
-            FIRST_TIMESTAMP + number, b"%08d" % number, rng.randbytes(self.size)
-        ):
+        end = min(self.share, start + (self._batch_records or self.share))
+        while number < end:
+            value = rng.randbytes(self.size if self._largest == self.size else self._random_size(rng))
+            if not builder.append(FIRST_TIMESTAMP + number, b"%08d" % number, value):
+                break
             number += 1
         return builder.build(), number
+
+    def _random_size(self, rng: random.Random) -> int:
+        return rng.randint(self.size, self._largest)
 
     async def _produce(self, number: int, data: bytes) -> None:
         part = m.ProduceRequest.PartitionProduceData(number, data)

@@ -1,0 +1,234 @@
+"""The command: a backlog is loaded once, then every case runs in a process of its own, round after round."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import Progress
+
+from asyncgroup import AsyncGroupError, Cluster, ConsumerConfig
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.memory.peak import Settings
+from benchmarks.running import (
+    ClientFailed,
+    console_for_tables,
+    count,
+    foot,
+    kafka,
+    options_parser,
+    paragraph,
+    progress_on,
+    run_worker,
+    show_table,
+)
+from benchmarks.topic import Topic
+
+__all__ = ["CASES", "Measurement", "main", "parse", "run"]
+
+MIB: Final = 1 << 20
+SMALLEST, LARGEST = 1 << 10, 10 << 10
+"""Bytes of a value."""
+ALLOWED_OVERHEAD: Final = 30 * MIB
+"""Beyond an idle member and the byte budget, for asyncgroup."""
+START_LIMIT: Final = 30.0
+
+
+class Case(NamedTuple):
+    """A client and what its handlers do; `alive` of all partitions are read on. Idle means: an empty topic."""
+
+    client: str
+    function: str
+    state: str
+    is_idle: bool = False
+    alive: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As the command line calls it."""
+        return f"{self.client}.{self.state.replace(' ', '-')}"
+
+
+def _cases(client: str, function: str, *, half: bool) -> list[Case]:
+    cases = [Case(client, function, "idle", is_idle=True), Case(client, function, "all stuck")]
+    return [*cases, Case(client, function, "half stuck", alive=0.5)] if half else cases
+
+
+CASES: Final = {
+    case.name: case
+    for case in (
+        *_cases("asyncgroup", "benchmarks.memory.clients:asyncgroup", half=True),
+        *_cases("aiokafka", "benchmarks.memory.clients:aiokafka", half=True),
+        *_cases("confluent-kafka", "benchmarks.memory.clients:confluent", half=False),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One case in one round: bytes at the peak, records that handlers took, bytes that the client says it holds."""
+
+    case: str
+    round: int
+    peak: int
+    read: int
+    held: int | None = None
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = options_parser("memory", __doc__, rounds=2)
+    parser.add_argument("--backlog", type=count, default=2000, help="megabytes (%(default)s)")
+    parser.add_argument("--partitions", type=count, default=8, help="(%(default)s)")
+    parser.add_argument("--batch-kib", type=count, default=64, help="of a record batch (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (%(default)s)")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.backlog, options.seconds, options.rounds = 8, 0.5, 1
+    wanted = [name.strip() for name in options.only.split(",") if name.strip()]
+    options.cases = [name for name in CASES if not wanted or name in wanted or CASES[name].client in wanted]
+    if not options.cases:
+        parser.error(f"--only {options.only}: none of {', '.join(CASES)}")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark and print its figures."""
+    options = parse(arguments)
+    console = Console(stderr=True)
+    started = machine()
+    used = versions(CASES[name].client for name in options.cases)
+    missing = sorted({n for name in options.cases if used[n := CASES[name].client] == NOT_INSTALLED})
+    if missing:
+        console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
+        options.cases = [name for name in options.cases if CASES[name].client not in missing]
+    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
+    try:
+        measurements = asyncio.run(_measure_all(options, console))
+    except (ClientFailed, AsyncGroupError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if options.json:
+        report = {
+            "benchmark": "memory",
+            "settings": {
+                key: getattr(options, key)
+                for key in ("backlog", "partitions", "batch_kib", "seconds", "rounds")
+            },
+            "machine": started,
+            "versions": used,
+            "measurements": [asdict(each) for each in measurements],
+        }
+        print(json.dumps(report, indent=2))
+    else:
+        _show(options, measurements, used, started)
+    return 0 if measurements else 1
+
+
+async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
+    with progress_on(console) as progress:
+        async with kafka(options.bootstrap_servers, progress) as servers:
+            return await run(servers, options, progress)
+
+
+async def run(servers: str, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
+    """Load the backlog, measure every case `rounds` times, remove the topics and the groups."""
+    found: list[Measurement] = []
+    groups: list[str] = []
+    records = options.backlog * 1_000_000 // ((SMALLEST + LARGEST) // 2)
+    async with Cluster(servers) as cluster:
+        backlog = Topic(
+            cluster,
+            options.partitions,
+            records,
+            SMALLEST,
+            largest=LARGEST,
+            batch_bytes=options.batch_kib << 10,
+        )
+        idle = Topic(cluster, options.partitions, 0, SMALLEST)
+        try:
+            task = progress.add_task("loading the backlog", total=backlog.records)
+            await idle.create()
+            await backlog.load(lambda number: progress.advance(task, number))
+            await backlog.find_coordinator(backlog.name)
+            progress.remove_task(task)
+            steps = [(index, name) for index in range(1, options.rounds + 1) for name in options.cases]
+            task = progress.add_task("", total=len(steps))
+            for index, name in steps:
+                progress.update(task, description=f"round {index}: {name}")
+                case = CASES[name]
+                settings = Settings(
+                    bootstrap_servers=servers,
+                    group_id=f"{backlog.name}-{name}-{index}",
+                    topic=(idle if case.is_idle else backlog).name,
+                    alive=int(case.alive * options.partitions),
+                    seconds=options.seconds,
+                )
+                groups.append(settings.group_id)
+                figures = await run_worker(case.function, asdict(settings), settings.seconds + START_LIMIT)
+                found.append(Measurement(case=name, round=index, **figures))
+                progress.advance(task)
+        finally:
+            await backlog.remove(groups)
+            await idle.remove([])
+    return found
+
+
+def _show(
+    options: argparse.Namespace,
+    measurements: Sequence[Measurement],
+    used: Mapping[str, str],
+    started: Mapping[str, str],
+) -> None:
+    medians = {
+        name: statistics.median(each.peak for each in measurements if each.case == name)
+        for name in options.cases
+    }
+    groups: dict[str, list[list[str]]] = {}
+    for name in options.cases:
+        case = CASES[name]
+        own = [each for each in measurements if each.case == name]
+        groups.setdefault(case.client, []).append(
+            [f"{case.client}, {case.state}", *_cells(own, medians, case)]
+        )
+    columns = ("client", "peak MiB", "worst", "over idle", "allowed", "holds MiB", "read MB")
+    show_table(f"A handler stuck under {options.backlog:,} MB", columns, list(groups.values()))
+    line = console_for_tables().print
+    budget = ConsumerConfig().buffer_bytes // MIB
+    text = paragraph(
+        f"{options.partitions} partitions, values of {SMALLEST:,} to {LARGEST:,} bytes in batches of {options.batch_kib} KiB, every client on its defaults, "
+        f"{options.seconds:g} s each. Peak: the most resident memory of the client's process (VmHWM); medians and worst "
+        "over the rounds. Idle: a member of a group on an empty topic. Half stuck: the other half is read as fast as it "
+        f"comes. Allowed: asyncgroup's budget ({budget} MiB) and {ALLOWED_OVERHEAD // MIB} MiB over the idle member. "
+        "Holds: what the buffers say at the end."
+    )
+    line(text, highlight=False)
+    line(foot(used, started), highlight=False)
+
+
+def _cells(own: Sequence[Measurement], medians: Mapping[str, Any], case: Case) -> list[str]:
+    peak = statistics.median(each.peak for each in own)
+    idle = medians.get(f"{case.client}.idle")
+    over = f"{(peak - idle) / MIB:,.0f}" if idle and not case.is_idle else ""
+    is_ours = case.client == "asyncgroup" and not case.is_idle
+    allowed = f"{(ConsumerConfig().buffer_bytes + ALLOWED_OVERHEAD) / MIB:,.0f}" if is_ours else ""
+    held = own[-1].held
+    holds = f"{held / MIB:,.1f}" if held is not None and not case.is_idle else ""
+    read = statistics.median(each.read for each in own) * (SMALLEST + LARGEST) / 2 / 1e6
+    return [
+        f"{peak / MIB:,.0f}",
+        f"{max(each.peak for each in own) / MIB:,.0f}",
+        over,
+        allowed,
+        holds,
+        f"{read:,.0f}" if not case.is_idle else "",
+    ]

@@ -1,0 +1,116 @@
+"""confluent-kafka: one poll loop; the slow partition has a thread and a queue, and is paused while that is full.
+
+Without those it would hold up everything, as a consumer has one queue for all its partitions.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from benchmarks.neighbours.lanes import Lane, Measured, Settings
+
+__all__ = ["run"]
+
+BATCH_RECORDS: Final = 500
+POLL_SECONDS: Final = 0.1
+QUEUED: Final = 1000
+"""Records that wait for the slow handler before its partition is paused; it goes on when half of them are left."""
+
+
+class _Slow:
+    """The slow partition: a thread that handles, and the pause and resume of the partition."""
+
+    def __init__(self, consumer: Consumer, lane: Lane, settings: Settings) -> None:
+        self._consumer, self._lane, self._settings = consumer, lane, settings
+        self._partition = TopicPartition(settings.watched, 1)
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._is_paused = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._handle)
+        self._thread.start()
+
+    def _handle(self) -> None:
+        while self._settings.every and not self._stopped.is_set():
+            if self._waiting.get() is not None:
+                self._lane.took(1)
+                self._stopped.wait(self._settings.pause)
+
+    def put(self, message: Any) -> None:
+        self._waiting.put(message)
+
+    def balance(self) -> None:
+        """Pause or resume the partition, by what waits."""
+        waiting = self._waiting.qsize()
+        if not self._is_paused and waiting >= QUEUED:
+            self._is_paused = True
+            self._consumer.pause([self._partition])
+        elif self._is_paused and waiting < QUEUED // 2:
+            self._is_paused = False
+            self._consumer.resume([self._partition])
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._waiting.put(None)
+        self._thread.join()
+
+
+def _consumer(settings: Settings) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "group.id": settings.group_id,
+            "auto.offset.reset": "earliest",
+            "max.partition.fetch.bytes": settings.fetch_bytes,
+            # by default it stops at 100,000 messages and then looks again only after a second
+            "queued.min.messages": 1_000_000,
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+
+
+def run(given: dict[str, Any]) -> dict[str, Any]:
+    """One member of a group, until the window is over."""
+    measured = Measured(settings := Settings(**given))
+    consumer = _consumer(settings)
+    consumer.subscribe(settings.topics)
+    slow = _Slow(consumer, measured.slow, settings)
+    try:
+        if settings.every > 1:
+            _read_batches(consumer, measured)
+        else:
+            _read(consumer, measured, slow)
+        return measured.figures()
+    finally:
+        slow.stop()
+        consumer.close()
+
+
+def _read(consumer: Consumer, measured: Measured, slow: _Slow) -> None:
+    while not measured.look():
+        fast = 0
+        for message in consumer.consume(BATCH_RECORDS, POLL_SECONDS):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            if message.partition():
+                slow.put(message)
+            else:
+                fast += 1
+        if fast:
+            measured.fast.took(fast)
+        slow.balance()
+
+
+def _read_batches(consumer: Consumer, measured: Measured) -> None:
+    pause = threading.Event()
+    size = measured.settings.every
+    gathered = 0
+    while not measured.look():
+        gathered += len(consumer.consume(size - gathered, POLL_SECONDS))
+        if gathered == size:
+            measured.fast.took(size)
+            gathered = 0
+            pause.wait(measured.settings.pause)

@@ -1,0 +1,192 @@
+"""From receipts to gaps, duplicates and losses; and the table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from benchmarks.rebalance.story import LEAVER, NANO, Outcome, Receipt
+from benchmarks.running import paragraph
+
+__all__ = ["CASES", "Case", "Measurement", "Summary", "summarize", "worst_gaps"]
+
+
+class Case(NamedTuple):
+    """A client with an assignor, as it is called in the table."""
+
+    name: str
+    client: str
+    strategy: str
+
+    @property
+    def title(self) -> str:
+        """For the table."""
+        return f"{self.client} {self.strategy}"
+
+
+CASES: Final = {
+    case.name: case
+    for case in (
+        Case("asyncgroup", "asyncgroup", "range"),
+        Case("aiokafka", "aiokafka", "range"),
+        Case("confluent", "confluent-kafka", "range"),
+        Case("confluent-cooperative", "confluent-kafka", "cooperative-sticky"),
+    )
+}
+MODES: Final = ("in step", "spread")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One run: the longest gap of each partition in seconds while nobody came or went, when one joined, when one left
+    (of the partitions of those who stayed, of its own); records sent, lost, got more than once.
+    """
+
+    case: str
+    mode: str
+    round: int
+    quiet: list[float]
+    join: list[float]
+    stay: list[float]
+    leave: list[float]
+    sent: int
+    lost: int
+    duplicates: int
+
+    @classmethod
+    def of(cls, case: str, mode: str, index: int, outcome: Outcome) -> Measurement:
+        """From a story's outcome."""
+        first = first_receipts(outcome.receipts)
+        sent = sum(outcome.sent.values())
+        leave = worst_gaps(first, outcome.leave)
+        owners = {each.partition: each.member for each in first if each.at < outcome.leave[0]}
+        left = {partition for partition, member in owners.items() if member == LEAVER}
+        return cls(
+            case=case,
+            mode=mode,
+            round=index,
+            quiet=list(worst_gaps(first, outcome.quiet).values()),
+            join=list(worst_gaps(first, outcome.join).values()),
+            stay=[gap for partition, gap in leave.items() if partition not in left],
+            leave=[gap for partition, gap in leave.items() if partition in left],
+            sent=sent,
+            lost=sent - len(first),
+            duplicates=len(outcome.receipts) - len(first),
+        )
+
+
+def first_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Of each record the first receipt, in the order of time."""
+    seen: set[tuple[int, int]] = set()
+    first = []
+    for receipt in sorted(receipts, key=lambda each: each.at):
+        if receipt[:2] not in seen:
+            seen.add(receipt[:2])
+            first.append(receipt)
+    return first
+
+
+def worst_gaps(receipts: Sequence[Receipt], window: tuple[int, int]) -> dict[int, float]:
+    """Each partition's longest time without a record within a window, in seconds; `receipts` in the order of time."""
+    begin, end = window
+    last: dict[int, int] = {}
+    worst: dict[int, int] = {}
+    for partition, _, at, _ in receipts:
+        if at >= begin:
+            since = max(last.get(partition, begin), begin)
+            worst[partition] = max(worst.get(partition, 0), min(at, end) - since)
+        last[partition] = at
+    for partition, at in last.items():
+        worst[partition] = max(worst.get(partition, 0), end - max(at, begin))
+    return {partition: worst[partition] / NANO for partition in sorted(worst)}
+
+
+class Summary(NamedTuple):
+    """Over the rounds: the worst gap of any partition, and the median of the partitions' longest; the sums."""
+
+    case: str
+    mode: str
+    quiet: float
+    join_median: float
+    join: float
+    stay_median: float
+    stay: float
+    leave_median: float
+    leave: float
+    worst_by_round: list[float]
+    sent: int
+    duplicates: int
+    lost: int
+
+
+def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
+    """One summary for each case and mode, in the order of the table."""
+    return [
+        _summary(case, mode, own)
+        for mode in MODES
+        for case in CASES
+        if (own := [each for each in measurements if (each.case, each.mode) == (case, mode)])
+    ]
+
+
+def _summary(case: str, mode: str, own: Sequence[Measurement]) -> Summary:
+    def worst(gaps: Iterable[Sequence[float]]) -> float:
+        return max((max(each, default=0.0) for each in gaps), default=0.0)
+
+    def median(gaps: Iterable[Sequence[float]]) -> float:
+        return statistics.median([gap for each in gaps for gap in each] or [0.0])
+
+    return Summary(
+        case,
+        mode,
+        worst(each.quiet for each in own),
+        median(each.join for each in own),
+        worst(each.join for each in own),
+        median(each.stay for each in own),
+        worst(each.stay for each in own),
+        median(each.leave for each in own),
+        worst(each.leave for each in own),
+        [worst([each.join, each.stay, each.leave]) for each in own],
+        sum(each.sent for each in own),
+        sum(each.duplicates for each in own),
+        sum(each.lost for each in own),
+    )
+
+
+def rows(summaries: Sequence[Summary], mode: str) -> list[list[str]]:
+    """The table's rows of one mode."""
+    return [
+        [
+            CASES[each.case].title,
+            f"{each.quiet * 1000:,.0f}",
+            _pair(each.join_median, each.join),
+            _pair(each.stay_median, each.stay),
+            _pair(each.leave_median, each.leave),
+            f"{each.duplicates:,}",
+            f"{each.lost:,}",
+            f"{each.sent:,}",
+        ]
+        for each in summaries
+        if each.mode == mode
+    ]
+
+
+def _pair(median: float, worst: float) -> str:
+    return f"{median * 1000:,.0f} / {worst * 1000:,.0f}"
+
+
+def caption(options: Mapping[str, object]) -> str:
+    """What the columns mean."""
+    return paragraph(
+        f"{options['rate']} records/s over {options['partitions']} partitions, heartbeats every {options['heartbeat']:g} s, "
+        f"{options['rounds']} rounds; three members, then one more joins, then one leaves, each in a process of its own. "
+        "Gaps in milliseconds between receipts in a partition, median / worst over partitions and rounds of each "
+        "partition's longest: while nobody comes or goes, when one joins, when one leaves (partitions of those who stay, "
+        "partitions of the one who leaves: these wait for the others' next heartbeat). The changes come at other times of "
+        "the heartbeat interval in each round, at the same for all clients. In step: heartbeats as they fall by themselves. "
+        "Spread: before each change every process is stopped (SIGSTOP) for one interval, and they go on one after another, "
+        "an equal part of it apart; so their overdue heartbeats go out that far apart, and those that follow, unless the "
+        "client brings them together again. Twice: records received more than once."
+    )

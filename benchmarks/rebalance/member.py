@@ -1,0 +1,177 @@
+"""A member in a process of its own: `python -m benchmarks.rebalance.member CLIENT SETTINGS`.
+
+It imports its client, prints `ready`, and joins when a line comes in; it leaves in good order at the next one, prints
+every record that it got as JSON (partition, offset, time.monotonic() in nanoseconds) and ends. Meanwhile each
+assignment is printed, as a number of partitions. Linux's monotonic clock is one for all processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Log", "Settings", "main"]
+
+LOOK_SECONDS: Final = 0.005
+_MODULES: Final = {
+    "asyncgroup": "asyncgroup.group",
+    "aiokafka": "aiokafka",
+    "confluent-kafka": "confluent_kafka",
+}
+POLL_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a member is told; durations in seconds."""
+
+    bootstrap_servers: str
+    group_id: str
+    topic: str
+    heartbeat: float
+    strategy: str = "range"
+
+
+class Log:
+    """Receipts: partition, offset, time."""
+
+    def __init__(self) -> None:
+        self.receipts: list[tuple[int, int, int]] = []
+        self.stopping = threading.Event()
+
+    def took(self, partition: int, offset: int) -> None:
+        """A record was handed to us just now."""
+        self.receipts.append((partition, offset, time.monotonic_ns()))
+
+    @staticmethod
+    def assigned(number: int) -> None:
+        """Tell the parent how many partitions we have now, and when."""
+        print(f"assigned {number} {time.monotonic_ns()}", flush=True)
+
+    def listen(self) -> None:
+        """Wait for the line that ends us, on a thread."""
+        sys.stdin.readline()
+        self.stopping.set()
+
+
+async def _asyncgroup(settings: Settings, log: Log) -> None:
+    from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
+
+    class Logged(Handler):
+        async def setup(self, session: Session) -> None:
+            log.assigned(len(session.claims))
+
+        async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
+            async for record in claim:
+                log.took(record.partition, record.offset)
+                claim.mark(record)
+
+    config = ConsumerConfig(
+        auto_offset_reset="earliest",
+        heartbeat_interval=settings.heartbeat,
+        assignors=(settings.strategy,),
+    )
+    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:
+        running = asyncio.create_task(group.run(settings.topic, Logged()))
+        while not log.stopping.is_set() and not running.done():  # noqa: ASYNC110  set by a thread
+            await asyncio.sleep(LOOK_SECONDS)
+        await group.aclose()
+        await running
+
+
+async def _aiokafka(settings: Settings, log: Log) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+    class Told(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            log.assigned(len(assigned))
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=settings.bootstrap_servers,
+        group_id=settings.group_id,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=int(settings.heartbeat * 1000),
+        partition_assignment_strategy=(RangePartitionAssignor,),
+        auto_commit_interval_ms=1000,
+    )
+    consumer.subscribe([settings.topic], listener=Told())
+
+    async def read() -> None:
+        async for record in consumer:
+            log.took(record.partition, record.offset)
+
+    async with consumer:
+        reading = asyncio.create_task(read())
+        while not log.stopping.is_set() and not reading.done():  # noqa: ASYNC110  set by a thread
+            await asyncio.sleep(LOOK_SECONDS)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+def _confluent(settings: Settings, log: Log) -> None:
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "group.id": settings.group_id,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": int(settings.heartbeat * 1000),
+            "partition.assignment.strategy": settings.strategy,
+            "auto.commit.interval.ms": 1000,
+        }
+    )
+    owned: set[int] = set()
+
+    def assigned(_: Any, partitions: list[Any]) -> None:
+        owned.update(tp.partition for tp in partitions)
+        log.assigned(len(owned))
+
+    def revoked(_: Any, partitions: list[Any]) -> None:
+        owned.difference_update(tp.partition for tp in partitions)
+        log.assigned(len(owned))
+
+    consumer.subscribe([settings.topic], on_assign=assigned, on_revoke=revoked)
+    try:
+        while not log.stopping.is_set():
+            message = consumer.poll(POLL_SECONDS)
+            if message is None:
+                continue
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            log.took(partition, offset)
+    finally:
+        consumer.close()
+
+
+def main(client: str, settings_json: str) -> None:
+    """Import, wait, consume, print."""
+    settings = Settings(**json.loads(settings_json))
+    log = Log()
+    importlib.import_module(_MODULES[client])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    threading.Thread(target=log.listen, daemon=True).start()
+    if client == "confluent-kafka":
+        _confluent(settings, log)
+    else:
+        asyncio.run((_asyncgroup if client == "asyncgroup" else _aiokafka)(settings, log))
+    print(json.dumps(log.receipts), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
