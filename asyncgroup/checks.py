@@ -14,8 +14,10 @@ __all__ = [
     "COUNT",
     "DURATION",
     "FLAG",
+    "KEEPALIVE",
     "OPTIONAL_DURATION",
     "PAUSE",
+    "RETENTION",
     "SIZE",
     "TEXT",
     "Rule",
@@ -95,6 +97,16 @@ SIZE: Final = (_size, "a whole number of bytes, 1 to 2147483647")
 TEXT: Final = (_text, "a string of at most 32767 bytes")
 FLAG: Final = (_flag, "True or False")
 OPTIONAL_DURATION: Final = (_none_or_positive, "None or a number of seconds above 0")
+KEEPALIVE: Final = (
+    (lambda value: _none_or_positive(value) and (value or 0) <= _INT16_MAX),
+    f"None or a number of seconds above 0, at most {_INT16_MAX}",
+)
+"""Linux takes no more (`MAX_TCP_KEEPIDLE`)."""
+RETENTION: Final = (
+    (lambda value: _none_or_positive(value) and (value or 0) <= 10**15),
+    "None or a number of seconds above 0, finite",
+)
+"""The wire counts it in milliseconds, of 64 bits."""
 BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
 
 
@@ -174,6 +186,8 @@ def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:
 
 
 def _parse_server(item: str, servers: object, rule: str) -> tuple[str, int]:
+    if "@" in item:  # as in a URL, behind a user and a password
+        raise ConfigError("bootstrap_servers", "[hidden]", f"{rule}; user and password belong to security")
     if "://" in item:
         raise ConfigError("bootstrap_servers", servers, f"{rule}; no protocol in front")
     host, _, port = item.rpartition(":")

@@ -17,8 +17,10 @@ from asyncgroup.checks import (
     COUNT,
     DURATION,
     FLAG,
+    KEEPALIVE,
     OPTIONAL_DURATION,
     PAUSE,
+    RETENTION,
     SIZE,
     TEXT,
     Rule,
@@ -67,7 +69,9 @@ class ClientConfig:
     - `metadata_full`: whether all topics of the cluster are kept, or (sarama's default is otherwise) those in use only.
     - `max_response_size`: a larger response closes the connection instead of filling the memory.
     - `connections_max_idle`: seconds after which an unused connection is closed.
-    - `allow_auto_topic_creation`: whether asking for an unknown topic may make the broker create it.
+    - `allow_auto_topic_creation`: whether asking for an unknown topic may make the broker create it, if it is set up for
+      that. A topic that is deleted while it is in use comes back by the next refresh then, empty, as in Java; with
+      False it stays away.
     - `tcp_keepalive`: seconds of silence after which TCP asks whether the other end is there; None turns it off.
     - `local_address`: the address of this machine that connections start from.
     - `connector`: an async function (host, port) that opens each connection's socket; it resolves the name, too.
@@ -116,7 +120,7 @@ class ClientConfig:
         "max_response_size": SIZE,
         "connections_max_idle": DURATION,
         "allow_auto_topic_creation": FLAG,
-        "tcp_keepalive": OPTIONAL_DURATION,
+        "tcp_keepalive": KEEPALIVE,
         "local_address": (
             (lambda value: value is None or (isinstance(value, str) and bool(value))),
             "None, or an address of this machine",
@@ -305,7 +309,7 @@ class ConsumerConfig(ClientConfig):
         "auto_commit": FLAG,
         "auto_commit_interval": DURATION,
         "commit_retry_max": COUNT,
-        "offset_retention": OPTIONAL_DURATION,
+        "offset_retention": RETENTION,
         # as in sarama: with 0 a broker answers at once with nothing, and the fetcher asks again without a pause
         "fetch_min_bytes": SIZE,
         "fetch_max_wait": (
@@ -332,6 +336,10 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError(
                 "heartbeat_interval", self.heartbeat_interval, limit + _ask_unit(self.heartbeat_interval)
             )
+        if self.rebalance_timeout <= self.heartbeat_interval:
+            # a member hears of a rebalance at its next heartbeat: it would always come too late
+            limit = f"above heartbeat_interval={self.heartbeat_interval!r}"
+            raise ConfigError("rebalance_timeout", self.rebalance_timeout, limit)
         if self.fetch_max_wait >= self.request_timeout:
             limit = f"below request_timeout={self.request_timeout!r}"
             raise ConfigError("fetch_max_wait", self.fetch_max_wait, limit + _ask_unit(self.fetch_max_wait))

@@ -10,9 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from asyncgroup.errors import ConfigError
-
-__all__ = ["EVENTS", "Hooks", "refuse_hooks"]
+__all__ = ["EVENTS", "Hooks"]
 
 _log = logging.getLogger("asyncgroup.hooks")
 
@@ -54,9 +52,3 @@ class Hooks:
                 listener(*values)
             except Exception:  # noqa: BLE001  a hook must not hurt the client
                 _log.exception("hook %s raised", event)
-
-
-def refuse_hooks(hooks: object, *, owns_cluster: bool) -> None:
-    """Raise ConfigError for hooks given beside an existing Cluster, which has its own and would never call these."""
-    if hooks and not owns_cluster:
-        raise ConfigError("hooks", hooks, "none beside an existing Cluster: give them to the Cluster")

@@ -17,7 +17,16 @@ from anyio.abc import TaskGroup
 
 from asyncgroup.errors import ClosedError
 
-__all__ = ["Owner", "cancel_and_wait", "finish", "retrieve", "run_until", "wait_within"]
+__all__ = [
+    "Owner",
+    "cancel_and_wait",
+    "describe",
+    "finish",
+    "note",
+    "retrieve",
+    "run_until",
+    "wait_within",
+]
 
 _log = logging.getLogger("asyncgroup")
 
@@ -114,7 +123,7 @@ def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error of a group, which names the others in a note."""
     first, *others = _leaves(group)
     for other in others:
-        first.add_note(f"at the same time: {other!r}")
+        note(first, f"at the same time: {describe(other)}")
     return first
 
 
@@ -135,9 +144,9 @@ async def finish(task: asyncio.Future[T]) -> T:
             try:
                 await asyncio.shield(task)
             except asyncio.CancelledError as error:
-                if task.done():
+                if task.cancelled():
                     break
-                cancelled = error
+                cancelled = error  # also in the turn in which the task ended: it must not be lost
             except BaseException:  # noqa: BLE001  the task's own failure is raised below
                 break
     if cancelled is not None:
@@ -179,6 +188,24 @@ async def wait_within(event: asyncio.Event, seconds: float | None) -> bool:
     except TimeoutError:
         pass
     return event.is_set()
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line, `Type: text`; a user's exception may fail even at that."""
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001  what it raises is the user's, too
+        text = f"(its text cannot be had: {type(broken).__name__})"
+    return f"{kind}: {text}" if text else kind
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an error, if it takes one: a frozen dataclass does not."""
+    try:
+        error.add_note(text)
+    except Exception:  # noqa: BLE001  whatever its __setattr__ does
+        _log.debug("%s takes no note: %s", type(error).__name__, text)
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:

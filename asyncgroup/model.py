@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition"]
+__all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition", "by_topic"]
 
 Header: TypeAlias = tuple[str, bytes | None]
 """A record header: key and value."""
@@ -25,6 +25,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic → partition numbers, in the order of the partitions."""
+    found: dict[str, list[int]] = {}
+    for tp in partitions:
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return found
 
 
 class RecordMetadata(NamedTuple):

@@ -44,10 +44,14 @@ def from_properties(
     cls: type[C], properties: Mapping[str, object], keys: Mapping[str, Any]
 ) -> FromProperties[C]:
     """`cls` out of `properties`, `keys` of ours winning over them; see `ClientConfig.from_properties`."""
+    if not isinstance(properties, Mapping):
+        raise ConfigError("properties", type(properties).__name__, "a mapping of Kafka's names to values")
     known = _known_for(cls)
     found = _Found(dict(keys))
     ignored = []
     for name, value in properties.items():
+        if not isinstance(name, str):
+            raise ConfigError("properties", name, "names that are text")
         if value is None:  # as in Java: not given
             continue
         if name in REST and (name != "group.id" or cls.__name__ == "ConsumerConfig"):
@@ -144,4 +148,4 @@ def is_secret(name: str) -> bool:
     return lower.startswith(("sasl", "ssl")) or any(word in lower for word in _SECRETS)
 
 
-_SECRETS = ("passw", "pasw", "pwd", "secret", "jaas", "token", "pem", ".key", "key_data", "credential")
+_SECRETS = ("pass", "pasw", "pwd", "secret", "jaas", "token", "pem", "key", "api", "auth", "cred")

@@ -1,7 +1,7 @@
 """Where each of sarama's configuration keys is found here (`config.go`, v1.61), for those who come from there.
 
 A row is a key of ours, by its dotted place (`ConsumerConfig.session_timeout`), or why there is none. sarama's defaults
-hold where a row does not say otherwise. Producer and Admin keys are not among them: they come with their steps.
+hold where a row does not say otherwise. Producer and Admin keys are not among them.
 """
 
 from __future__ import annotations

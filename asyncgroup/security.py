@@ -7,6 +7,7 @@ Passwords, keys and tokens never show: not in a repr, not in a log line, not in 
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 import tempfile
@@ -93,10 +94,11 @@ class OAuthBearer:
         if not callable(self.token_provider):
             raise ConfigError("token_provider", HIDDEN, "an async function () -> str")
         _check_text("authzid", self.authzid, empty=True)
+        _check_type("extensions", self.extensions, Mapping)
         for name, value in self.extensions.items():
-            if not _EXTENSION_NAME.match(name) or name.lower() == "auth":
+            if not isinstance(name, str) or not _EXTENSION_NAME.match(name) or name.lower() == "auth":
                 raise ConfigError("extensions", name, "names of the letters a-z A-Z, and not auth")
-            if not _EXTENSION_VALUE.match(value):
+            if not isinstance(value, str) or not _EXTENSION_VALUE.match(value):
                 raise ConfigError("extensions", name, "values of printable ASCII characters, not empty")
 
     @property
@@ -119,10 +121,10 @@ class Tls:
     - `context`: a ready `ssl.SSLContext` for everything else (ciphers, versions, stores), in place of all of the above.
     """
 
-    ca_file: str | None = None
+    ca_file: str | os.PathLike[str] | None = None
     ca_data: str | None = field(default=None, repr=False)
-    cert_file: str | None = None
-    key_file: str | None = None
+    cert_file: str | os.PathLike[str] | None = None
+    key_file: str | os.PathLike[str] | None = None
     cert_data: str | None = field(default=None, repr=False)
     key_data: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
@@ -130,8 +132,11 @@ class Tls:
     context: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
-        if self.context is not None and not isinstance(self.context, ssl.SSLContext):
-            raise ConfigError("context", type(self.context).__name__, "an ssl.SSLContext or None")
+        _check_type("context", self.context, ssl.SSLContext)
+        for key in _TLS_KEYS:
+            _check_type(key, getattr(self, key), str, *((os.PathLike,) if key.endswith("_file") else ()))
+        if not isinstance(self.check_hostname, bool):
+            raise ConfigError("check_hostname", type(self.check_hostname).__name__, "True or False")
         given = [key for key in _TLS_KEYS if getattr(self, key) is not None]
         if self.context is not None and (given or not self.check_hostname):
             other = given[0] if given else "check_hostname"

@@ -46,7 +46,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "metadata_retry_backoff": FUNCTION,
         "metadata_timeout": OPTIONAL,
         "metadata_full": FLAG,
-        "tcp_keepalive": (OPTIONAL[0] + [7200], OPTIONAL[1]),
+        "tcp_keepalive": (OPTIONAL[0] + [7200], [*OPTIONAL[1], 32768, float("inf")]),
         "local_address": ([None, "10.0.0.1", "::1"], ["", 7, ("10.0.0.1", 0)]),
         "connector": ([None, lambda host, port: None], ["proxy", 0]),
         "client_dns_lookup": (
@@ -59,7 +59,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
     ConsumerConfig: {
         "session_timeout": ([6.0, 45, 1800.0], DURATION[1]),
         "heartbeat_interval": ([0.1, 3, 9.9], DURATION[1]),
-        "rebalance_timeout": DURATION,
+        "rebalance_timeout": ([3.1, 60, 3600.0], DURATION[1]),
         "assignors": ([("range",), ("roundrobin", "range"), (object(),)], [(), [], "range", None, ["range"]]),
         "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
         "rejoin_backoff": PAUSE,
@@ -68,7 +68,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "user_data": ([None, b"", b"x"], ["x", 7]),
         "auto_offset_reset": (RESETS, ["newest", "", None, 0, timedelta(0), timedelta(seconds=-1)]),
         "out_of_range_reset": ([None, *RESETS], ["newest", 0, timedelta(0)]),
-        "offset_retention": ([None, 86_400.0], OPTIONAL[1]),
+        "offset_retention": ([None, 86_400.0], [*OPTIONAL[1], float("inf"), 1e18]),
         "on_corrupt_batch": (["error", "skip"], ["ignore", None]),
         "isolation_level": (["read_uncommitted", "read_committed"], ["serializable", None]),
         "rack_id": (["", "eu-1"], [None, 7]),
@@ -162,6 +162,10 @@ def test_durations_in_milliseconds_are_asked_about(made: Any, said: str) -> None
 @pytest.mark.parametrize(
     ("made", "said"),
     [
+        (
+            lambda: ConsumerConfig(rebalance_timeout=3.0, heartbeat_interval=3.0),
+            "rebalance_timeout=3.0 is not allowed: above heartbeat_interval=3.0",
+        ),
         (
             lambda: ConsumerConfig(session_timeout=3.0, heartbeat_interval=3.0),
             "heartbeat_interval=3.0 is not allowed: below session_timeout=3.0",
@@ -293,6 +297,13 @@ def test_servers(servers: Any, found: Any) -> None:
 def test_servers_that_cannot_be(servers: Any) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap_servers=.*host:port"):
         parse_servers(servers)
+
+
+@pytest.mark.parametrize("servers", ["kafka://u:s3cret@kafka:9092", ["a:1", "u:s3cret@kafka:9092"]])
+def test_a_password_in_an_address_does_not_show(servers: Any) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap_servers='\[hidden\]'.*belong to security") as caught:
+        parse_servers(servers)
+    assert "s3cret" not in str(caught.value)
 
 
 @given(

@@ -209,6 +209,20 @@ async def test_finish_waits_through_many_cancellations_and_raises_at_the_end() -
     assert asyncio.get_running_loop().time() == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("turns", range(3))
+async def test_a_cancellation_in_the_moment_of_the_end_is_not_lost(turns: int) -> None:
+    """Between the end of the task and the turn in which its waiter hears of it lie turns of the loop."""
+    gate = asyncio.Event()
+    waiting = asyncio.create_task(finish(asyncio.create_task(gate.wait())))
+    await asyncio.sleep(1)
+    gate.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_finish_does_not_break_a_timeout_around_it() -> None:
     work = Work(10.0)
     with pytest.raises(TimeoutError):

@@ -352,6 +352,9 @@ SSL = {"security.protocol": "SSL"}
         ({**SSL, "enable.ssl.certificate.verification": "false"}, r"Tls\(context"),
         ({"sasl.pasword": "s3cret", "my.secret": "s3cret"}, "sasl.pasword=.*did you mean sasl.password"),
         ({"my.secret": "s3cret"}, r"my.secret='\[hidden\]'"),
+        ({"basic.auth.user.info": "u:s3cret"}, r"basic.auth.user.info='\[hidden\]'"),
+        ({"apikey": "s3cret"}, r"apikey='\[hidden\]'"),
+        ({"pass": "s3cret"}, r"pass='\[hidden\]'"),
     ],
 )  # fmt: skip
 def test_security_that_contradicts_itself(said: dict[str, object], error: str) -> None:
@@ -359,3 +362,11 @@ def test_security_that_contradicts_itself(said: dict[str, object], error: str) -
         ClientConfig.from_properties(said)
     shown = str(caught.value) + repr(caught.value) + repr(caught.value.__cause__)
     assert "s3cret" not in shown
+
+
+@pytest.mark.parametrize(
+    "said", [None, "session.timeout.ms=5", [("group.id", "g")], {1: "a"}, {b"group.id": "g"}]
+)
+def test_what_is_no_mapping_of_names(said: Any) -> None:
+    with pytest.raises(ConfigError, match="properties="):
+        ConsumerConfig.from_properties(said)

@@ -59,6 +59,11 @@ def test_mechanisms() -> None:
         (lambda: Tls(context=ssl.create_default_context(), ca_file="a"), "context=.*leave ca_file out"),
         (lambda: Tls(context=ssl.create_default_context(), check_hostname=False), "leave check_hostname out"),
         (lambda: Tls(context="s3cret"), "context='str'"),
+        (lambda: Tls(check_hostname="False"), "check_hostname='str' .*True or False"),
+        (lambda: Tls(ca_file=5), "ca_file='int'"),
+        (lambda: Tls(cert_data="a", key_data=b"s3cret"), "key_data='bytes' .*str"),
+        (lambda: OAuthBearer(token, [("a", "s3cret")]), "extensions='list'"),
+        (lambda: OAuthBearer(token, {"a": 5}), "extensions='a' .*printable"),
     ],
 )
 def test_what_is_refused_and_how(made: Any, said: str) -> None:

@@ -1,5 +1,10 @@
 """One Kafka cluster: connections by purpose, metadata, leaders, coordinators, backoff.
 
+`cluster` keeps the metadata (`metadata`, pure) fresh by `refresher`, on top of `network_client`, which sends requests to a
+node or, by `lookup`, to whichever answers first; `coordinators` remembers who coordinates what. `lanes` holds the
+connections by node and purpose: one is made by `connecting` (addresses and TLS by `opening`, SASL by `authentication` and
+`scram`) and lives in `connection`, on the frames of `framing`.
+
 What sarama's Client (`client.go`) offers is found here:
 
 | sarama | asyncgroup |
@@ -17,6 +22,6 @@ What sarama's Client (`client.go`) offers is found here:
 | LeastLoadedBroker | `await request_any(…)` asks it, and the next one if it is silent |
 """
 
-from asyncgroup.cluster.cluster import Cluster
+from asyncgroup.cluster.cluster import Cluster, own_or_given
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "own_or_given"]

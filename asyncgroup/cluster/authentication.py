@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 
 from asyncgroup.cluster.connection import Connection
 from asyncgroup.cluster.scram import ScramClient, ScramError
 from asyncgroup.errors import AuthenticationError, BrokerError, ConnectError, ErrorCode
+from asyncgroup.lifecycle import describe
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram
 from asyncgroup.wire import messages as m
 
@@ -94,8 +96,13 @@ async def _exchange(sasl: Sasl, who: str) -> Exchange:
 async def _token(sasl: OAuthBearer, who: str) -> str:
     try:
         token = await sasl.token_provider()
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        # its own, of some task that it waited for: nobody has cancelled us
+        raise ConnectError(f"{who}: the token provider failed: it was cancelled") from error
     except Exception as error:
-        raise ConnectError(f"{who}: the token provider failed: {type(error).__name__}: {error}") from error
+        raise ConnectError(f"{who}: the token provider failed: {describe(error)}") from error
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise AuthenticationError(f"{who}: the token provider gave no token (printable ASCII text)")
     return token

@@ -16,12 +16,19 @@ from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merg
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.cluster.refresher import Refresher
 from asyncgroup.config import ClientConfig
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    NoBrokersError,
+    RequestTimedOut,
+)
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "own_or_given"]
 
 _log = logging.getLogger("asyncgroup.cluster")
 
@@ -261,3 +268,17 @@ class Cluster(NetworkClient):
             await asyncio.sleep(backoff.next())
             await self.refresh()
         return leader
+
+
+def own_or_given(
+    bootstrap_servers: str | Iterable[str] | Cluster, config: ClientConfig, hooks: Iterable[object]
+) -> tuple[Cluster, bool]:
+    """A client's cluster, and whether it is the client's own: made of addresses, to be opened and closed with it.
+
+    Raises ConfigError for malformed addresses, and for hooks beside an existing Cluster, which would never call them.
+    """
+    if not isinstance(bootstrap_servers, Cluster):
+        return Cluster(bootstrap_servers, config, hooks=hooks), True
+    if hooks:
+        raise ConfigError("hooks", hooks, "none beside an existing Cluster: give them to the Cluster")
+    return bootstrap_servers, False

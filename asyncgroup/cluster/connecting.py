@@ -93,9 +93,8 @@ async def _learn_versions(connection: Connection, timeout: float) -> None:
         version = min(theirs.get(m.ApiVersionsRequest.API_KEY, 0), version)
         response = await connection.request(request, version, timeout)
     if response.error_code:
-        raise UnsupportedVersionError(
-            str(BrokerError(response.error_code, f"ApiVersions of {connection.address}"))
-        )
+        error = BrokerError(response.error_code, f"ApiVersions of {connection.address}")
+        raise (ConnectError if error.retriable else UnsupportedVersionError)(str(error))
     connection.versions = {
         key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys
     }

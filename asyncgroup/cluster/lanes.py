@@ -70,6 +70,11 @@ class Lanes:
         load = sum(lane.in_flight + (lane.connecting is not None) for lane in lanes)
         return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
 
+    def in_flight(self, node_id: int, purpose: str) -> int:
+        """Requests of a lane whose response has not come yet."""
+        lane = self._lanes.get((node_id, purpose))
+        return lane.in_flight if lane is not None else 0
+
     async def connection(self, address: Address, purpose: str) -> Connection:
         """The open connection of a lane, made if there is none. Raises ConnectError and what `connect` does."""
         if self._closed:
@@ -86,8 +91,14 @@ class Lanes:
             lane.connecting = made
         return await asyncio.shield(lane.connecting)
 
+    def leave(self, node_id: int, purpose: str) -> None:
+        """Nobody waits any more for what is under way on a lane, and the next request shall not wait behind it."""
+        lane = self._lanes.get((node_id, purpose))
+        if lane is not None and lane.connection is not None and lane.in_flight and not self._closed:
+            self._retire(lane, lane.connection)
+
     def _retire(self, lane: Lane, connection: Connection) -> None:
-        """Leave a connection whose SASL session ends to what is under way on it; the next one authenticates anew.
+        """Leave a connection to what is under way on it; the next one, after a SASL session's end, authenticates anew.
 
         Kafka also allows to authenticate again in place (KIP-368), but between requests only: a parked JoinGroup or a
         long poll would hold that up beyond the session's end.

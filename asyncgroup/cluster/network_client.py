@@ -104,6 +104,18 @@ class NetworkClient:
             raise ClosedError(f"{self!r} is not open")
         return await self._lanes.connection(self._address(node_id), lane)
 
+    def leave_lane(self, node_id: int, lane: str) -> None:
+        """Nobody waits any more for what is under way on a lane: the next request goes by another connection.
+
+        A broker serves a connection one request at a time, so it would not be looked at before a parked poll is over.
+        The connection ends with the poll's answer.
+        """
+        self._lanes.leave(node_id, lane)
+
+    def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
+        """Requests of a lane whose response has not come yet: the next one is served after them."""
+        return self._lanes.in_flight(node_id, lane)
+
     async def request(
         self,
         node_id: int,

@@ -77,14 +77,14 @@ async def open_transport(
     if config.connector is not None:
         made = await _connect_by(config.connector, host, port)
         try:
-            await loop.create_connection(lambda: connection.protocol, sock=made, **options)  # type: ignore[call-overload]
+            await loop.create_connection(lambda: connection.protocol, sock=made, **options)  # type: ignore[call-overload]  # mixed options
         except BaseException:
             made.close()
             raise
     else:
         if config.local_address is not None:
             options["local_addr"] = (config.local_address, 0)
-        await loop.create_connection(lambda: connection.protocol, host, port, **options)  # type: ignore[call-overload]
+        await loop.create_connection(lambda: connection.protocol, host, port, **options)  # type: ignore[call-overload]  # mixed options
     _keep_alive(connection.protocol.transport.get_extra_info("socket"), config.tcp_keepalive)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.config import ClientConfig
+from asyncgroup.hooks import Hooks
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import Call, World
+from tests.cluster.scripted import PORT, Call, World
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 CONFIG = ClientConfig(connect_timeout=10.0, request_timeout=30.0)
@@ -25,6 +30,18 @@ def now() -> float:
 def cluster_of(world: World, seed: int = 1, **config: Any) -> Cluster:
     """A cluster whose random choices repeat themselves."""
     return Cluster(world.servers, ClientConfig(**config), rng=random.Random(seed))
+
+
+@asynccontextmanager
+async def connected(
+    world: World, config: ClientConfig = CONFIG, hooks: Hooks | None = None
+) -> AsyncIterator[Connection]:
+    """A connection to the world's first node, closed at the end."""
+    connection = await connect(Address(1, world[1].host, PORT), "control", config, hooks or Hooks())
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
 
 
 def listing(call: Call) -> None:

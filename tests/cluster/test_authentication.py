@@ -255,6 +255,9 @@ async def test_a_token_provider_that_fails_or_hangs() -> None:
     async def fails() -> str:
         raise LookupError("no vault")
 
+    async def cancelled() -> str:
+        raise asyncio.CancelledError
+
     async def hangs() -> str:
         await asyncio.sleep(3600)
         return "late"
@@ -266,6 +269,7 @@ async def test_a_token_provider_that_fails_or_hangs() -> None:
         Door(world, 1, bearer)
         said = await failure(world, OAuthBearer(fails), ConnectError)
         assert "the token provider failed: LookupError: no vault" in said
+        assert "it was cancelled" in await failure(world, OAuthBearer(cancelled), ConnectError)
         await failure(world, OAuthBearer(hangs), ConnectError, connect_timeout=2.0)
         said = await failure(world, OAuthBearer(nonsense))
         assert "gave no token" in said

@@ -183,9 +183,9 @@ async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.M
     monkeypatch.setattr(asyncio.get_running_loop(), "getnameinfo", getnameinfo)
     config = ClientConfig(client_dns_lookup="resolve_canonical_bootstrap_servers_only")
     async with World("10.0.0.1", "10.0.0.2") as world:
-        async with Cluster(f"kafka:{PORT}", config) as cluster:
+        async with Cluster(f"kafka:{PORT},one.kafka:{PORT}", config) as cluster:
             shown = repr(cluster)
-        assert f"one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}" in shown
+        assert f"<Cluster one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}:" in shown, "each place once"
         assert world.of("Metadata")
     with pytest.raises(NoBrokersError, match=r"nowhere.*does not resolve"):
         async with Cluster(f"nowhere:{PORT}", config):

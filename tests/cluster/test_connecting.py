@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 
 from asyncgroup.cluster.connecting import connect
-from asyncgroup.cluster.connection import Address, Connection
-from asyncgroup.config import ClientConfig
+from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import (
     ConnectError,
     UnsupportedVersionError,
@@ -18,20 +14,9 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, World, silent
-from tests.cluster.support import CONFIG, now
+from tests.cluster.support import CONFIG, connected, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
-
-
-@asynccontextmanager
-async def connected(
-    world: World, config: ClientConfig = CONFIG, hooks: Hooks | None = None
-) -> AsyncIterator[Connection]:
-    connection = await connect(Address(1, world[1].host, PORT), "control", config, hooks or Hooks())
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
 
 
 # --- the handshake -------------------------------------------------------------------------------------------------
@@ -87,6 +72,13 @@ async def test_a_broker_that_refuses_the_handshake_is_named() -> None:
     async with World("10.0.0.1") as world:
         world[1].script["ApiVersions"] = lambda call: call.answer(world[1].api_versions(42))
         with pytest.raises(UnsupportedVersionError, match=r"10\.0\.0\.1:9092.*INVALID_REQUEST \(42\)"):
+            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+
+
+async def test_a_broker_that_cannot_answer_the_handshake_yet_may_be_asked_again() -> None:
+    async with World("10.0.0.1") as world:
+        world[1].script["ApiVersions"] = lambda call: call.answer(world[1].api_versions(7))
+        with pytest.raises(ConnectError, match=r"REQUEST_TIMED_OUT \(7\)"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 

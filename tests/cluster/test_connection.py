@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from asyncgroup.cluster.connecting import connect
-from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.cluster.connection import Address
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     ConnectError,
@@ -22,20 +20,9 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, World, silent
-from tests.cluster.support import CONFIG, HEARTBEAT, Events, now
+from tests.cluster.support import CONFIG, HEARTBEAT, Events, connected, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
-
-
-@asynccontextmanager
-async def connected(
-    world: World, config: ClientConfig = CONFIG, hooks: Hooks | None = None
-) -> AsyncIterator[Connection]:
-    connection = await connect(Address(1, world[1].host, PORT), "control", config, hooks or Hooks())
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
 
 
 # --- requests ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.cluster.framing import READ_BYTES, SIZE_BYTES, FrameProtocol
 from asyncgroup.errors import ConnectionLost, ProtocolError
@@ -68,6 +68,7 @@ def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> 
     assert not transport.aborted
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
 def test_byte_by_byte(bodies: list[bytes]) -> None:
     made, frames, _, _ = protocol()
