@@ -8,6 +8,12 @@ comes as whole batches, its iterators decode them, pass them through the interce
 - What fails is tried again for ever with growing pauses, each partition by itself (`Fetchers`, `Retries`). What heals is
   told to `errors()` or the log, what does not is raised by the iterator once.
 - Where to begin, and where to go on when the log does not hold a position, is decided in `resets`.
+
+Where to look: `fetchers` brings each partition to the fetcher of its leader (`whereabouts`: or of a nearer replica), and
+back after a pause (`retries`, `waiting`). `fetch_plan` and `fetch_session` say what to ask, `answers` what an answer means;
+`validator` has new leaders confirm positions (`validation`), `resetter` finds others (`resets`, `list_offsets`). From bytes
+to records: `buffer`, `aborted` and `taken`, within the `budget`. A partition is `fetched_partition` to its fetcher and
+`partition_consumer` to its readers, with `batches` and `interceptors`.
 """
 
 from asyncgroup.consumer.consumer import Consumer

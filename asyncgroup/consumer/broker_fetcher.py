@@ -12,7 +12,6 @@ from asyncgroup.consumer.answers import Answers, Dispatch
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_plan import (
     SHORT_WAIT,
-    Action,
     Ask,
     FetchPlan,
     build_request,
@@ -20,8 +19,8 @@ from asyncgroup.consumer.fetch_plan import (
 )
 from asyncgroup.consumer.fetch_session import TOPIC_IDS, FetchSession, outside_sessions
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.validation import Check, action_for, build_request as build_check, read_ends
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, UnsupportedVersionError
+from asyncgroup.consumer.validator import Validator
+from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -53,23 +52,22 @@ class BrokerFetcher:
 
     def __init__(
         self,
-        node_id: int,
+        session: FetchSession,
         cluster: Cluster,
         config: ConsumerConfig,
         budget: Budget,
         dispatch: Dispatch,
         owner: str = "",
     ) -> None:
-        self.node_id = node_id
+        self.node_id = node_id = session.node_id
         self._owner = owner
         self._cluster, self._config, self._budget = cluster, config, budget
         self._answers = Answers(node_id, cluster, config, self.remove, dispatch)
-        self._session = FetchSession(node_id)
+        self._session = session
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._under_way: dict[TopicPartition, Ask] = {}
-        self._doubtful: dict[TopicPartition, PartitionConsumer] = {}
+        self._validator = Validator(node_id, cluster, self._answers, self._is_current, self.wake)
         self._changed = {MAIN_LANE: asyncio.Event(), EXPRESS_LANE: asyncio.Event()}
-        self._has_doubts = asyncio.Event()
         self._main_wait = 0.0  # seconds that the main lane's fetch may be parked; 0 while there is none
         self._missed: dict[TopicPartition, int] = {}
         """Partitions that the main lane could not take, as the express lane had them, with their versions."""
@@ -98,7 +96,7 @@ class BrokerFetcher:
         if self._consumers.get(consumer.tp) is not consumer:
             return False
         del self._consumers[consumer.tp]
-        self._doubtful.pop(consumer.tp, None)
+        self._validator.discard(consumer)
         self._under_way.pop(consumer.tp, None)
         consumer.reserved = 0
         return True
@@ -123,6 +121,10 @@ class BrokerFetcher:
         while True:
             plan = await self._wait_for_plan(EXPRESS_LANE)
             await self._fetch(plan._replace(max_wait=min(plan.max_wait, SHORT_WAIT)), EXPRESS_LANE)
+
+    async def run_validation(self) -> None:
+        """Has positions confirmed by this node, for ever."""
+        await self._validator.run()
 
     # --- what to ask for ----------------------------------------------------------------------------------------
 
@@ -178,8 +180,7 @@ class BrokerFetcher:
                 self._answers.move(consumer)
                 return False
         if must_validate:
-            self._doubtful[tp] = consumer
-            self._has_doubts.set()
+            self._validator.put(consumer)
         return not must_validate
 
     # --- fetching -----------------------------------------------------------------------------------------------
@@ -197,6 +198,10 @@ class BrokerFetcher:
             if lane == MAIN_LANE:
                 self._session.lost()
             self._answers.redispatch([ask.consumer for ask in plan.asks.values()], error)
+        except asyncio.CancelledError:
+            # the next one who fetches by this lane must not wait until the broker has answered us
+            self._cluster.leave_lane(self.node_id, lane + self._owner)
+            raise
         else:
             self._release(plan)
             self.last_fetch = asyncio.get_running_loop().time()
@@ -282,58 +287,3 @@ class BrokerFetcher:
         for tp in served:
             if tp in self._consumers:
                 self._consumers[tp] = self._consumers.pop(tp)
-
-    # --- positions to be confirmed by a new leader --------------------------------------------------------------
-
-    async def run_validation(self) -> None:
-        """Has positions confirmed, for ever: all that wait for it by one request (KIP-320)."""
-        while True:
-            await self._has_doubts.wait()
-            self._has_doubts.clear()
-            view = self._cluster.view
-            doubtful, self._doubtful = self._doubtful, {}
-            checks = {
-                tp: Check(consumer, consumer.version, consumer.fetched_epoch, info.leader_epoch)
-                for tp, consumer in doubtful.items()
-                if (info := view.partition(*tp)) is not None
-                and consumer.whereabouts.must_validate(consumer.fetched_epoch, info)
-            }
-            await self._validate(checks)
-            self.wake()
-
-    async def _validate(self, checks: dict[TopicPartition, Check]) -> None:
-        if not checks:
-            return
-        try:
-            response = await self._cluster.request_built(
-                self.node_id,
-                m.OffsetForLeaderEpochRequest,
-                lambda version: build_check(checks.values(), version),
-            )
-        except UnsupportedVersionError:  # nobody can tell, as with brokers before KIP-320
-            for check in checks.values():
-                self._confirm(check)
-            return
-        except AsyncGroupError as error:
-            self._answers.redispatch([check.consumer for check in checks.values()], error)
-            return
-        ends = read_ends(response)
-        for tp, check in checks.items():
-            if not self._is_current(check.consumer, check.version):
-                continue
-            code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
-            action = action_for(code)
-            if action is Action.DELIVER and end is not None:
-                self._confirm(check)
-                self._answers.settle(check.consumer, end)
-            elif action is Action.FAIL:
-                self._answers.fail(check.consumer, code, "epoch")
-            else:
-                said = BrokerError(code, f"leader epoch of {tp} from node {self.node_id}")
-                self._answers.redispatch([check.consumer], said)
-
-    @staticmethod
-    def _confirm(check: Check) -> None:
-        """The leader has spoken; whatever it said, it need not be asked again."""
-        places = check.consumer.whereabouts
-        places.valid_epoch = max(places.valid_epoch, check.leader_epoch)

@@ -8,14 +8,13 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, own_or_given
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import StartOffset, WallClock, find_start, start_of, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
-from asyncgroup.hooks import refuse_hooks
 from asyncgroup.lifecycle import Owner
 from asyncgroup.model import TopicPartition
 
@@ -51,13 +50,7 @@ class Consumer:
         clock: WallClock = wall_clock,
     ) -> None:
         self.config = ConsumerConfig.of(config)
-        self._owns_cluster = not isinstance(bootstrap_servers, Cluster)
-        refuse_hooks(hooks, owns_cluster=self._owns_cluster)
-        self.cluster = (
-            bootstrap_servers
-            if isinstance(bootstrap_servers, Cluster)
-            else Cluster(bootstrap_servers, self.config, hooks=hooks)
-        )
+        self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
         self._interceptors, self._clock = Interceptors(interceptors), clock
         self._owner = Owner("Consumer", self._on_bug)
         self._fetchers = Fetchers(
@@ -73,7 +66,12 @@ class Consumer:
     async def __aenter__(self) -> Self:
         if self._owns_cluster:
             await self.cluster.__aenter__()
-        await self._owner.start()
+        try:
+            await self._owner.start()
+        except BaseException:
+            if self._owns_cluster:
+                await self.cluster.aclose()
+            raise
         self._fetchers.start()
         return self
 

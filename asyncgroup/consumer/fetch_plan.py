@@ -9,6 +9,7 @@ from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_session import TOPIC_IDS, SessionRequest, Wanted
+from asyncgroup.consumer.list_offsets import ISOLATION_LEVELS
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -29,15 +30,12 @@ RACKS: Final = 11
 FETCHED_EPOCHS: Final = 12
 """The Fetch version from which a broker finds out by itself that the logs differ (KIP-595)."""
 
-ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
-"""Kafka's numbers for the isolation levels (KIP-98)."""
-
 
 class Action(Enum):
     """What a partition's error code in a Fetch response asks for."""
 
     DELIVER = "deliver"
-    RESET = "the offset is not in the log: apply auto_offset_reset"
+    RESET = "the offset is not in the log: apply out_of_range_reset"
     REDISPATCH = "the leader moved or is moving: refresh metadata and ask the new one"
     FAIL = "raise to the reader"
 

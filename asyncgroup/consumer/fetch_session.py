@@ -85,7 +85,7 @@ class FetchSession:
     """
 
     def __init__(self, node_id: int) -> None:
-        self._node_id = node_id
+        self.node_id = node_id
         self.session_id = 0
         self.epoch = INITIAL_EPOCH
         self.known: dict[TopicPartition, Wanted] = {}
@@ -96,7 +96,7 @@ class FetchSession:
 
     def __repr__(self) -> str:
         return (
-            f"<FetchSession node {self._node_id}: id {self.session_id}, epoch {self.epoch}, "
+            f"<FetchSession node {self.node_id}: id {self.session_id}, epoch {self.epoch}, "
             f"{len(self.known)} partitions>"
         )
 
@@ -173,11 +173,5 @@ class FetchSession:
         self.session_id, self.epoch = session_id, INITIAL_EPOCH
         self.known = {}
 
-    def close(self) -> SessionRequest | None:
-        """What to send so that the broker drops the session; None if there is none."""
-        session_id = self.session_id
-        self._restart(0)
-        return SessionRequest(session_id, FINAL_EPOCH, {}, []) if session_id else None
-
     def _misfit(self, what: str) -> ProtocolError:
-        return ProtocolError(f"fetch from node {self._node_id}: {what} (session {self.session_id})")
+        return ProtocolError(f"fetch from node {self.node_id}: {what} (session {self.session_id})")

@@ -12,6 +12,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.answers import Dispatch
 from asyncgroup.consumer.broker_fetcher import BrokerFetcher
 from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import WallClock, out_of_range_policy, wall_clock
 from asyncgroup.consumer.resetter import Resetter
@@ -35,7 +36,8 @@ class Fetchers:
 
     `spawn(function, *args)` runs a coroutine function in the task group of whoever owns this object. `on_error` hears
     of what goes wrong and heals by itself, and says whether anybody listens. `owner` names the client's own
-    connections. `clock` is the time of day, for resets by duration.
+    connections. `clock` is the time of day, for resets by duration. `sessions` may outlast this object: what the next
+    one asks a node first ends the fetch session that this one had there, of which a node keeps a limited number.
 
     A partition that cannot be fetched is tried again for ever, with pauses by `retry_backoff` or
     `fetch_retry_backoff`; after `fetch_retry_max` failures in a row its reader gets RetriesExhausted. Pauses and counts
@@ -51,8 +53,10 @@ class Fetchers:
         *,
         owner: str = "",
         clock: WallClock = wall_clock,
+        sessions: dict[int, FetchSession] | None = None,
     ) -> None:
         self._cluster, self._config, self._spawn = cluster, config, spawn
+        self._sessions = {} if sessions is None else sessions
         self._on_error = on_error
         self._owner = owner
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
@@ -131,13 +135,10 @@ class Fetchers:
     def _fetcher(self, node_id: int) -> BrokerFetcher:
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
+            session = self._sessions.setdefault(node_id, FetchSession(node_id))
+            session.lost()
             fetcher = self._fetchers[node_id] = BrokerFetcher(
-                node_id,
-                self._cluster,
-                self._config,
-                self.budget,
-                self._dispatch,
-                self._owner,
+                session, self._cluster, self._config, self.budget, self._dispatch, self._owner
             )
             self._spawn(fetcher.run)
             self._spawn(fetcher.run_express)

@@ -11,7 +11,7 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, Transport
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["EARLIEST", "LATEST", "Found", "heals", "list_offsets", "look_up"]
+__all__ = ["EARLIEST", "ISOLATION_LEVELS", "LATEST", "Found", "heals", "list_offsets", "look_up"]
 
 LATEST: Final = -1
 """Stands for the log's end instead of a timestamp."""
@@ -21,7 +21,8 @@ EARLIEST: Final = -2
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
-_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
+ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
+"""Kafka's numbers for the isolation levels (KIP-98)."""
 
 
 class Found(NamedTuple):
@@ -42,8 +43,8 @@ async def list_offsets(
     """The offsets at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition.
 
     A timestamp behind the last record gives the log's end (Java's `offsetsForTimes` gives nothing, and every caller
-    of it then asks for the end). With `read_committed` the end lies before the first open transaction. Leader moves and other retriable errors are tried again `metadata_retry_max` times.
-    Raises BrokerError, TransportError.
+    of it then asks for the end). With `read_committed` the end lies before the first open transaction. Leader moves and
+    other retriable errors are tried again `metadata_retry_max` times. Raises BrokerError, TransportError.
     """
     found: dict[TopicPartition, int] = {}
     backoff = cluster.backoff()
@@ -132,5 +133,5 @@ def _request(
         )
         topics[tp.topic].partitions.append(entry)
     return m.ListOffsetsRequest(
-        replica_id=-1, isolation_level=_LEVELS[isolation], topics=list(topics.values())
+        replica_id=-1, isolation_level=ISOLATION_LEVELS[isolation], topics=list(topics.values())
     )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from asyncgroup.checks import PAUSE
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import RetriesExhausted
@@ -68,7 +69,7 @@ class Retries:
         if self._custom is not None:
             try:
                 pause = self._custom(failures)
-                if _is_pause(pause):
+                if PAUSE[0](pause) and math.isfinite(pause):
                     return float(pause)
                 problem: object = f"it gave {pause!r}"
             except Exception as error:  # noqa: BLE001  a user's function must not stop the fetching
@@ -85,9 +86,3 @@ class Retries:
             _log.error(
                 "fetch_retry_backoff %r gives no pause, retry_backoff is used: %r", self._custom, problem
             )
-
-
-def _is_pause(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return math.isfinite(value) and value >= 0

@@ -50,11 +50,13 @@ class Taken(Sequence[Record]):
 
     @property
     def first_offset(self) -> int:
+        """The offset of the first record; of an undecoded batch that of its header."""
         part = self._parts[0]
         return part[0].offset if isinstance(part, list) else part.header.base_offset
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record, or the last one that its batch stands for."""
         part = self._parts[-1]
         return part[-1].offset if isinstance(part, list) else part.header.last_offset
 

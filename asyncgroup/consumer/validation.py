@@ -84,7 +84,8 @@ def action_for(code: int) -> Action:
 def find_divergence(consumer: PartitionConsumer, end: EpochEnd) -> LogTruncatedError | None:
     """The error for a reader that has seen records which the log lost; None if it has not.
 
-    What is buffered but was not seen is dropped if it was lost, and fetched anew.
+    What is buffered but was not seen is dropped if it was lost, and fetched anew. Marks may stand behind that, though,
+    if the reader has sought back.
     """
     position = consumer.position
     if not end.is_known:
@@ -93,4 +94,5 @@ def find_divergence(consumer: PartitionConsumer, end: EpochEnd) -> LogTruncatedE
         return LogTruncatedError(consumer.tp, position, end.end_offset)
     if end.end_offset < consumer.fetch_offset or end.epoch != consumer.fetched_epoch:
         consumer.rewind(end.epoch)
+        consumer.on_restart(end.end_offset, m.NO_UUID)
     return None

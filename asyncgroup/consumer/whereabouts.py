@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import PartitionInfo
@@ -15,16 +16,18 @@ class Whereabouts:
 
     - `topic_id`: the topic that the position belongs to; one of another id with the same name is another topic, made
       after ours was deleted (KIP-516). Nil while nobody has looked, and where brokers know no ids.
+    - `on_topic` hears which topic that is, when it is found out.
     - `valid_epoch`: the leader epoch whose leader has confirmed the position, or needs not (KIP-320).
     - `replica`: the follower to read from, -1 for the leader; the leader's advice holds until `lease_end`, the loop's
       time in seconds (KIP-392).
     """
 
-    __slots__ = ("lease_end", "replica", "topic_id", "valid_epoch")
+    __slots__ = ("lease_end", "on_topic", "replica", "topic_id", "valid_epoch")
 
     def __init__(self) -> None:
         self.replica = -1
         self.lease_end = float("-inf")
+        self.on_topic: Callable[[UUID], None] = lambda _topic_id: None
         self.sought()
 
     def __repr__(self) -> str:
@@ -43,6 +46,7 @@ class Whereabouts:
             return False
         if self.topic_id == NO_UUID:
             self.topic_id = topic_id
+            self.on_topic(topic_id)
             return False
         return True
 

@@ -136,6 +136,15 @@ class Committer:
         if failed := await self._flights():
             raise CommitFailedError(self.group_id, failed)
 
+    @property
+    def dirty(self) -> list[TopicPartition]:
+        """The partitions with marks that are not committed, in order."""
+        return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
+
+    async def settle(self) -> None:
+        """Wait until no request is under way."""
+        await self._flights.settle()
+
     async def aclose(self) -> None:
         """Give up what is under way: nobody will know whether it was committed. Safe to call twice."""
         await self._flights.aclose()
@@ -157,7 +166,7 @@ class Committer:
             if self._lost is not None:
                 return failed | dict.fromkeys(due, self._lost)
             self._drop_recreated(due, failed)
-            again = await self._send(due, failed) if due else {}
+            again = await self._send_all(due, failed)
             if not again or self._lost is not None or backoff.failures >= self._retry_max:
                 self._park(due, again)
                 return failed | again
@@ -196,9 +205,25 @@ class Committer:
 
     # --- one request --------------------------------------------------------------------------------------------
 
-    async def _send(self, due: Offsets, failed: Failures) -> Failures:
-        """One request; returns what may be tried again, and why it did not work this time."""
+    async def _send_all(self, due: Offsets, failed: Failures) -> Failures:
+        """One request, or two: topics go by id, so that no mark reaches a namesake, where we know none by name.
+
+        Returns what may be tried again, and why it did not work this time.
+        """
         ids = {tp: self._partitions[tp].topic_id for tp in due}
+        parts = [
+            {tp: due[tp] for tp in due if (ids[tp] == m.NO_UUID) is by_name} for by_name in (False, True)
+        ]
+        due.clear()
+        again: Failures = {}
+        for part in parts:
+            if part:
+                again |= await self._send(part, ids, failed)
+                due |= part
+        return again
+
+    async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID], failed: Failures) -> Failures:
+        """One request; returns as above. `due` holds what was sent, then."""
         again: Failures = {}
 
         def build(version: int) -> m.OffsetCommitRequest:
@@ -212,7 +237,7 @@ class Committer:
                 m.OffsetCommitRequest,
                 build,
                 lane=GROUP_LANE,
-                highest=BY_NAME if m.NO_UUID in ids.values() else None,
+                highest=BY_NAME if m.NO_UUID in map(ids.get, due) else None,
             )
         except AsyncGroupError as error:  # a BrokerError here says that there is no coordinator to send it to
             (again if error.retriable else failed).update(dict.fromkeys(due, error))

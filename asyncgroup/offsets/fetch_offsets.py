@@ -10,7 +10,7 @@ from uuid import UUID
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets.commit_plan import BY_NAME
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 from asyncgroup.wire import messages as m
@@ -80,9 +80,7 @@ async def _refresh(cluster: Cluster) -> None:
 async def _ask(
     cluster: Cluster, group_id: str, wanted: list[TopicPartition], lane: str, require_stable: bool
 ) -> dict[TopicPartition, CommittedOffset]:
-    topics: dict[str, list[int]] = {}
-    for tp in wanted:
-        topics.setdefault(tp.topic, []).append(tp.partition)
+    topics = by_topic(wanted)
     known = cluster.view.topics
     ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics}
     response = await cluster.coordinators.request_built(

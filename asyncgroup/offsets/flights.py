@@ -57,6 +57,11 @@ class Flights(Generic[T]):
                     waiting.set_exception(ClosedError(f"{self._name} were closed"))
             self._next = None
 
+    async def settle(self) -> None:
+        """Wait until nothing is under way."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     async def aclose(self) -> None:
         """Cancel the run under way and refuse further ones; safe to call twice."""
         self.is_closed = True

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id, check_topic
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, own_or_given
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
-from asyncgroup.hooks import refuse_hooks
 from asyncgroup.lifecycle import Owner, finish
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
@@ -55,13 +54,7 @@ class OffsetManager:
     ) -> None:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
-        self._owns_cluster = not isinstance(bootstrap_servers, Cluster)
-        refuse_hooks(hooks, owns_cluster=self._owns_cluster)
-        self.cluster = (
-            bootstrap_servers
-            if isinstance(bootstrap_servers, Cluster)
-            else Cluster(bootstrap_servers, self.config, hooks=hooks)
-        )
+        self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
         self._owner = Owner(f"OffsetManager of group {group_id!r}")
         self._committer = Committer(
             self.cluster,

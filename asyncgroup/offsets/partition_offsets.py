@@ -144,6 +144,15 @@ class PartitionOffsets:
             self._move(offset, "", -1)
             self.dirty = False
 
+    def belong_to(self, topic_id: UUID, position: Callable[[], int]) -> None:
+        """What is read is of this topic. If the marks are of another one, its namesake, it is as with `restart`: a reader
+        that has sought meant whatever topic there is.
+        """
+        if self.topic_id == NO_UUID:
+            self.topic_id = topic_id
+        elif topic_id != self.topic_id:
+            self.restart(position(), topic_id, position)
+
     def committed(self, value: CommittedOffset) -> None:
         """A commit of `value` succeeded: clean, unless something was marked meanwhile."""
         if value == self.value:

@@ -129,7 +129,7 @@ async def test_a_dead_follower_is_left_for_the_leader(racks: EmbeddedCluster) ->
 
 async def test_brokers_that_send_to_and_fro_are_asked_with_pauses(racks: EmbeddedCluster) -> None:
     async with client(racks, rack_id="b") as reader:
-        racks.faults.on("Fetch", node=2, times=None).error(ErrorCode.OFFSET_OUT_OF_RANGE)
+        racks.faults.on("Fetch", node=2, topic="orders", times=None).error(ErrorCode.OFFSET_OUT_OF_RANGE)
         reader.read("orders", 0)
         await asyncio.sleep(10)
         assert len(nodes_asked(racks)) < 250

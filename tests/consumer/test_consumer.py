@@ -30,6 +30,20 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
         yield cluster
 
 
+async def test_one_that_could_not_be_opened_leaves_nothing_open(
+    brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Consumer(brokers.bootstrap_servers)
+
+    async def start() -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(consumer._owner, "start", start)
+    with pytest.raises(asyncio.CancelledError):
+        await consumer.__aenter__()
+    assert not consumer.cluster.is_open
+
+
 async def test_reads_from_an_offset_the_start_and_the_end(brokers: EmbeddedCluster) -> None:
     for where, first in (("earliest", 0), (3, 3), ("latest", 5)):
         async with Consumer(brokers.bootstrap_servers) as consumer:

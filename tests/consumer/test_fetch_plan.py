@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -99,6 +100,18 @@ def test_a_request_says_the_plan_in_every_version(version: int, names: list[tupl
     assert [tp for tp in found if found and tp.topic == found[0].topic] == [
         tp for tp in tps if tp.topic == tps[0].topic
     ]
+
+
+@pytest.mark.parametrize(("limit", "buffer", "asked"), [(800, 8000, 800), (9999, 8000, 1000), (9999, 7, 1)])
+def test_no_answer_is_asked_for_that_is_large_beside_the_buffer(limit: int, buffer: int, asked: int) -> None:
+    config = ConsumerConfig(fetch_max_bytes=limit, buffer_bytes=buffer)
+    assert build_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).max_bytes == asked
+
+
+@pytest.mark.parametrize(("level", "number"), [("read_uncommitted", 0), ("read_committed", 1)])
+def test_the_isolation_level_is_said_by_number(level: Any, number: int) -> None:
+    config = ConsumerConfig(isolation_level=level)
+    assert build_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).isolation_level == number
 
 
 def test_the_versions_tested_are_those_that_are_spoken() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster, Exchange
+from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from asyncgroup.errors import ErrorCode
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
@@ -243,6 +244,20 @@ async def test_older_brokers_are_read_as_well(brokers: EmbeddedCluster, version:
         assert any(e.request.session_id > 0 for e in fetches(brokers)) is (version >= 7)
 
 
+async def test_without_a_session_each_partition_comes_first_in_turn(brokers: EmbeddedCluster) -> None:
+    """An answer has room for the batch of one partition only, and each one's reader wants more at once."""
+    on_one_node(brokers, "orders", (0, 1, 2))
+    for partition in (0, 1, 2):
+        fill(brokers, "orders", partition, batches=40)
+    async with client(brokers, fetch_max_bytes=1) as reader:
+        limit_fetch_version(reader, 6)
+        first, *others = reader.read("orders", 0, 1, 2)
+        tasks = [asyncio.ensure_future(read(consumer, 40)) for consumer in others]
+        assert await read(first, 30) == list(range(30))
+        assert all(28 <= consumer.position <= 32 for consumer in others)
+        await asyncio.gather(*tasks)
+
+
 def limit_fetch_version(reader, version: int) -> None:
     """Fetch in this version at most, as with a broker that knows no newer one."""
     built = reader.cluster.request_built
@@ -277,5 +292,6 @@ async def test_a_partition_goes_over_from_the_express_lane_to_the_session(
         assert await task == list(range(300))
         express = [e for e in fetches(brokers, node=1) if e.request.session_epoch == FINAL_EPOCH]
         assert 1 <= len(express) <= 60, "at most until the main lane came back for the first time"
+        assert max(e.request.max_wait_ms for e in express) <= 1000 * SHORT_WAIT
         await asyncio.sleep(2)
         assert {exchange.request.max_wait_ms for exchange in fetches(brokers, node=1)[-3:]} == {500}

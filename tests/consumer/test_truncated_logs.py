@@ -173,6 +173,21 @@ async def test_without_a_policy_the_reader_is_told_until_it_seeks(place: Embedde
         assert await asyncio.wait_for(read(consumer, 3), 5) == [6, 7, 8]
 
 
+async def test_without_a_policy_nothing_of_the_lost_records_follows_the_error(place: EmbeddedCluster) -> None:
+    """It has seen some that are gone, and holds others: after the error these are no more to be read than those."""
+    async with client(place, auto_offset_reset="error", max_processing_time=60.0) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 8) == list(range(8))
+        place.truncate("orders", 0, 6)
+        fill(place, "orders", 0, batches=3, size=7)
+        await asyncio.sleep(5)
+        for _ in range(3):
+            with pytest.raises(LogTruncatedError, match="truncated at offset 6"):
+                await asyncio.wait_for(anext(consumer), 60)
+        consumer.seek(6)
+        assert await asyncio.wait_for(read(consumer, 3), 5) == [6, 7, 8]
+
+
 async def test_only_what_the_reader_has_not_seen_is_fetched_anew(place: EmbeddedCluster) -> None:
     """It holds records that are gone, but has handed out none of them: nothing to tell."""
     async with client(place, auto_offset_reset="error", max_processing_time=60.0) as reader:

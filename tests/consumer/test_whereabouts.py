@@ -1,0 +1,92 @@
+"""Where a partition is read: pure state, by topic ids, leader epochs and leases."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from asyncgroup.cluster.metadata import PartitionInfo
+from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.wire.messages import NO_UUID
+
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
+LEADER, FOLLOWER = 1, 2
+
+
+def info(epoch: int = 5, replicas: tuple[int, ...] = (LEADER, FOLLOWER)) -> PartitionInfo:
+    return PartitionInfo(0, LEADER, epoch, replicas)
+
+
+def preferring() -> Whereabouts:
+    places = Whereabouts()
+    places.prefer(FOLLOWER, 10.0)
+    return places
+
+
+@pytest.mark.parametrize(
+    ("now", "known", "home"),
+    [
+        (9.9, info(), FOLLOWER),
+        (10.0, info(), LEADER),
+        (9.9, info(replicas=(LEADER, 3)), LEADER),
+        (9.9, None, LEADER),
+    ],
+    ids=["within the lease", "the lease is over", "a replica no more", "nothing is known"],
+)
+def test_a_preference_holds_for_a_replica_within_its_lease(
+    now: float, known: PartitionInfo | None, home: int
+) -> None:
+    places = preferring()
+    assert places.home(LEADER, now, known) == home
+    assert places.home(LEADER, 0.0, info()) == home, "what was given up stays so"
+
+
+def test_a_preference_can_be_given_up_once() -> None:
+    places = preferring()
+    assert places.forget_replica()
+    assert not places.forget_replica()
+    assert places.home(LEADER, 0.0, info()) == LEADER
+
+
+def test_the_first_id_is_taken_over_and_another_one_is_another_topic() -> None:
+    places = Whereabouts()
+    assert not places.is_recreated(NO_UUID)
+    assert not places.is_recreated(OLD)
+    assert not places.is_recreated(OLD)
+    assert not places.is_recreated(NO_UUID), "an old broker's metadata have no ids"
+    assert places.is_recreated(NEW)
+    places.sought()
+    assert not places.is_recreated(NEW)
+
+
+def test_it_is_told_which_topic_is_read() -> None:
+    told: list[uuid.UUID] = []
+    places = Whereabouts()
+    places.on_topic = told.append
+    for topic_id in (NO_UUID, OLD, OLD, NEW):
+        places.is_recreated(topic_id)
+    assert told == [OLD]
+    places.sought()
+    places.is_recreated(NEW)
+    assert told == [OLD, NEW]
+
+
+@pytest.mark.parametrize(
+    ("fetched", "valid", "leader", "must"),
+    [
+        (-1, -1, 5, False),
+        (5, -1, 5, False),
+        (4, -1, 5, True),
+        (4, 5, 5, False),
+        (4, 5, 6, True),
+        (6, -1, 5, False),
+    ],
+)
+def test_only_a_leader_of_a_later_epoch_has_to_confirm(
+    fetched: int, valid: int, leader: int, must: bool
+) -> None:
+    places = Whereabouts()
+    places.valid_epoch = valid
+    assert places.must_validate(fetched, info(leader)) is must
+    assert not places.must_validate(fetched, None)
