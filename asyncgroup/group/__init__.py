@@ -1,4 +1,17 @@
-"""Consumer groups: members, their sessions and claims, and what users write to handle them."""
+"""Consumer groups: members, their sessions and claims, and what users write to handle them.
+
+Where to look, from the user's call inwards:
+
+- What users meet: `group` (ConsumerGroup), `handler`, `session`, `claim`, `threads` (handlers that block), `health`,
+  and `assignors/`.
+- A member's way: `run_loop` (session after session) asks `member` for a round: `topics` says what the subscription means
+  now, `membership` joins and syncs with the requests of `join_plan` and the assignors of `offers`, then a `session_run`
+  lives. `known_topics` and `pauses` outlast the sessions.
+- A session's life, in `session_run`: `session_start` finds the start offsets and makes the claims; `handler_calls` runs
+  the handler's methods in `handler_tasks`; `heartbeats` and `watch` look out for what ends it; `session_causes` turns
+  that into the cause; `limits` says by when each part of the end has to be through.
+- How it is: everybody writes into `vitals`, `diagnosis` makes words of them; `reasons` are the words for the broker.
+"""
 
 from asyncgroup.group.assignors import (
     Assignment,

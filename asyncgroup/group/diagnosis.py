@@ -9,14 +9,13 @@ from typing import Final, NamedTuple
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
+from asyncgroup.group.join_plan import JOIN_GRACE
 from asyncgroup.group.vitals import GroupState, Source, Vitals
 from asyncgroup.offsets import MemberIdentity
 
 __all__ = ["NOT_BUSY", "Busy", "Scene", "diagnose"]
 
 ERRORS_SHOWN: Final = 5
-JOIN_GRACE: Final = 5.0
-"""Seconds beyond `rebalance_timeout` that a JoinGroup may take."""
 MISSED_BEATS: Final = 2
 FETCH_GRACE: Final = 2.0
 """Seconds beyond `fetch_max_wait` that the answer to a fetch may take before the silence is worth a word."""
@@ -176,6 +175,8 @@ def _waits_for(scene: Scene, now: float, problems: Sequence[str]) -> str | None:
     elif busy.labels:
         limit = f" of {busy.until - busy.since:.1f} s" if busy.until < float("inf") else ""
         text = f"{_names(busy.labels)} to end: {_age(now, busy.since):.1f} s{limit}"
+    elif vitals.state is GroupState.STABLE and scene.missing and not scene.claims:
+        text = f"topic {min(scene.missing)!r} to be there again"
     elif vitals.state is GroupState.STABLE and problems:
         text = "brokers: it tries again, the session ends when none answers for "
         text += f"{config.session_timeout:g} s"

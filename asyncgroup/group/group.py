@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from itertools import count
 from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, own_or_given
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import resolve_assignors
-from asyncgroup.group.error_stream import ErrorReader, ErrorStream
 from asyncgroup.group.handler import HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.known_topics import KnownTopics
@@ -28,7 +27,6 @@ from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscription, Topics, check_topics
 from asyncgroup.group.vitals import GroupState, Vitals
-from asyncgroup.hooks import refuse_hooks
 from asyncgroup.lifecycle import finish
 from asyncgroup.model import TopicPartition
 
@@ -58,13 +56,7 @@ class ConsumerGroup:
     ) -> None:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
-        self._owns_cluster = not isinstance(bootstrap_servers, Cluster)
-        refuse_hooks(hooks, owns_cluster=self._owns_cluster)
-        self.cluster = (
-            bootstrap_servers
-            if isinstance(bootstrap_servers, Cluster)
-            else Cluster(bootstrap_servers, self.config, hooks=hooks)
-        )
+        self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
         assignors = resolve_assignors(self.config.assignors)
         self._vitals = Vitals()
         self._membership = ClassicMembership(
@@ -81,10 +73,12 @@ class ConsumerGroup:
             Interceptors(interceptors),
             self._vitals,
             KnownTopics(),
+            {},
             f"-group-{next(_NUMBERS)}",
         )
         self._member = Member(self._context, self._membership)
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
+        self._asked_to_close = False
         self._leaves: bool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -105,7 +99,7 @@ class ConsumerGroup:
     ) -> None:
         await self.aclose()
 
-    async def aclose(self, *, leave: bool | None = None) -> None:
+    async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
         """End the session, commit what is done, leave the group, close. Safe to call twice.
 
         All of it together has `close_timeout` seconds: handlers are cancelled once, a fifth of that time (5 s at most)
@@ -117,17 +111,26 @@ class ConsumerGroup:
         one stays until its session times out, for it may come back (KIP-345). True makes a static member go for good
         (sarama's RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). A later call changes nothing.
 
-        Called by a handler, whose end it would have to wait for, it only ends the session: leaving and closing are left
-        to the one who opened the group.
+        `at_heartbeat` lets the member work on until just before the group's next heartbeat, up to `heartbeat_interval`
+        longer. The others hear at that heartbeat that it left, and its partitions stand still for a moment, not for up
+        to an interval. Members that synced together beat together.
+
+        Called by a handler, or by a task that it has started, it would have to wait for the handler's end, which may wait
+        for it: it only ends the session then, and leaving and closing are left to the one who opened the group.
         """
         self._check_loop()
-        if not self._member.closing.is_set():
-            self._leaves = leave
+        if not self._asked_to_close:
+            self._asked_to_close, self._leaves = True, leave
         run = self._member.run
-        self._member.close()
-        if run is not None and run.is_handler(asyncio.current_task()):
+        if run is not None and run.is_caller:
+            self._member.close()
             return
-        await finish(asyncio.ensure_future(self._close()))
+        try:
+            if at_heartbeat:
+                await self._member.wait_for_beat()
+        finally:
+            self._member.close()
+            await finish(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
         await self._member.leave(CLOSED, self._leaves)
@@ -153,6 +156,13 @@ class ConsumerGroup:
         if not self.cluster.is_open:
             raise ClosedError(f"group {self.group_id!r} is not open: use `async with ConsumerGroup(…)`")
 
+    def _check_caller(self) -> None:
+        run = self._member.run
+        if run is not None and run.is_caller:
+            raise UsageError(
+                f"group {self.group_id!r}: a handler would wait for its own end; set_topics() changes the topics"
+            )
+
     # --- consuming ----------------------------------------------------------------------------------------------
 
     @property
@@ -170,9 +180,13 @@ class ConsumerGroup:
         already.
         """
         subscription, handling = Subscription(topics), as_handler(handler)
-        with self._subscribed(subscription):
+        self._check_caller()
+        self._subscriptions.append(subscription)
+        try:
             self._check_open()
             run = await self._member.round(subscription, handling)
+        finally:
+            self._subscriptions.remove(subscription)
         if run is not None and run.causes.failure is not None:
             raise run.causes.failure
 
@@ -185,19 +199,19 @@ class ConsumerGroup:
         for `session_timeout` its UNKNOWN_TOPIC_OR_PARTITION is raised.
         """
         subscription, handling = Subscription(topics), as_handler(handler)
-        with self._subscribed(subscription):
+        self._check_caller()
+        self._subscriptions.append(subscription)
+        try:
             await RunLoop(self._context, self._member, subscription, handling, self._check_open).run()
+        finally:
+            self._subscriptions.remove(subscription)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _subscribed(self, subscription: Subscription) -> Iterator[None]:
-        self._subscription = subscription
-        try:
-            yield
-        finally:
-            if self._subscription is subscription:
-                self._subscription = None
+    @property
+    def _subscription(self) -> Subscription | None:
+        """The newest of those that are under way or wait for their turn."""
+        return self._subscriptions[-1] if self._subscriptions else None
 
     def set_topics(self, topics: Topics) -> None:
         """Subscribe to other topics in the middle of `run()` (or `consume()`, which returns then).

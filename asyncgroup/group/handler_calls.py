@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import CallerCancelled, ClaimReturned, SessionEnd
 from asyncgroup.group.claim import Claim
@@ -15,10 +16,15 @@ from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_tasks import HandlerTasks
 from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.session import Session
+from asyncgroup.lifecycle import note
 
 __all__ = ["HandlerCalls"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+Call: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+_CALLER: Final = ContextVar["HandlerCalls | None"]("asyncgroup: the session of a handler", default=None)
 
 CLAIM: Final = "claim "
 INF: Final = float("inf")
@@ -44,9 +50,10 @@ class HandlerCalls:
         self._drained = False
         self._waiting_since = 0.0
 
-    def __contains__(self, task: object) -> bool:
-        """Whether a method of the handler runs in this task."""
-        return task in self._tasks
+    @property
+    def is_caller(self) -> bool:
+        """Whether this is asked by a method of the handler, or by a task or thread that one of them has started."""
+        return _CALLER.get() is self
 
     # --- how much time they have --------------------------------------------------------------------------------
 
@@ -79,16 +86,15 @@ class HandlerCalls:
     async def begin(self) -> bool:
         """`setup` and `on_assigned`; False if one failed, or the session ended meanwhile."""
         handler, session = self._handler, self._session
-        self._begun.add("setup")
-        if not await self._call(handler.setup(session), "setup"):
+        if not await self._call(partial(handler.setup, session), "setup"):
             return False
-        self._begun.add("on_assigned")
-        return await self._call(handler.on_assigned(session, session.partitions), "on_assigned")
+        return await self._call(partial(handler.on_assigned, session, session.partitions), "on_assigned")
 
     def start_claim(self, claim: Claim) -> None:
         """`consume_claim`, in a task that nobody waits for before `drain`."""
-        call = self._handler.consume_claim(self._session, claim)
-        self._tasks.start(call, f"{CLAIM}{claim.tp}", partial(self._on_claim_done, claim))
+        what = f"{CLAIM}{claim.tp}"
+        call = partial(self._handler.consume_claim, self._session, claim)
+        self._tasks.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
 
     async def drain(self) -> None:
         """Wait until every call has ended."""
@@ -101,28 +107,38 @@ class HandlerCalls:
         partitions = [claim.tp for claim in session.claims]
         if partitions and "on_assigned" in self._begun:
             hook = handler.on_lost if session.is_lost else handler.on_revoked
-            await self._last_call(hook(session, partitions), "on_lost" if session.is_lost else "on_revoked")
+            what = "on_lost" if session.is_lost else "on_revoked"
+            await self._last_call(partial(hook, session, partitions), what)
         if "setup" in self._begun:
-            await self._last_call(handler.cleanup(session), "cleanup")
+            await self._last_call(partial(handler.cleanup, session), "cleanup")
 
-    async def _last_call(self, call: Coroutine[Any, Any, None], what: str) -> None:
+    async def _begin(self, call: Call, what: str) -> None:
+        """A method's whole life in its task: one that was cancelled before its first step has never begun.
+
+        Called here, it fails like any other if it doesn't take the arguments.
+        """
+        _CALLER.set(self)
+        self._begun.add(what)
+        await call()
+
+    async def _last_call(self, call: Call, what: str) -> None:
         """A hook after the end: those before it may have used up their time, but never its own."""
         self._tasks = HandlerTasks(self._session.group_id)
         self._tasks.limit(self._limits.for_hooks)
         await self._call(call, what)
 
-    async def _call(self, call: Coroutine[Any, Any, None], what: str) -> bool:
+    async def _call(self, call: Call, what: str) -> bool:
         """Run a hook of the handler; False if it failed, or the session ended meanwhile."""
         tasks = self._tasks
         self._waiting_since = asyncio.get_running_loop().time()
-        task = tasks.start(call, what)
+        task = tasks.start(self._begin(call, what), what)
         await tasks.wait()
         if task.cancelled():
             if not self._session.ended:
                 self._on_failure(asyncio.CancelledError(f"{what} was cancelled by its handler"), what)
         elif (error := task.exception()) is not None:
             name = type(self._handler).__name__
-            error.add_note(f"raised by {what} of {name}, group {self._session.group_id!r}")
+            note(error, f"raised by {what} of {name}, group {self._session.group_id!r}")
             self._on_failure(error, f"{what} raised")
         return not self._session.ended
 
@@ -134,8 +150,9 @@ class HandlerCalls:
                 self._on_failure(error, "consume_claim was cancelled")
         elif (raised := task.exception()) is not None:
             place = f"{claim.tp} at offset {claim.next_mark}, the first that is not marked"
-            raised.add_note(
-                f"raised by consume_claim of {place} (next to read: {claim.position}), group {group_id!r}"
+            note(
+                raised,
+                f"raised by consume_claim of {place} (next to read: {claim.position}), group {group_id!r}",
             )
             self._on_failure(raised, f"consume_claim of {claim.tp} raised")
         elif not claim.ended:

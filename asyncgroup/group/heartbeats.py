@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
@@ -68,6 +69,12 @@ class Heartbeats:
         # an answer that comes later than this may be too late for a second try within the session
         self._timeout = max(config.heartbeat_interval, config.session_timeout / 3)
         self._started = self.last_beat = self.last_alive = float("-inf")
+        self._turns: _Turns | None = None
+
+    def beat_after(self, moment: float) -> float | None:
+        """The loop time of the first beat behind `moment`, of this member and of those that synced with it; None
+        before the first session."""
+        return None if self._turns is None else self._turns.after(moment)
 
     async def run(
         self,
@@ -82,7 +89,8 @@ class Heartbeats:
         loop = asyncio.get_running_loop()
         begun = loop.time() if begun is None else begun
         self._started = self.last_beat = self.last_alive = begun
-        backoff, turns = self._cluster.backoff(), _Turns(begun, self._config.heartbeat_interval)
+        backoff = self._cluster.backoff()
+        turns = self._turns = _Turns(begun, self._config.heartbeat_interval)
         due = turns.next
         while True:
             await asyncio.sleep(due - loop.time())
@@ -125,6 +133,8 @@ class Heartbeats:
         except TimeoutError:
             self._cluster.coordinators.forget(self._group_id)
             text = f"no answer to the heartbeat of group {self._group_id!r} within {limit:g} s"
+            if limit == left:  # the last one had no more
+                text += f", nor to anything else for session_timeout={self._config.session_timeout:g} s"
             return Verdict.MOVED, RequestTimedOut(text)
 
     async def _beat(self, identity: MemberIdentity) -> tuple[Verdict, AsyncGroupError | None]:
@@ -165,6 +175,10 @@ class _Turns:
     def next(self) -> float:
         """The first moment that is not past."""
         return self._begun + self._turn * self._interval
+
+    def after(self, moment: float) -> float:
+        """The first turn behind `moment`."""
+        return self._begun + (math.floor((moment - self._begun) / self._interval) + 1) * self._interval
 
     def pass_by(self, now: float) -> None:
         """It is `now`: what lies before is past, however many turns that are."""

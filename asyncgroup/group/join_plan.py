@@ -9,23 +9,26 @@ from typing import Final
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import AssignmentError, DecodeError, ErrorCode
 from asyncgroup.group.assignors import Assignment, MemberSubscription
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned, encode_versioned
 
 __all__ = [
     "ACTIONS",
+    "JOIN_GRACE",
     "JoinAction",
     "build_join",
     "build_sync",
-    "by_topic",
     "decode_assignment",
     "encode_assignment",
     "read_members",
 ]
 
 CONSUMER: Final = "consumer"
+
+JOIN_GRACE: Final = 5.0
+"""Seconds beyond `rebalance_timeout` that a JoinGroup may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
 
 SUBSCRIPTION_VERSION: Final = 1
 """The lowest version that says everything is used. Java, librdkafka, kafka-python and aiokafka pass over what newer
@@ -176,11 +179,3 @@ def decode_assignment(data: bytes) -> Assignment:
         for number in entry.partitions
     }
     return Assignment(tuple(sorted(found)), said.user_data)
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic → partition numbers, in the order of the partitions."""
-    found: dict[str, list[int]] = {}
-    for tp in partitions:
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return found

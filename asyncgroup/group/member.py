@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import re
 from collections.abc import Coroutine, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import CallerCancelled, GroupClosed, TopicsChanged
 from asyncgroup.group.diagnosis import Scene, diagnose
@@ -18,11 +20,15 @@ from asyncgroup.group.session_run import SessionRun
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscribed, Subscription, resolve_topics
 from asyncgroup.group.vitals import GroupState
-from asyncgroup.lifecycle import finish, run_until
+from asyncgroup.lifecycle import finish, run_until, wait_within
 
 __all__ = ["Member"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+
+BEAT_LEAD: Final = 0.08
+"""Seconds before a heartbeat at which a member that leaves stops: enough for a quick handler, a commit and the leave."""
 
 
 class _Entry(NamedTuple):
@@ -30,8 +36,8 @@ class _Entry(NamedTuple):
 
     joined: Joined
     subscribed: Subscribed
-    has_changed: bool
-    """Whether the subscription was given other topics meanwhile."""
+    wanted: list[str] | re.Pattern[str]
+    """The topics that were asked for when it began."""
 
 
 class Member:
@@ -55,14 +61,27 @@ class Member:
                 return None
             try:
                 entry = await self._or_closed(self._enter(subscription))
-                return None if entry is None else await self._live(entry, handler)
+                return None if entry is None else await self._live(entry, subscription, handler)
             except asyncio.CancelledError:
                 self._hurry()
                 await finish(asyncio.ensure_future(self._leave(CANCELLED, None)))
                 raise
             finally:
-                if not self.closing.is_set():
-                    self._vitals.enter(GroupState.NOT_CONSUMING)
+                self._vitals.enter(GroupState.NOT_CONSUMING)
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait before the next round; True if the group closes meanwhile. A caller that is cancelled leaves the group."""
+        self._vitals.enter(GroupState.WAITING)
+        try:
+            return await wait_within(self.closing, seconds)
+        except asyncio.CancelledError:
+            if not self._turn.locked():  # or another call goes on as this member, or closes
+                self._hurry()
+                await finish(asyncio.ensure_future(self.leave(CANCELLED, None)))
+            raise
+        finally:
+            if self._vitals.state in (GroupState.WAITING, GroupState.LEAVING):
+                self._vitals.enter(GroupState.NOT_CONSUMING)
 
     async def _enter(self, subscription: Subscription) -> _Entry:
         cluster, context = self._context.cluster, self._context
@@ -79,14 +98,14 @@ class Member:
                 cluster.untrack(subscribed.joined)
         finally:
             cluster.untrack(names)
-        return _Entry(joined, subscribed, subscription.wanted != wanted)
+        return _Entry(joined, subscribed, wanted)
 
-    async def _live(self, entry: _Entry, handler: Handler) -> SessionRun:
+    async def _live(self, entry: _Entry, subscription: Subscription, handler: Handler) -> SessionRun:
         run = self.run = SessionRun(self._context, entry.joined, entry.subscribed, handler)
         task = asyncio.create_task(run.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             run.session.end(GroupClosed(f"group {self._group_id!r} was closed"))
-        elif entry.has_changed:
+        elif subscription.wanted != entry.wanted:  # from here on `set_topics` finds the session
             run.session.end(TopicsChanged("other topics were asked for while the member joined"))
         try:
             await asyncio.shield(task)
@@ -133,6 +152,17 @@ class Member:
         """From now on `close_timeout` runs, for all that is still to be done."""
         deadline = asyncio.get_running_loop().time() + self._config.close_timeout
         self._leave_by = min(self._leave_by, deadline)
+
+    async def wait_for_beat(self) -> None:
+        """Wait until just before the group's next heartbeat; not longer than there is a session to wait for."""
+        if (run := self.run) is None or self.closing.is_set():
+            return
+        now = asyncio.get_running_loop().time()
+        lead = min(BEAT_LEAD, self._config.heartbeat_interval / 4)
+        if (beat := run.heartbeats.beat_after(now + lead)) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(beat - lead):
+                    await run.session.wait_ended()
 
     def close(self) -> None:
         """Begin to close: the session ends, a join is given up."""

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.lanes import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -22,10 +23,10 @@ from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
 from asyncgroup.group.heartbeats import Heartbeats, Verdict
 from asyncgroup.group.join_plan import (
     ACTIONS,
+    JOIN_GRACE,
     JoinAction,
     build_join,
     build_sync,
-    by_topic,
     decode_assignment,
     read_members,
 )
@@ -33,6 +34,7 @@ from asyncgroup.group.offers import Offers
 from asyncgroup.group.reasons import join_reason, shorten
 from asyncgroup.group.vitals import GroupState, Source, Vitals
 from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.model import by_topic
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
@@ -44,8 +46,6 @@ JOIN_LANE: Final = "join"
 """The lane of JoinGroup and SyncGroup, which a coordinator parks until the whole group is there."""
 
 _LANES = count(1)
-JOIN_GRACE: Final = 5.0
-"""Seconds beyond the rebalance timeout that a JoinGroup may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
 
 
 class Joined(NamedTuple):
@@ -239,12 +239,17 @@ class ClassicMembership:
                 _log.warning("%s", BrokerError(code, f"leaving group {self._group_id!r}"))
 
     async def _leave(self, identity: MemberIdentity, reason: str) -> int:
-        """One LeaveGroup; the error code of the request or of the member."""
+        """One LeaveGroup; the error code of the request or of the member.
+
+        A commit that its broker doesn't answer would hold it up: it goes past it then.
+        """
+        node_id = await self._cluster.coordinators.find(self._group_id)
+        is_busy = self._cluster.in_flight(node_id, GROUP_LANE) > 0
         response = await self._cluster.coordinators.request_built(
             self._group_id,
             m.LeaveGroupRequest,
             lambda version: _leave_request(self._group_id, identity, reason, version),
-            lane=GROUP_LANE,
+            lane=CONTROL if is_busy else GROUP_LANE,
         )
         codes = [response.error_code, *(member.error_code for member in response.members)]
         return max(codes, key=bool)

@@ -21,8 +21,7 @@ from asyncgroup.group.member import Member
 from asyncgroup.group.session_run import SessionRun
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscription
-from asyncgroup.group.vitals import GroupState, Source
-from asyncgroup.lifecycle import wait_within
+from asyncgroup.group.vitals import Source
 
 __all__ = ["RunLoop"]
 
@@ -64,8 +63,7 @@ class RunLoop:
             if run is not None and failure is None and isinstance(run.session.cause, AT_ONCE):
                 backoff.reset()
                 continue
-            self._context.vitals.enter(GroupState.WAITING)
-            if await wait_within(closing, backoff.next()):
+            if await self._member.pause(backoff.next()):
                 return
 
     async def _round(self) -> tuple[SessionRun | None, BaseException | None]:

@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from asyncgroup.checks import check_offset
-from asyncgroup.errors import AsyncGroupError, MemberLost, SessionEnd, UsageError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ClosedError,
+    CommitFailedError,
+    MemberLost,
+    SessionEnd,
+    UsageError,
+)
 from asyncgroup.group.claim import Claim
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
@@ -101,10 +108,18 @@ class Session:
         self._offsets.of(topic, partition).reset(check_offset(offset), metadata)
 
     async def commit(self) -> None:
-        """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end."""
+        """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end.
+
+        Another task than a handler's may call it too: a session that ends waits for its answer, as long as for that of
+        its own last commit; then nobody knows whether it was committed, and it counts as failed.
+        """
         if self._is_over:
             raise UsageError(f"{self!r} is over: nothing can be committed in its name any more")
-        await self._offsets.commit()
+        dirty = self._offsets.dirty
+        try:
+            await self._offsets.commit()
+        except ClosedError as error:
+            raise CommitFailedError(self.group_id, dict.fromkeys(dirty, error)) from error
 
     def end(self, cause: SessionEnd) -> None:
         """Begin to end: every claim's iterator stops before its next record.

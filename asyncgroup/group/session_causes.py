@@ -16,6 +16,7 @@ from asyncgroup.group.heartbeats import ACTIONS as HEARTBEATS, Verdict
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.vitals import Source
+from asyncgroup.lifecycle import describe, note
 
 __all__ = ["SessionCauses"]
 
@@ -75,9 +76,9 @@ class SessionCauses:
         if self.failure is None:
             self.failure, self.failed_by_handler = error, by_handler
         else:
-            self.failure.add_note(f"at the same time: {what}: {error!r}")
+            note(self.failure, f"at the same time: {what}: {describe(error)}")
             _log.error("group %s: %s", self._context.group_id, what, exc_info=error)
         kind = HandlerFailed if by_handler else SessionFailed
-        cause = kind(f"{what}: {type(error).__name__}: {error}")
+        cause = kind(f"{what}: {describe(error)}")
         cause.__cause__ = error
         self._session.end(cause)

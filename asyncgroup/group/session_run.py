@@ -65,16 +65,22 @@ class SessionRun:
         self.session.on_end = self._on_end
         self.causes = SessionCauses(context, self.session)
         self.fetchers = Fetchers(
-            cluster, config, self._owner.spawn, self.causes.on_fetch_error, owner=context.lanes
+            cluster,
+            config,
+            self._owner.spawn,
+            self.causes.on_fetch_error,
+            owner=context.lanes,
+            sessions=context.fetch_sessions,
         )
         self._limits = EndLimits(config, lambda: self.heartbeats.last_alive)
         self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
         self.began = False
         """Whether start offsets were found and the handler was called."""
 
-    def is_handler(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a method of the handler runs in this task."""
-        return task in self._calls
+    @property
+    def is_caller(self) -> bool:
+        """Whether this is asked by the session's handler, or by a task or thread that it has started."""
+        return self._calls.is_caller
 
     @property
     def busy(self) -> Busy:
@@ -209,11 +215,12 @@ class SessionRun:
         for claim in session.claims:
             self.fetchers.remove(claim.consumer)
         await self._calls.end()
-        if self._context.config.auto_commit and not session.is_lost:
+        if not session.is_lost:
             self._vitals.enter(GroupState.COMMITTING)
             try:
                 async with asyncio.timeout(self._limits.for_commit):
-                    await self._commit()
+                    # without automatic commits, too, the user's own may be under way
+                    await (self._commit() if self._context.config.auto_commit else self._offsets.settle())
             except TimeoutError:
                 _log.warning("group %s: the last commit took too long", self._context.group_id)
         if self.began:

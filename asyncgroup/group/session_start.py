@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeAlias
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.error_stream import ErrorStream
+from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import find_starts
 from asyncgroup.group.claim import Claim
-from asyncgroup.group.error_stream import ErrorStream
 from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.pauses import Pauses
 from asyncgroup.group.vitals import Vitals
@@ -37,6 +38,8 @@ class GroupContext(NamedTuple):
     interceptors: Interceptors
     vitals: Vitals
     known: KnownTopics
+    fetch_sessions: dict[int, FetchSession]
+    """By node: each session's fetches end the fetch sessions of the one before."""
     lanes: str = ""
     """What tells this member's fetch connections from those of others on the same Cluster."""
 
@@ -91,7 +94,12 @@ def make_claims(context: GroupContext, committer: Committer, budget: Budget, sta
 
 
 def _tell_marks(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
-    """Marks hear of positions that the log took away, and of what is passed over."""
+    """Marks hear of positions that the log took away, of what is passed over, and which topic it is.
+
+    The topic may be made anew before the first fetch: the start is an offset of the one that the marks are for.
+    """
+    consumer.whereabouts.topic_id = offsets.topic_id
+    consumer.whereabouts.on_topic = partial(offsets.belong_to, position=lambda: consumer.position)
     consumer.on_reset = offsets.rebase
     consumer.on_restart = partial(offsets.restart, position=lambda: consumer.position)
     consumer.on_passed = offsets.pass_over

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import BrokerError
+from asyncgroup.lifecycle import describe
 
 __all__ = ["ErrorCount", "GroupState", "Source", "Trouble", "Vitals"]
 
@@ -93,7 +94,7 @@ class Vitals:
 
     def count(self, error: BaseException) -> None:
         """Count an error, whatever becomes of it."""
-        code = error.name if isinstance(error, BrokerError) else str(error)
+        code = error.name if isinstance(error, BrokerError) else _text(error)
         kind = (type(error).__name__, code)
         before = self._errors.pop(kind, None)
         if before is None and len(self._errors) == KINDS_MAX:
@@ -108,4 +109,5 @@ class Vitals:
 
 
 def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    kind = type(error).__name__
+    return describe(error).removeprefix(f"{kind}: ")

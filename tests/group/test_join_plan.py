@@ -16,12 +16,11 @@ from asyncgroup.group.join_plan import (
     JoinAction,
     build_join,
     build_sync,
-    by_topic,
     decode_assignment,
     encode_assignment,
     read_members,
 )
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode

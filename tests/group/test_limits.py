@@ -27,7 +27,7 @@ HURRIED = [GroupClosed, CallerCancelled]
 
 
 def limits_of(last_alive: float = 0.0, rebalance: float = 60.0, close: float = 30.0) -> EndLimits:
-    config = ConsumerConfig(rebalance_timeout=rebalance, close_timeout=close)
+    config = ConsumerConfig(rebalance_timeout=rebalance, heartbeat_interval=0.1, close_timeout=close)
     return EndLimits(config, lambda: last_alive)
 
 

@@ -252,6 +252,20 @@ async def test_a_pattern_is_looked_at_every_interval() -> None:
     assert cluster.looks == 5, "after a failure sooner than at the interval"
 
 
+async def test_a_pattern_notices_a_loss_alone_and_no_topic_of_the_brokers_own() -> None:
+    cluster, ends = Topics(log_a=1, log_b=2), []
+    pattern = re.compile(".*log_")
+    task = await watching(watch_pattern(cluster, pattern, ["log_a", "log_b"], ends.append))  # type: ignore[arg-type]
+    cluster.set_ids(__log_state=3)
+    cluster.seen["__log_state"].is_internal = True
+    await asyncio.sleep(11)
+    assert ends == []
+    del cluster.seen["log_a"]
+    await asyncio.sleep(5)
+    await task
+    assert [str(end) for end in ends] == ["the pattern '.*log_' has lost log_a"]
+
+
 async def test_an_interval_of_zero_switches_the_look_off() -> None:
     cluster = Topics()
     cluster.config = ConsumerConfig(metadata_refresh_interval=0)

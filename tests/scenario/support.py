@@ -20,6 +20,7 @@ __all__ = [
     "asked",
     "committed",
     "member",
+    "now",
     "orders",
     "read_with",
     "running",
@@ -28,6 +29,11 @@ __all__ = [
 
 Read = Callable[[Claim], Awaitable[None]]
 Work = Callable[[Session, Claim, Record], Awaitable[None]]
+
+
+def now() -> float:
+    """The loop's time."""
+    return asyncio.get_running_loop().time()
 
 
 async def nothing(_session: Session, _claim: Claim, _record: Record) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Record, Session
-from tests.scenario.support import Ends, Script, committed, member, orders, running
+from tests.scenario.support import Ends, Script, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -21,10 +21,6 @@ BUDGET = {"buffer_bytes": 80_000, "max_partition_fetch_bytes": 10_000}
 """Two claims: a share of 40,000 bytes each, asked for in portions of 10,000."""
 
 SHARE = 40_000
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Stalls:

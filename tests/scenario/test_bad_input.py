@@ -20,14 +20,10 @@ from asyncgroup import (
 )
 from asyncgroup.errors import AssignmentError, UsageError
 from asyncgroup.group import RangeAssignor
-from tests.scenario.support import Script, committed, member, running
+from tests.scenario.support import Script, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def handle(_session, _claim):

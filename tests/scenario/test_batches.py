@@ -7,14 +7,10 @@ import asyncio
 import pytest
 
 from asyncgroup import Claim, ConfigError, Session
-from tests.scenario.support import Script, committed, member, orders, read_with, running
+from tests.scenario.support import Script, committed, member, now, orders, read_with, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def test_batches_by_records(env: VirtualEnvironment):

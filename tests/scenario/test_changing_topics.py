@@ -9,14 +9,10 @@ import pytest
 
 from asyncgroup import BrokerError, Claim, ClosedError, ConfigError, ErrorCode, Session
 from asyncgroup.errors import UsageError
-from tests.scenario.support import Ends, Script, asked, member, running
+from tests.scenario.support import Ends, Script, asked, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Topical(Script):
@@ -200,6 +196,7 @@ async def test_deleted_and_made_anew(env: VirtualEnvironment):
     await asyncio.sleep(4.0)
     for each in (ann, bob):
         assert "topic 'orders'" in str(each.group.health())
+        assert each.group.health().waits_for == "topic 'orders' to be there again"
         assert not each.group.health().is_healthy
     env.cluster.create_topic("orders", 4)
     began = now()

@@ -12,14 +12,10 @@ from itertools import pairwise
 import pytest
 
 from asyncgroup import Claim, ErrorCode, Record, Session
-from tests.scenario.support import Ends, Gate, Script, committed, member, running
+from tests.scenario.support import Ends, Gate, Script, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # -- a claim is revoked -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
@@ -112,6 +113,41 @@ async def test_on_lost_raises(env: VirtualEnvironment):
                 await consuming
         assert script.calls[-2:] == ["lost [0, 1, 2, 3]", "cleanup"]
     assert committed(env) == {}
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Takes no notes, as nothing of it can be set."""
+
+    why: str
+
+
+class Mute(Exception):
+    """Fails at saying what it is."""
+
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("method", ["setup", "consume_claim", "cleanup"])
+@pytest.mark.parametrize("error", [Frozen("why"), Mute()], ids=["frozen", "mute"])
+async def test_raises_what_is_hard_to_handle(env: VirtualEnvironment, error: Exception, method: str):
+    """Found by review: the claim was dead, and its session lived on as if nothing had been."""
+    script = FailsIn(env, method)
+    script.errors[method] = error
+    await env.produce(5, [0])
+    async with member(env) as group:
+        task = asyncio.create_task(group.run("orders", script))
+        if method == "cleanup":
+            await script.until("done 0@4")
+            env.cluster.create_partitions("orders", 5)
+        await asyncio.wait([task], timeout=60.0)
+        assert task.done()
+        assert task.exception() is error
+        assert str(group.health())
+        assert script.calls[-1] == "cleanup"
 
 
 async def test_two_methods_raise(env: VirtualEnvironment):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import BrokerError, ErrorCode as E, Session
-from tests.scenario.support import Ends, Script, asked, committed, member, running
+from tests.scenario.support import Ends, Script, asked, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -38,10 +38,6 @@ ENDS = [
     E.INVALID_GROUP_ID,  # any other code that Kafka calls final
     E.UNKNOWN_SERVER_ERROR,
 ]
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @pytest.mark.parametrize("code", LIVES_ON, **NAME)

@@ -15,7 +15,7 @@ import pytest
 
 from asyncgroup import Claim, Handler, Session
 from tests.consumer.brokers import fill
-from tests.scenario.support import member, running
+from tests.scenario.support import member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -92,10 +92,6 @@ class Run(Handler):
     def longest_gap(self, partition: int) -> float:
         """The longest time between two records."""
         return max(later - earlier for earlier, later in pairwise([self.began, *self.times[partition]]))
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def run(pace: Pace, backlog: int, **config: Any) -> Run:

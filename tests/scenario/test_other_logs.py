@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 
 import pytest
 
+from asyncgroup import Session
 from asyncgroup.errors import LogTruncatedError
 from tests.scenario.support import Script, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
@@ -68,6 +71,32 @@ async def test_a_mark_of_a_lost_record_is_not_committed(env: VirtualEnvironment)
         await until_committed(env, 7)
 
 
+async def test_marks_of_lost_records_do_not_outlive_a_seek_back(env: VirtualEnvironment) -> None:
+    """Found by a storm: the reader had gone back by itself, before the place where the logs part; its marks had not."""
+    await fill(env)
+    go_on = asyncio.Event()
+
+    async def work(session, claim, record) -> None:
+        if record.partition == 0 and record.offset == 9:
+            claim.seek(3)
+        elif script.calls.count("record 0@4") == 2 and record.offset == 4:
+            await go_on.wait()
+
+    script = Script(env, work)
+    config = {"auto_offset_reset": "earliest", "max_processing_time": 60.0}
+    async with member(env, **config) as group, running(group.run("orders", script)):
+        await script.until("record 0@4", 2)
+        await until_committed(env, 10)
+        await asyncio.sleep(1)
+        env.cluster.truncate("orders", 0, 6)
+        await asyncio.sleep(5)
+        await env.produce(2, [0])
+        go_on.set()
+        await script.until("done 0@7", 2)
+        assert script.calls.count("record 0@9") == 1
+        await until_committed(env, 8)
+
+
 async def test_a_committed_offset_behind_a_lost_record_is_noticed_at_the_start(
     env: VirtualEnvironment,
 ) -> None:
@@ -114,3 +143,63 @@ async def test_all_of_a_topic_made_anew_is_handled(env: VirtualEnvironment, reco
         await script.until(f"done 0@{min(records - 1, 2)}", 2)
         await script.until(f"done 0@{records - 1}", 1 + (records <= 10))
         await until_committed(env, records)
+
+
+async def test_a_topic_made_anew_while_the_handler_sets_up(env: VirtualEnvironment) -> None:
+    """The start offsets were looked up in the old one: all of the new one is handled, and committed under its id.
+
+    Found by a storm: the first records of the new topic were left out, and no mark was ever committed.
+    """
+    await fill(env)
+    script = Script(env)
+    async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", script)):
+        await script.until("done 0@9")
+        await until_committed(env, 10)
+
+    class Slow(Script):
+        async def setup(self, session: Session) -> None:
+            await super().setup(session)
+            if len(self.sessions) == 1:
+                env.cluster.delete_topic("orders")
+                env.cluster.create_topic("orders", 4)
+                await env.produce(20, [0])
+                await group.cluster.refresh()
+
+    later = Slow(env)
+    async with (
+        member(env, auto_offset_reset="earliest") as group,
+        running(group.run("orders", later)),
+    ):
+        await later.until("done 0@19")
+        assert [call for call in later.calls if call.startswith("done 0@")] == [
+            f"done 0@{offset}" for offset in range(20)
+        ]
+        await until_committed(env, 20)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.5, 3.0])
+async def test_nothing_of_a_topic_made_anew_is_handled_twice(env: VirtualEnvironment, gap: float) -> None:
+    """Its fetchers begin at its first record, and the group joins anew, both for the same news."""
+    env.network.latency = 0.002
+    counts: Counter[bytes | None] = Counter()
+
+    async def work(_session, _claim, record) -> None:
+        counts[record.value] += 1
+
+    config = {"auto_offset_reset": "earliest", "auto_commit_interval": 0.5}
+    async with contextlib.AsyncExitStack() as stack:
+        for name in ("ann", "ben"):
+            group = await stack.enter_async_context(member(env, name, **config))
+            await stack.enter_async_context(running(group.run("orders", Script(env, work))))
+        await asyncio.sleep(10)
+        await env.produce(20, range(4))
+        await asyncio.sleep(3)
+        env.cluster.delete_topic("orders")
+        await asyncio.sleep(gap)
+        env.cluster.create_topic("orders", 4)
+        for _ in range(20):
+            await env.produce(10, range(4))
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(20)
+    assert {counts[record.value] for record in env.cluster.records("orders")} == {1}
+    assert len(counts) == 80 + 800

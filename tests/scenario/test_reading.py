@@ -13,10 +13,6 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 async def test_break_and_a_second_loop(env: VirtualEnvironment):
     """The second loop goes on at the very next record: within a batch, at its end, over several batches."""
     await env.admin.produce(orders(0), [b"v"] * 20, batch=5)

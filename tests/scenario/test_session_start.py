@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 
 from asyncgroup import Claim, CommitFailedError, ConsumerGroup, ErrorCode, Session
+from asyncgroup.consumer.fetch_session import INITIAL_EPOCH
+from asyncgroup.errors import Rebalanced
 from tests.scenario.support import Script, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -58,6 +60,22 @@ async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvi
             apis, nodes = requests(env, since)
             assert apis["OffsetFetch"] == 1
             assert not nodes, "every partition has a commit"
+
+
+async def test_rebalances_leave_no_fetch_sessions_behind(env: VirtualEnvironment):
+    """A node keeps a thousand of them for all its clients: each of a member's ends the one before it."""
+    script = Starts(env)
+    async with member(env) as group, running(group.run(env.topic, script)):
+        for turn in range(1, 5):
+            await script.until("setup", turn)
+            await asyncio.sleep(2)
+            assert [len(node.fetch_sessions) for node in env.cluster.nodes.values()] == [1, 1, 1]
+            script.sessions[-1].end(Rebalanced("so the test wants it"))
+        asked = [e.request for e in env.cluster.history.of("Fetch", client_id="ann", node=1)]
+        first, *others = [request.session_id for request in asked if request.session_epoch == INITIAL_EPOCH]
+        assert first == 0
+        assert len(others) >= 3
+        assert all(others), "a new one is asked for in the old one's place, not the old one taken up again"
 
 
 async def test_a_single_partition_without_a_commit_costs_one_request(env: VirtualEnvironment):

@@ -9,16 +9,13 @@ from itertools import pairwise
 import pytest
 
 from asyncgroup import Claim, Record, Session
-from tests.scenario.support import Ends, Gate, Script, committed, member, running
+from asyncgroup.group.session_run import SessionRun
+from tests.scenario.support import Ends, Gate, Script, committed, member, now, running
 from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class SlowHooks(Script):
@@ -222,6 +219,81 @@ async def test_members_beat_together_and_hear_of_a_rebalance_together(env: Virtu
     await env.settled(ann, bob, carol, dave)
     joins = [e.time for e in env.cluster.history.of("JoinGroup")[-3:]]
     assert max(joins) - min(joins) < 0.01
+
+
+async def test_a_member_that_begins_late_beats_with_the_others(
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
+):
+    """Its loop was busy between the SyncGroup's answer and the session: the beat counts from the answer."""
+    run = SessionRun.run
+
+    async def run_late(session_run: SessionRun) -> None:
+        if session_run.session.member_id.startswith("bob"):
+            await asyncio.sleep(0.7)
+        await run(session_run)
+
+    monkeypatch.setattr(SessionRun, "run", run_late)
+    ann, bob = await env.member("ann"), await env.member("bob")
+    await env.settled(ann, bob)
+    await asyncio.sleep(4 * env.heartbeat_interval)
+    beats = env.cluster.history.of("Heartbeat")[-2:]
+    assert {e.client_id for e in beats} == {"ann", "bob"}
+    assert beats[1].time - beats[0].time < 0.01
+
+
+@pytest.mark.parametrize(("at_heartbeat", "stands_still"), [(False, (1.5, 3.0)), (True, (0.0, 0.3))])
+async def test_a_member_may_leave_at_the_heartbeat(
+    env: VirtualEnvironment, at_heartbeat: bool, stands_still: tuple[float, float]
+):
+    """Its partitions wait for the others to hear of it: up to an interval, or a moment."""
+    ann, bob = await env.member("ann"), await env.member("bob")
+    await env.settled(ann, bob)
+    beats = len(env.cluster.history.of("Heartbeat"))
+    await env.bell.until(
+        lambda: len(env.cluster.history.of("Heartbeat")) >= beats + 2, "a beat of both", env.limit
+    )
+    await asyncio.sleep(0.5)
+    assert isinstance(ann, LocalMember)
+    begun = now()
+    with ann.source():
+        closing = asyncio.create_task(ann.group.aclose(at_heartbeat=at_heartbeat))
+    if at_heartbeat:
+        await env.produce(5, range(4))
+        await env.all_handled()
+        assert ann.log.handled, "it works on meanwhile"
+    await closing
+    left = now()
+    assert left - begun <= env.heartbeat_interval
+    await env.settled(bob)
+    least, most = stands_still
+    assert least <= now() - left < most
+    assert ann.log.sessions[-1].cause == "GroupClosed"
+
+
+async def test_leaving_at_the_heartbeat_waits_for_nothing_else(env: VirtualEnvironment):
+    """Not beside a plain aclose(), not without a session, and not when cancelled."""
+    ann = await env.member("ann", heartbeat_interval=8.0)
+    assert isinstance(ann, LocalMember)
+    await env.settled(ann)
+    begun = now()
+    patient = asyncio.create_task(ann.group.aclose(at_heartbeat=True))
+    await asyncio.sleep(1.0)
+    await ann.group.aclose()
+    await patient
+    assert now() - begun < 1.5
+
+    bob = await env.member("bob", heartbeat_interval=8.0)
+    assert isinstance(bob, LocalMember)
+    await env.settled(bob)
+    patient = asyncio.create_task(bob.group.aclose(at_heartbeat=True))
+    await asyncio.sleep(1.0)
+    patient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await patient
+    assert bob.log.sessions[-1].cause == "GroupClosed"
+    begun = now()
+    await bob.group.aclose(at_heartbeat=True)
+    assert now() == begun
 
 
 async def test_heartbeats_keep_a_member_that_waits_for_the_plan(env: VirtualEnvironment):

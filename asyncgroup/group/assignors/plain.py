@@ -22,6 +22,7 @@ class RangeAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
+        """Partitions by member id."""
         plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         takers: dict[str, list[str]] = {topic: [] for topic in sorted(counts)}
         for member in sorted(members, key=lambda m: m.order):
@@ -44,6 +45,7 @@ class RoundRobinAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
+        """Partitions by member id."""
         plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         ordered = [(m.member_id, frozenset(m.topics)) for m in sorted(members, key=lambda m: m.order)]
         circle = cycle(ordered)

@@ -61,7 +61,9 @@ Plan: TypeAlias = Mapping[str, "Iterable[TopicPartition] | Assignment"]
 class Assignor(Protocol):
     """Makes a plan for a group; `name` is what members agree on and must be the same in all of them.
 
-    Only the group's leader plans. Where members offer several assignors the coordinator chooses one that all of them
+    Only the group's leader plans, in one go on the event loop: for a group of hundreds of members, or with an assignor
+    that calculates long, its heartbeats and handlers wait meanwhile, so it has to stay well below `session_timeout`.
+    Where members offer several assignors the coordinator chooses one that all of them
     have, by their order of preference. An example, to be given as `ConsumerConfig(assignors=(LeastLoaded(),))`:
 
         class LeastLoaded:
@@ -93,7 +95,9 @@ class Assignor(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What members agree on by JoinGroup's protocol names; of the group's members all must offer it."""
+        ...
 
     def assign(self, members: Sequence[MemberSubscription], counts: Mapping[str, int]) -> Plan:
         """Who gets what; `counts` holds the number of partitions of each topic that exists."""

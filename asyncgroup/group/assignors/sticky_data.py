@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, by_topic
 
 __all__ = ["Claim", "decode_claim", "encode_claim"]
 
@@ -23,9 +23,7 @@ class Claim(NamedTuple):
 
 def encode_claim(claim: Claim) -> bytes:
     """Version 1 of the user data: topics with their partitions, then the generation."""
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(claim.partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
+    topics = by_topic(sorted(claim.partitions))
     parts = [_INT32.pack(len(topics))]
     for topic, numbers in topics.items():
         name = topic.encode()

@@ -1,0 +1,68 @@
+"""How soon a session's first fetches go out: nothing of the one before is in their way."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from tests.scenario.support import Script, member, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+LONG = 20.0
+"""Seconds that a fetch may be parked, so that nobody overlooks who waits for it."""
+
+
+class Timed(Script):
+    """Knows when each session was set up."""
+
+    def __init__(self, env: VirtualEnvironment) -> None:
+        super().__init__(env)
+        self.began: list[float] = []
+
+    async def setup(self, session) -> None:
+        self.began.append(asyncio.get_running_loop().time())
+        await super().setup(session)
+
+
+async def test_a_poll_of_the_session_before_holds_no_fetch_up(env: VirtualEnvironment) -> None:
+    """A broker serves a connection one request at a time, and a poll that nobody waits for is still parked there.
+
+    Found in design: each rebalance of an idle topic so took up to `fetch_max_wait` longer.
+    """
+    ann, ben = Timed(env), Timed(env)
+    config = {"fetch_max_wait": LONG, "auto_offset_reset": "earliest"}
+    async with member(env, **config) as first, running(first.run("orders", ann)):
+        await ann.until("setup")
+        await asyncio.sleep(5.0)
+        async with member(env, "ben", **config) as second, running(second.run("orders", ben)):
+            await ann.until("setup", 2)
+            await asyncio.sleep(1.0)
+            fetches = [
+                exchange.time
+                for exchange in env.cluster.history.of("Fetch", client_id="ann")
+                if exchange.time >= ann.began[1]
+            ]
+            assert fetches, "held up by the poll of the session before"
+            assert min(fetches) - ann.began[1] < 0.1
+            await env.produce(1, range(4))
+            await asyncio.sleep(0.1)
+            done = [call for call in ann.calls + ben.calls if call.startswith("done")]
+            assert sorted(done) == [f"done {partition}@0" for partition in range(4)]
+
+
+async def test_the_connection_that_was_left_ends_with_the_answer(env: VirtualEnvironment) -> None:
+    ann = Timed(env)
+    async with member(env, fetch_max_wait=LONG) as group, running(group.run("orders", ann)):
+        await ann.until("setup")
+        await asyncio.sleep(1.0)
+        before = len(env.network.connections())
+        group.set_topics(re.compile("orders"))
+        await ann.until("setup", 2)
+        await asyncio.sleep(1.0)
+        during = len(env.network.connections())
+        await asyncio.sleep(LONG)
+        assert len(env.network.connections()) == before < during
