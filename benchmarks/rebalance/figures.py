@@ -19,17 +19,19 @@ class Case(NamedTuple):
     name: str
     client: str
     strategy: str
+    at_heartbeat: bool = False
 
     @property
     def title(self) -> str:
         """For the table."""
-        return f"{self.client} {self.strategy}"
+        return f"{self.client} {self.strategy}{', leaves at a heartbeat' * self.at_heartbeat}"
 
 
 CASES: Final = {
     case.name: case
     for case in (
         Case("asyncgroup", "asyncgroup", "range"),
+        Case("asyncgroup-at-heartbeat", "asyncgroup", "range", at_heartbeat=True),
         Case("aiokafka", "aiokafka", "range"),
         Case("confluent", "confluent-kafka", "range"),
         Case("confluent-cooperative", "confluent-kafka", "cooperative-sticky"),
@@ -184,7 +186,8 @@ def caption(options: Mapping[str, object]) -> str:
         f"{options['rounds']} rounds; three members, then one more joins, then one leaves, each in a process of its own. "
         "Gaps in milliseconds between receipts in a partition, median / worst over partitions and rounds of each "
         "partition's longest: while nobody comes or goes, when one joins, when one leaves (partitions of those who stay, "
-        "partitions of the one who leaves: these wait for the others' next heartbeat). The changes come at other times of "
+        "partitions of the one who leaves: these wait for the others' next heartbeat, unless the leaver works on until then, "
+        "as `aclose(at_heartbeat=True)` does). The changes come at other times of "
         "the heartbeat interval in each round, at the same for all clients. In step: heartbeats as they fall by themselves. "
         "Spread: before each change every process is stopped (SIGSTOP) for one interval, and they go on one after another, "
         "an equal part of it apart; so their overdue heartbeats go out that far apart, and those that follow, unless the "

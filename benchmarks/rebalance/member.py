@@ -36,6 +36,7 @@ class Settings:
     topic: str
     heartbeat: float
     strategy: str = "range"
+    at_heartbeat: bool = False
 
 
 class Log:
@@ -81,7 +82,7 @@ async def _asyncgroup(settings: Settings, log: Log) -> None:
         running = asyncio.create_task(group.run(settings.topic, Logged()))
         while not log.stopping.is_set() and not running.done():  # noqa: ASYNC110  set by a thread
             await asyncio.sleep(LOOK_SECONDS)
-        await group.aclose()
+        await group.aclose(at_heartbeat=settings.at_heartbeat)
         await running
 
 

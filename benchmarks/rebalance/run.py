@@ -136,6 +136,7 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
                 topic=topic.name,
                 heartbeat=options.heartbeat,
                 strategy=case.strategy,
+                at_heartbeat=case.at_heartbeat,
             )
             told = Told(
                 partitions=options.partitions,
