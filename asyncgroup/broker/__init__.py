@@ -1,4 +1,10 @@
-"""The embedded Kafka cluster: any Kafka client can talk to it, in this process or from another one."""
+"""The embedded Kafka cluster: any Kafka client can talk to it, in this process or from another one.
+
+The way of a request: `server` cuts frames off a connection, `call` records it (`history`), lets `faults` hit it, and gives
+it to its module in `handlers/`, one an API. Those ask the node (`node`): the logs (`log`, `fetch_sessions`,
+`producer_state`), the group coordinator (`coordinator/`), the transaction coordinator (`transactions/`); what has to wait
+is parked in the `purgatory`. The `controller` alone decides on topics and leaders; `cluster` is what users hold.
+"""
 
 from asyncgroup.broker.cluster import EmbeddedCluster
 from asyncgroup.broker.coordinator.calls import CommittedOffset

@@ -135,7 +135,6 @@ class Node:
             self._timers,
             shared.store,
             self.controller.offsets_partition,
-            now=self._loop.time,
             rng=random.Random(shared.rng.getrandbits(64)),
         )
 

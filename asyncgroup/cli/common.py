@@ -63,7 +63,7 @@ def _number(convert: Callable[[str], T], least: float, most: float, rule: str) -
             value = convert(text)
         except ValueError:
             value = None
-        if value is None or not least <= value <= most:  # type: ignore[operator]
+        if value is None or not least <= value <= most:  # type: ignore[operator]  # T is int or float
             raise argparse.ArgumentTypeError(f"{text!r} is not {rule}")
         return value
 

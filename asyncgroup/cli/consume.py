@@ -90,7 +90,7 @@ async def _read_group(
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
             _say(f"{options.topic}: member of group {options.group!r}, Ctrl-C ends")
-            first: list[asyncio.Future[object]] = [running, stopped]  # type: ignore[list-item]
+            first: list[asyncio.Future[object]] = [running, stopped]  # type: ignore[list-item]  # of different results
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             await group.aclose()
             await running

@@ -220,7 +220,7 @@ class Bridge:
         elif failure is None:
             try:
                 failure = await self._settle(delivery)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  it ends the batch, as any failure of it
                 failure = error
         if failure is not None:
             self._fail(delivery, failure)

@@ -119,7 +119,7 @@ def _start(conf: Any, log: Path) -> SparkSession:
         with log.open("wb") as output, warnings.catch_warnings():
             # Python 3.12 warns of pyspark's preexec_fn in a process with threads, which every asyncio program may be
             warnings.simplefilter("ignore", DeprecationWarning)
-            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]  # pyspark's own
         atexit.register(_end_java, gateway)
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()

@@ -178,7 +178,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         future.add_done_callback(lambda _: self._real_jobs.pop(key, None))
         return future
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002  see below
         """As in asyncio, without a time limit: the joining is real work, during which no virtual timeout can fire."""
         with self.real_work("shutdown of the default executor"):
             await super().shutdown_default_executor()

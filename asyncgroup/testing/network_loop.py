@@ -50,7 +50,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
         *,
         family: int = 0,
         type: int = 0,  # noqa: A002  # asyncio's name
-        proto: int = 0,  # noqa: ARG002
+        proto: int = 0,  # noqa: ARG002  # there is only one
         flags: int = 0,
     ) -> list[AddressInfo]:
         """Look `host` up in `network.hosts`; takes one turn. Raises `socket.gaierror` for an unknown name."""

@@ -75,9 +75,7 @@ class Harness:
 
     def new_coordinator(self, timers: FakeTimers) -> GroupCoordinator:
         """Another node's coordinator over the same store."""
-        return GroupCoordinator(
-            self.config, timers, self.store, lambda _group: 0, now=lambda: timers.now, rng=self.rng
-        )
+        return GroupCoordinator(self.config, timers, self.store, lambda _group: 0, rng=self.rng)
 
     @property
     def group(self) -> ClassicGroup:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from asyncgroup import ClientConfig, Cluster, TopicPartition
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
-from asyncgroup.group.join_plan import by_topic, decode_assignment
+from asyncgroup.group.join_plan import decode_assignment
+from asyncgroup.model import by_topic
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder

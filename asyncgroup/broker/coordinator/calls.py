@@ -113,12 +113,11 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset: the next one to read. `committed_at` is the loop's time in seconds."""
+    """A committed offset: the next one to read."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
-    committed_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

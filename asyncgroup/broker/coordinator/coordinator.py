@@ -51,7 +51,6 @@ class GroupCoordinator:
         store: OffsetStore,
         partition_of: Callable[[str], int],
         *,
-        now: Callable[[], float],
         rng: random.Random,
     ) -> None:
         self.config = config
@@ -59,7 +58,6 @@ class GroupCoordinator:
         self.partitions: set[int] = set()
         self._store = store
         self._partition_of = partition_of
-        self._now = now
         self._rebalance = Rebalance(config, timers, store)
         self._joining = Joining(self._rebalance, rng)
 
@@ -237,7 +235,7 @@ class GroupCoordinator:
             self._write_offsets(request, reply)
 
     def _write_offsets(self, request: CommitRequest, reply: CommitReply) -> None:
-        limit, now = self.config.offset_metadata_max_size, self._now()
+        limit = self.config.offset_metadata_max_size
         results: dict[TopicPartition, ErrorCode] = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for partition, offset in request.offsets.items():
@@ -245,9 +243,7 @@ class GroupCoordinator:
                 results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 results[partition] = ErrorCode.NONE
-                accepted[partition] = CommittedOffset(
-                    offset.offset, offset.leader_epoch, offset.metadata, now
-                )
+                accepted[partition] = offset
 
         def written(error: ErrorCode) -> None:
             reply(error or results)

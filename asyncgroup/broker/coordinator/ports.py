@@ -44,7 +44,7 @@ class Timers(Protocol):
 
 
 class OffsetStore(Protocol):
-    """Where groups and offsets outlive a coordinator: in memory here, in `__consumer_offsets` later.
+    """Where groups and offsets outlive a coordinator, as `__consumer_offsets` does in Kafka.
 
     A write is acknowledged through its `Written` callback, which may come at once or later. Reads see what
     was acknowledged. `partition` is the number of a partition of `__consumer_offsets`.

@@ -67,7 +67,7 @@ class ParquetSink:
 
     def read(self, flights: int) -> Found:
         """Read everything back; `flights` should be there. Blocks: to be called off the event loop."""
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
         if not any(self._root.rglob("*.parquet")):
             return Found(Figures(), 0, list(range(1, EXAMPLES + 1)), [])
