@@ -1,14 +1,17 @@
 """Optional hooks: tiny protocols that see what a client does, franz-go's idea (`kgo/hooks.go`).
 
-A hook object implements any of the methods below; those that it lacks are never called. Hooks run on the event loop,
-must return at once, and an exception in one is logged and goes no further.
+A hook object implements any of the methods below; those that it lacks are never called. Hooks are plain methods: they
+run on the event loop, must return at once, and an exception in one is logged and goes no further.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterable
 from typing import Any
+
+from asyncgroup.errors import ConfigError
 
 __all__ = ["EVENTS", "Hooks"]
 
@@ -36,7 +39,10 @@ EVENTS: frozenset[str] = frozenset(
 
 
 class Hooks:
-    """Several hook objects as one; `hooks.emit("on_commit", …)` calls those that listen."""
+    """Several hook objects as one; `hooks.emit("on_commit", …)` calls those that listen.
+
+    Raises ConfigError for a coroutine method, which nobody would await.
+    """
 
     def __init__(self, hooks: Iterable[object] = ()) -> None:
         self._listeners: dict[str, list[Any]] = {
@@ -44,6 +50,9 @@ class Hooks:
             for hooks in [list(hooks)]
             for event in EVENTS
         }
+        for event, listeners in self._listeners.items():
+            if any(map(inspect.iscoroutinefunction, listeners)):
+                raise ConfigError("hooks", f"async def {event}", "plain methods, which return at once")
 
     def emit(self, event: str, *values: object) -> None:
         """Tell every listener; an exception in one is logged."""

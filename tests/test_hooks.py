@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import asyncgroup
-from asyncgroup import hooks
+from asyncgroup import ConfigError, hooks
 from asyncgroup.hooks import EVENTS, Hooks
 
 
@@ -45,6 +45,14 @@ def test_an_exception_in_a_hook_is_logged_and_goes_no_further(caplog: pytest.Log
     assert listener.heard == [(1,)]
     assert "hook on_commit raised" in caplog.text
     assert "a hook's bug" in caplog.text
+
+
+def test_a_coroutine_method_is_refused_as_nobody_would_await_it() -> None:
+    class Waits:
+        async def on_heartbeat(self, group_id: str, seconds: float) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"async def on_heartbeat.*plain methods"):
+        Hooks([Listener(), Waits()])
 
 
 def test_an_event_that_does_not_exist_is_a_mistake() -> None:

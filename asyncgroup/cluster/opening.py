@@ -23,6 +23,10 @@ async def resolve(address: Address, config: ClientConfig, deadline: float) -> li
 
     Raises ConnectError.
     """
+    if (
+        not 0 < address.port < 1 << 16
+    ):  # brokers may advertise anything; a resolver would quietly cut it to 16 bits
+        raise ConnectError(f"{address}: port {address.port} cannot be; 1 to 65535 is allowed")
     if config.connector is not None:
         return [address[1:]]
     try:

@@ -169,7 +169,10 @@ class Consumer:
         if not self._owner.is_open:
             raise ClosedError("the Consumer is not open: use `async with Consumer(…)`")
         if tp in self._partitions:
-            raise ConfigError("partition", str(tp), "a partition that this consumer does not read yet")
+            allowed = (
+                "a partition that this Consumer does not read already: close its PartitionConsumer first"
+            )
+            raise ConfigError("partition", str(tp), allowed)
 
     def _forget(self, consumer: PartitionConsumer) -> None:
         if self._partitions.get(consumer.tp) is consumer:

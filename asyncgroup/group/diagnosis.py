@@ -178,8 +178,8 @@ def _waits_for(scene: Scene, now: float, problems: Sequence[str]) -> str | None:
     elif vitals.state is GroupState.STABLE and scene.missing and not scene.claims:
         text = f"topic {min(scene.missing)!r} to be there again"
     elif vitals.state is GroupState.STABLE and problems:
-        text = "brokers: it tries again, the session ends when none answers for "
-        text += f"{config.session_timeout:g} s"
+        text = "brokers to answer and to accept: it tries again; the session ends after "
+        text += f"{config.session_timeout:g} s without a heartbeat"
     elif vitals.state is GroupState.STABLE and not scene.claims:
         text = scene.for_claims
     else:

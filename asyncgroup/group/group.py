@@ -83,7 +83,7 @@ class ConsumerGroup:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        state = "closed" if self._member.closing.is_set() else "open"
+        state = "closed" if self._member.closing.is_set() else "open" if self.cluster.is_open else "not open"
         return f"<ConsumerGroup {self.group_id!r}: {state}, {self.session or 'no session'}>"
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -144,6 +144,7 @@ class ConsumerGroup:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
+            self._vitals.since = loop.time()
         if self._loop is not loop:
             raise UsageError(
                 f"group {self.group_id!r} belongs to another event loop, perhaps of another thread"

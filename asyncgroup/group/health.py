@@ -53,6 +53,7 @@ class Health:
     - `state`: what the member is about: `closed`, `not consuming`, `looking up topics`, `looking for the coordinator`,
       `joining`, `syncing`, `starting`, `stable`, `draining`, `committing`, `waiting to join again`, `leaving`;
       `state_age` for how many seconds.
+    - `member_id`, `generation_id`: of the last join; a member that is on its way to the next one still has them.
     - `last_heartbeat`, `last_fetch`: seconds since a broker last answered one; None if none ever did.
     - `waits_for`: what the member waits for, in words, and for how long; None if it waits for nothing.
     - `problems`: what is wrong now, in words; `errors`: what went wrong so far, newest first, at most five kinds.
@@ -123,7 +124,8 @@ class Health:
         for what, age in (("heartbeat", self.last_heartbeat), ("fetch", self.last_fetch)):
             if age is not None:
                 parts.append(f"last {what} {age:.1f} s ago")
-        parts.append(f"{len(self.claims)} claims, lag {self.lag}")
+        count = len(self.claims)
+        parts.append(f"{count} claim{'s' * (count != 1)}, lag {self.lag}")
         parts += [
             f"{word} {', '.join(map(str, tps))}"
             for word, tps in (("stalled", self.stalled), ("paused", self.paused))

@@ -95,10 +95,13 @@ def check_plan(
     """
     whole = {member.member_id: Assignment() for member in members}
     problems: list[str] = []
+    if not isinstance(plan, Mapping):
+        raise AssignmentError(
+            f"assignor {name!r} gave {plan!r} as its plan; a mapping by member id is wanted"
+        )
     for member_id, given in plan.items():
         user_data = given.user_data if isinstance(given, Assignment) else None
-        wanted = given.partitions if isinstance(given, Assignment) else given
-        partitions = sorted({TopicPartition(*tp) for tp in wanted})
+        partitions = _partitions(name, member_id, given)
         if member_id not in whole:
             problems.append(f"{member_id!r}, who is no member")
         problems += [
@@ -114,3 +117,19 @@ def check_plan(
     if problems:
         raise AssignmentError(f"assignor {name!r} made a plan with {'; '.join(dict.fromkeys(problems))}")
     return whole
+
+
+def _partitions(
+    name: str, member_id: str, given: Iterable[TopicPartition] | Assignment
+) -> list[TopicPartition]:
+    """What one member is given, sorted, each once. Raises AssignmentError for anything but topics with numbers."""
+    wanted = given.partitions if isinstance(given, Assignment) else given
+    try:
+        found = {TopicPartition(*tp) for tp in wanted}
+        if all(type(tp.topic) is str and type(tp.partition) is int for tp in found):
+            return sorted(found)
+    except TypeError:
+        pass
+    raise AssignmentError(
+        f"assignor {name!r} gave {member_id!r} {given!r}; a list of TopicPartition or an Assignment is wanted"
+    )

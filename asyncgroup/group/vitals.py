@@ -59,7 +59,7 @@ class ErrorCount(NamedTuple):
 
 
 class Vitals:
-    """The state of a member and its errors. Times are the loop's."""
+    """The state of a member and its errors. Times are the loop's; `since` is 0 until the group has met its loop."""
 
     def __init__(self) -> None:
         self.state = GroupState.NOT_CONSUMING

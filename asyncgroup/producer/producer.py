@@ -14,7 +14,7 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import Owner, finish
+from asyncgroup.lifecycle import Owner, finish, note
 from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.producer.accumulator import Accumulator
 from asyncgroup.producer.arguments import measure_record
@@ -129,7 +129,7 @@ class Producer:
             if error is None:
                 raise
             _log.error("%s", lost)
-            error.add_note(str(lost))
+            note(error, str(lost))
 
     async def aclose(self) -> None:
         """Send what is left, for at most `close_timeout` seconds, and close; safe to call twice.

@@ -19,7 +19,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group import Claim, Session
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import finish, note
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.batch_id import BatchId
 from asyncgroup.spark.gatherer import Gatherer, Piece, ranges_of
@@ -230,7 +230,7 @@ class Bridge:
 
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
         """One claim raises it, of the batch if there is one left; the session then ends for the others."""
-        error.add_note(f"while delivering {delivery.batch_id!r}")
+        note(error, f"while delivering {delivery.batch_id!r}")
         for tp in sorted(self._lanes, key=lambda tp: (tp not in delivery.partitions, tp)):
             if not self._lanes[tp].failure.done():
                 self._lanes[tp].failure.set_result(error)

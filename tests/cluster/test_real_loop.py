@@ -46,6 +46,12 @@ async def test_a_name_that_no_resolver_takes(host: str) -> None:
         await connect(Address(1, host, 9092), "control", ClientConfig(), Hooks())
 
 
+async def test_a_port_that_cannot_be() -> None:
+    """Brokers may advertise anything; the resolver would cut it to 16 bits, which is somebody else's port."""
+    with pytest.raises(ConnectError, match="port 70000 cannot be; 1 to 65535 is allowed"):
+        await connect(Address(1, "127.0.0.1", 70_000), "control", ClientConfig(), Hooks())
+
+
 async def test_a_port_that_nobody_listens_on() -> None:
     async with EmbeddedCluster(nodes=1) as broker:
         port = broker.nodes[1].port

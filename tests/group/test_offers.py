@@ -155,6 +155,24 @@ def test_what_cannot_be_given(plan: Plan, named: list[str]) -> None:
         assert re.search(re.escape(text), str(caught.value))
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"a": {"greetings": [0, 1]}},
+        {"a": {"ab": [0]}},
+        {"a": [("t", "0")]},
+        {"a": ["t"]},
+        {"a": None},
+        {"a": Assignment(None)},  # type: ignore[arg-type]
+        [TP("t", 0)],
+        None,
+    ],
+)
+def test_what_is_no_plan_at_all(plan: object) -> None:
+    with pytest.raises(AssignmentError, match=r"assignor 'own' gave .* is wanted"):
+        check_plan("own", plan, MEMBERS, COUNTS)  # type: ignore[arg-type]
+
+
 def test_a_protocol_that_was_not_offered() -> None:
     with pytest.raises(
         AssignmentError, match=r"'g' chose the protocol 'sticky'; this member offered \['range'\]"

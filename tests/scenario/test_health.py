@@ -31,8 +31,13 @@ async def test_before_and_after(env: VirtualEnvironment):
     assert (health.state, health.is_healthy, health.waits_for) == ("not consuming", False, None)
     assert (health.last_heartbeat, health.last_fetch, health.member_id) == (None, None, "")
     assert str(health).startswith("g: not consuming")
+    assert (health.state_age, repr(group)) == (0.0, "<ConsumerGroup 'g': not open, no session>")
+    await asyncio.sleep(100.0)
     async with group:
-        assert group.health().state == "not consuming"
+        health = group.health()
+        assert (health.state, health.state_age) == ("not consuming", pytest.approx(0.0, abs=0.1))
+        assert repr(group) == "<ConsumerGroup 'g': open, no session>"
+    assert repr(group) == "<ConsumerGroup 'g': closed, no session>"
     assert group.health().state == "closed"
     assert not group.health().is_healthy
 

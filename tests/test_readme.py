@@ -1,0 +1,59 @@
+"""The README's Python: every block is valid, and what it imports and calls by name is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import asyncgroup
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+OBJECTS = {
+    "group": asyncgroup.ConsumerGroup,
+    "session": asyncgroup.Session,
+    "claim": asyncgroup.Claim,
+    "producer": asyncgroup.Producer,
+    "consumer": asyncgroup.Consumer,
+    "offsets": asyncgroup.OffsetManager,
+}
+"""What the README's variables are."""
+
+
+def _parse(block: str) -> ast.Module:
+    tree = compile(block, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
+def test_there_are_examples() -> None:
+    assert len(BLOCKS) >= 8
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_what_is_imported_exists(block: str) -> None:
+    imports: list[ast.stmt] = [
+        node for node in ast.walk(_parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    exec(compile(ast.Module(imports, []), "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_what_is_called_exists(block: str) -> None:
+    for node in ast.walk(_parse(block)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS:
+            owner = OBJECTS[node.value.id]
+            assert hasattr(owner, node.attr), f"{owner.__name__}.{node.attr}"
+
+
+def test_what_the_text_names_exists() -> None:
+    """`claim.mark(…)`, `group.pause`, `session.commit()` in running text."""
+    text = re.sub(r"^```.*?^```$", "", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`(?:await |async for \w+ in )?(\w+)\.(\w+)", text)
+    ours = [(name, attribute) for name, attribute in named if name in OBJECTS]
+    assert ours
+    for name, attribute in ours:
+        assert hasattr(OBJECTS[name], attribute), f"{name}.{attribute}"
