@@ -175,7 +175,7 @@ class PartitionConsumer(FetchedPartition):
         try:
             return self._buffer.advance()
         except CorruptRecordsError:
-            self.wake_fetcher()  # what was broken on the way may be whole the next time
+            self._made_room()  # what was broken on the way may be whole the next time
             raise
 
     async def _give_turn(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 
@@ -174,6 +175,7 @@ async def test_bytes_that_are_no_batch_are_met_behind_what_came_before(
         for _ in range(3):
             with pytest.raises(CorruptRecordsError, match="partition orders-0: batch at offset 2"):
                 await asyncio.wait_for(anext(consumer), 5)
+        await asyncio.sleep(0.2)
         spoil(brokers, 1, 16, 2)
         start = now()
         with pytest.raises(CorruptRecordsError):
@@ -181,6 +183,29 @@ async def test_bytes_that_are_no_batch_are_met_behind_what_came_before(
         assert await read(consumer, 4) == [2, 3, 4, 5]
         assert now() - start < 1
         await caught_up(consumer)
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+async def test_bytes_that_are_no_batch_met_by_a_slow_reader(brokers: EmbeddedCluster, by_batch: bool) -> None:
+    """Found by chance: a reader slow enough to count as stalled met the error, and nothing was fetched any more."""
+    fill(brokers, "orders", 0, batches=3, records=2)
+    spoil(brokers, 1, 16, 9)
+    async with client(brokers, max_processing_time=1.0) as reader:
+        (consumer,) = reader.read("orders", 0)
+        batches = consumer.batches()
+        assert await read(consumer, 2) == [0, 1]
+        for _ in range(3):
+            await asyncio.sleep(5)
+            assert consumer.stalled
+            with pytest.raises(CorruptRecordsError, match="partition orders-0: batch at offset 2"):
+                await asyncio.wait_for(anext(batches if by_batch else consumer), 5)
+            assert not consumer.stalled
+        spoil(brokers, 1, 16, 2)
+        with contextlib.suppress(CorruptRecordsError):  # of a fetch that was under way
+            await asyncio.wait_for(anext(consumer), 5)
+            consumer.seek(2)
+        async with asyncio.timeout(5):
+            assert await read(consumer, 4) == [2, 3, 4, 5]
 
 
 async def test_a_reader_may_seek_past_bytes_that_are_no_batch(brokers: EmbeddedCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator
+from uuid import UUID
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.topics import Partition
@@ -45,6 +46,10 @@ class Logs:
 
     def place(self, tp: TopicPartition) -> Partition:
         return self.cluster.partition(*tp)
+
+    def topic_id(self, tp: TopicPartition) -> UUID:
+        """The id of the topic of this name that is there now."""
+        return self.cluster.topic(tp.topic).id
 
     # --- writing ------------------------------------------------------------------------------------------------
 

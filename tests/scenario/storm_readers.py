@@ -157,5 +157,8 @@ class Reader:
         # what the log lost, and holds instead, cannot be found out any more: a sought offset has no epoch
         _, end = log.end_of_epoch(self.consumer.fetched_epoch)
         self.story.excused.update(range(position if end < 0 else min(position, end), target))
+        if self.consumer.whereabouts.topic_id not in (NO_UUID, self.logs.topic_id(self.story.tp)):
+            # the topic was made anew, which it has yet to hear of: a sought offset is one of whatever topic there is
+            self.story.excused.update(range(target))
         self.floor = target
         self.consumer.seek(target)
