@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
@@ -40,6 +41,15 @@ REAL_GRACE = 0.5
 """Seconds that tasks of a finished test on a real loop may still take; they are waited for, not slept through."""
 
 _passed = pytest.StashKey[bool]()
+
+
+def pytest_configure() -> None:
+    """Programs that tests start must hear Ctrl-C, also where a shell runs the suite in the background.
+
+    Such a shell has its children ignore SIGINT, and they hand that on to theirs.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # -- the loop of a test -------------------------------------------------------------------------------------------------

@@ -59,6 +59,19 @@ def test_a_parked_join_is_answered_when_its_member_leaves():
     assert harness.join(two)[0].generation_id == 2
 
 
+def test_a_parked_sync_is_answered_when_its_member_leaves():
+    """Found by the state machine of test_coordinator_properties: the last of a group took its SyncGroup with it."""
+    harness = Harness()
+    joins = [harness.join(group_instance_id=instance) for instance in ("i1", "i2")]
+    harness.advance(harness.config.initial_rebalance_delay)
+    leader, follower = (join[0].member_id for join in joins)
+    parked = harness.sync(follower, group_instance_id="i2")
+    assert not parked
+    assert harness.leave(follower) == [ErrorCode.NONE]
+    assert [each.error for each in parked] == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert list(harness.group.members) == [leader]
+
+
 def test_leaving_may_complete_the_join_phase():
     harness = Harness()
     one, two = harness.stable(2)

@@ -209,6 +209,8 @@ class ClassicGroup:
         if member is not None:
             self._count_protocols(member, -1)
             self.park_join(member, None)
+            # it may have left by another connection; Kafka never answers that SyncGroup, and its client times out
+            self.answer_sync(member, SyncResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
             if member.group_instance_id is not None:
                 del self.static_members[member.group_instance_id]
         if self.is_leader(member_id):
