@@ -67,7 +67,8 @@ class ClientConfig:
       seconds to wait after the n-th failure (0, 1, …); None is the pause that `retry_backoff` describes.
       `metadata_timeout`: seconds for a lookup with all of its tries, None sets no limit.
     - `metadata_full`: whether all topics of the cluster are kept, or (sarama's default is otherwise) those in use only.
-    - `max_response_size`: a larger response closes the connection instead of filling the memory.
+    - `max_response_size`: a larger response closes the connection instead of filling the memory. Nor is a record batch
+      read that holds more when it is decompressed: `CorruptRecordsError`, see `on_corrupt_batch`.
     - `connections_max_idle`: seconds after which an unused connection is closed.
     - `allow_auto_topic_creation`: whether asking for an unknown topic may make the broker create it, if it is set up for
       that. A topic that is deleted while it is in use comes back by the next refresh then, empty, as in Java; with

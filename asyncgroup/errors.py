@@ -7,6 +7,7 @@ AsyncGroupError
 ├── TransportError                     no answer from a broker
 │   ├── ConnectError                   no connection could be made
 │   ├── ConnectionLost                 the connection ended while a request was under way
+│   │   └── MalformedResponse (also DecodeError)   it was given up: what came is no answer
 │   ├── RequestTimedOut                no response in time
 │   └── NoBrokersError                 no broker of the cluster could be reached
 ├── ProtocolError                      bytes or versions that do not fit
@@ -64,6 +65,7 @@ __all__ = [
     "GroupClosed",
     "HandlerFailed",
     "LogTruncatedError",
+    "MalformedResponse",
     "MemberLost",
     "NoBrokersError",
     "OffsetOutOfRangeError",
@@ -140,6 +142,13 @@ class ProtocolError(AsyncGroupError):
 
 class DecodeError(ProtocolError):
     """Malformed bytes: the message names the message, the version and the place."""
+
+
+class MalformedResponse(ConnectionLost, DecodeError):
+    """A broker's answer was no valid one, so nothing more on its connection can be believed: it was given up.
+
+    As after any lost connection the request may or may not have been carried out, and may succeed elsewhere or later.
+    """
 
 
 class UnsupportedVersionError(ProtocolError):

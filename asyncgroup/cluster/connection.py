@@ -15,7 +15,7 @@ from asyncgroup.cluster.throttling import throttle_seconds
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     ConnectionLost,
-    DecodeError,
+    MalformedResponse,
     ProtocolError,
     RequestTimedOut,
     TransportError,
@@ -159,8 +159,8 @@ class Connection:
 
         Of `max_in_flight_requests` under way the next one waits for an answer; a throttled connection is left alone as
         long as the broker asked for (KIP-219). Raises RequestTimedOut (the connection is then given up: answers come
-        in order), ConnectionLost, UnsupportedVersionError, DecodeError. A caller that is cancelled leaves the
-        connection in order.
+        in order), ConnectionLost, UnsupportedVersionError; MalformedResponse ends the connection, as nothing that comes
+        behind such an answer can be believed. A caller that is cancelled leaves the connection in order.
         """
         self._users += 1
         try:
@@ -245,7 +245,9 @@ class Connection:
         try:
             response = decode_response(pending.response, pending.version, frame)
         except Exception as error:  # noqa: BLE001  whatever the bytes did to the decoder, the caller must hear of it
-            pending.end(DecodeError(f"{self.address}: {error}"))
+            text = f"{self.address}: {error}"
+            pending.end(MalformedResponse(text))
+            self._end(ProtocolError(f"{text} (the connection was given up)"))
             return
         if (pause := throttle_seconds(response, pending.version)) > 0:
             self._throttled_until = self._loop.time() + pause
@@ -296,7 +298,8 @@ class Connection:
         pendings, self._pending = self._pending, deque()
         text = str(error) if str(self.address) in str(error) else f"{self.address}: {error}"
         for pending in pendings:
-            pending.end(type(error)(text))  # one error a caller: each gets a traceback of its own
+            # one error a caller: each gets a traceback of its own
+            pending.end(MalformedResponse(text) if isinstance(error, ProtocolError) else type(error)(text))
             self._slots.release()  # who waits for a turn hears that there is none
         if self._protocol.has_transport:
             self._protocol.transport.abort()

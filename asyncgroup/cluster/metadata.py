@@ -92,7 +92,7 @@ class ClusterView:
         topic = self.topics[tp.topic]
         partitions = {**topic.partitions, tp.partition: replace(info, leader=leader, leader_epoch=epoch)}
         topics = {**self.topics, tp.topic: replace(topic, partitions=MappingProxyType(partitions))}
-        known = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
+        known = {**self.brokers, **{broker.node_id: broker for broker in brokers if broker.node_id >= 0}}
         return replace(self, topics=MappingProxyType(topics), brokers=MappingProxyType(known))
 
 
@@ -114,7 +114,11 @@ def merge(
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             continue
         topics[topic.name] = topic
-    brokers = {b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+    brokers = {
+        b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack)
+        for b in response.brokers
+        if b.node_id >= 0  # below zero are bootstrap addresses; only a spoilt answer has such a broker
+    }
     return ClusterView(
         response.cluster_id, response.controller_id, MappingProxyType(brokers), MappingProxyType(topics), now
     )

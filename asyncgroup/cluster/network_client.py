@@ -89,7 +89,7 @@ class NetworkClient:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def _address(self, node_id: int) -> Address:
-        if node_id < 0:
+        if -len(self._bootstrap) <= node_id < 0:
             return self._bootstrap[-1 - node_id]
         broker = self.view.brokers.get(node_id)
         if broker is None:

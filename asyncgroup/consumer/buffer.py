@@ -16,10 +16,12 @@ from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import (
     LOG_OVERHEAD,
+    MAX_DECOMPRESSED,
     BatchHeader,
     check_batch,
     crc_is_valid,
     decode_batch,
+    is_large,
     iter_batch_headers,
 )
 
@@ -47,13 +49,14 @@ class RecordBuffer:
     number of its records or the next batch, and the log's end. One whose end is not known stays in any case: to guess
     an offset behind it might leave out records that are good, or lead into it again and again. Bytes whose very form
     is wrong are not kept: `broken` is the error for them, met behind what came before; then they are fetched anew, as
-    the fault may have been on the way.
+    the fault may have been on the way. A compressed batch that holds more than `limit` bytes cannot be read either.
     """
 
     __slots__ = (
         "_check_crcs",
         "_chunks",
         "_floor",
+        "_limit",
         "_on_skip",
         "_size",
         "_tp",
@@ -75,8 +78,10 @@ class RecordBuffer:
         check_crcs: bool,
         on_skip: OnSkip | None = None,
         epoch: int = -1,
+        limit: int = MAX_DECOMPRESSED,
     ) -> None:
         self._tp, self._check_crcs, self._on_skip = tp, check_crcs, on_skip
+        self._limit = limit
         self.turns = 0
         self.log_end = -1
         """The high watermark as of the last fetch; no batch reaches beyond it."""
@@ -186,7 +191,7 @@ class RecordBuffer:
             return False
         header, data = self._chunks[0]
         try:
-            records = decode_batch(self._tp.topic, self._tp.partition, data, header, self._check_crcs)
+            records = decode_batch(*self._tp, data, header, self._check_crcs, self._limit)
         except CorruptRecordsError as error:
             self._skip(header, error)
             return True
@@ -241,7 +246,7 @@ class RecordBuffer:
         Bytes are counted by record batches: a batch that would go beyond the limit stays for the next call.
         Raises as `advance` does, if nothing could be taken before.
         """
-        taken = Taken(self._tp)
+        taken = Taken(self._tp, self._limit)
         used = self._size
         while (room := max_records - len(taken)) > 0:
             if not self.decoded:
@@ -268,6 +273,11 @@ class RecordBuffer:
             self.advance()
             return
         check_batch(*self._tp, data, header, self._check_crcs)
+        if is_large(
+            data, header, self._limit
+        ):  # its reader would meet the error, instead of whoever takes it
+            self.advance()
+            return
         taken.add_chunk(self._chunks[0])
         self._drop_front(header)
         self._floor = header.next_offset

@@ -58,7 +58,9 @@ class FetchedPartition:
         self.version = 0
         self.whereabouts = Whereabouts()
         on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
-        self._buffer = RecordBuffer(tp, offset, config.check_crcs, on_skip, leader_epoch)
+        self._buffer = RecordBuffer(
+            tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
+        )
         self._budget, self._hooks = budget, hooks
         self._errors = ErrorStream(config.error_buffer)
         self.trouble = Trouble()

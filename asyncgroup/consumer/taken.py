@@ -8,7 +8,7 @@ from typing import NamedTuple, overload
 
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, read_batch
+from asyncgroup.wire.records import MAX_DECOMPRESSED, BatchHeader, read_batch
 
 __all__ = ["Chunk", "Taken"]
 
@@ -25,13 +25,13 @@ class Taken(Sequence[Record]):
 
     A loop makes one record after another, and a second loop makes them anew. Thousands of records at once would not
     fit the processor's cache and keep the garbage collector busy, which took longer than to decode them. An index
-    makes them all, and keeps them.
+    makes them all, and keeps them. A compressed batch may hold `limit` bytes.
     """
 
-    __slots__ = ("_count", "_parts", "_tp")
+    __slots__ = ("_count", "_limit", "_parts", "_tp")
 
-    def __init__(self, tp: TopicPartition) -> None:
-        self._tp = tp
+    def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
+        self._tp, self._limit = tp, limit
         self._parts: list[Chunk | list[Record]] = []
         self._count = 0
 
@@ -76,7 +76,7 @@ class Taken(Sequence[Record]):
         return chain.from_iterable(map(self._open, self._parts))
 
     def _open(self, part: Chunk | list[Record]) -> Iterator[Record] | list[Record]:
-        return part if isinstance(part, list) else read_batch(*self._tp, part.data, part.header)
+        return part if isinstance(part, list) else read_batch(*self._tp, part.data, part.header, self._limit)
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

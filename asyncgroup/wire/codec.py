@@ -44,6 +44,10 @@ def _unexpected_null(field: str) -> None:
     raise DecodeError(f"{field} is null, which its version does not allow")
 
 
+def _too_many(field: str, count: int) -> None:
+    raise DecodeError(f"{count} {field} are more than the bytes can hold, or than a request may have")
+
+
 def _wrong_size(field: str) -> None:
     raise DecodeError(f"{field} does not take as many bytes as its tag says")
 
@@ -56,6 +60,7 @@ _NAMES: dict[str, Any] = {
     "packer": packer,
     "read_uvarint": read_uvarint,
     "skip_tags": skip_tags,
+    "too_many": _too_many,
     "unexpected_null": _unexpected_null,
     "unpacker": unpacker,
     "uuid": read_uuid,

@@ -7,7 +7,16 @@ from contextlib import contextmanager
 
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 
-__all__ = ["FORMATS", "NUMBERS", "Source", "fields_in", "is_struct", "smallest_size", "tagged_in"]
+__all__ = [
+    "FORMATS",
+    "NUMBERS",
+    "Source",
+    "fields_in",
+    "is_struct",
+    "smallest_element",
+    "smallest_size",
+    "tagged_in",
+]
 
 NUMBERS = {
     "bool": "?",
@@ -79,6 +88,15 @@ def tagged_in(struct: StructSpec, version: int) -> list[FieldSpec]:
     return sorted(
         (f for f in struct.fields if version in f.versions and version in f.tagged), key=lambda f: f.tag
     )
+
+
+def smallest_element(spec: MessageSpec, field: FieldSpec, version: int) -> int:
+    """The fewest bytes that an element of an array can take in `version`."""
+    if is_struct(field):
+        return smallest_size(spec, spec.structs[field.element], version)
+    if field.element in FORMATS:
+        return _SIZES[FORMATS[field.element]]
+    return 1 if version in spec.flexible_versions(field) else 2 if field.element == "string" else 4
 
 
 def smallest_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:

@@ -6,13 +6,18 @@ call.
 
 Bytes are not checked one by one. A slice of a short buffer comes out short without an error, and the position then
 lies behind the end, where every further read fails; `codec.decode_from` checks the last position. Every element of
-an array takes at least one byte and positions only grow, so a hostile count ends at the end of the buffer.
+an array takes at least one byte and positions only grow, so a hostile count ends at the end of the buffer; one that the
+rest of the buffer cannot hold is refused before the first element is made.
+
+An element of two bytes becomes an object of a hundred. Of a response no more than the client's `max_response_size` can
+come; to a broker anybody may send, so a request has `MAX_ELEMENTS` elements at the most, in all its arrays.
 """
 
 from __future__ import annotations
 
 import struct
 from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
 from asyncgroup.wire.classes import default_expression
 from asyncgroup.wire.compiling import (
@@ -21,12 +26,15 @@ from asyncgroup.wire.compiling import (
     Source,
     fields_in,
     is_struct,
-    smallest_size,
+    smallest_element,
     tagged_in,
 )
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 
-__all__ = ["decoder_source"]
+__all__ = ["MAX_ELEMENTS", "decoder_source"]
+
+MAX_ELEMENTS: Final = 1 << 18
+"""Elements of a request's arrays, all together; Kafka has no such limit, and its largest clusters fewer partitions."""
 
 
 def decoder_source(spec: MessageSpec, version: int) -> str:
@@ -38,12 +46,15 @@ class _Decoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
         self.spec, self.version, self.out = spec, version, Source()
         self.flexible = version in spec.flexible
+        self.counted = spec.kind == "request"
         # fixed-size reads not yet written out, as (format letters, target), and what has to follow them
         self.pending: list[tuple[str, str]] = []
         self.then: list[str] = []
 
     def message(self) -> Source:
         with self.out.block("def read(b, p):"):
+            if self.counted:
+                self.out.add(f"room = {MAX_ELEMENTS}")
             self.struct(self.spec.top, "o")
             self.flush()
             self.out.add("return o, p")
@@ -179,6 +190,7 @@ class _Decoder:
     def array(self, field: FieldSpec, target: str) -> None:
         condition, length = self.length(field, target)
         with self.block_if(condition):
+            self.check_count(field, length)
             if field.element in NUMBERS:
                 letters = NUMBERS[field.element]
                 self.out.add(f"q = {length}; {target} = list(unpacker('{letters}', q)(b, p))")
@@ -191,11 +203,20 @@ class _Decoder:
                 self.flush()
                 self.out.add(f"{items}.append({item})")
 
-    def element(self, field: FieldSpec, item: str) -> None:
-        if not is_struct(field):
-            self.value(FieldSpec(field.name, field.element, field.versions, flexible=field.flexible), item)
-            return
-        struct_ = self.spec.structs[field.element]
-        if not smallest_size(self.spec, struct_, self.version):
+    def check_count(self, field: FieldSpec, length: str) -> None:
+        """Refuse a count that the bytes cannot hold, or that is too large together with those before it."""
+        smallest = smallest_element(self.spec, field, self.version)
+        if not smallest:
             raise ValueError(f"{self.spec.name}.{field.name}: elements without a byte have no end")
-        self.struct(struct_, item)
+        count = length.removesuffix(" - 1")  # of a compact array one more: a count that small is harmless
+        if self.counted:
+            self.out.add(f"room -= {count}")
+        limit = f"{count} > 64 and ({length}) * {smallest} > len(b) - p"
+        with self.out.block(f"if {'room < 0 or ' if self.counted else ''}{limit}:"):
+            self.out.add(f"too_many({field.name!r}, {length})")
+
+    def element(self, field: FieldSpec, item: str) -> None:
+        if is_struct(field):
+            self.struct(self.spec.structs[field.element], item)
+        else:
+            self.value(FieldSpec(field.name, field.element, field.versions, flexible=field.flexible), item)

@@ -16,6 +16,10 @@ __all__ = [
     "AddOffsetsToTxnResponse",
     "AddPartitionsToTxnRequest",
     "AddPartitionsToTxnResponse",
+    "AlterConfigsRequest",
+    "AlterConfigsResponse",
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "ConsumerGroupDescribeRequest",
@@ -40,8 +44,16 @@ __all__ = [
     "DescribeConfigsResponse",
     "DescribeGroupsRequest",
     "DescribeGroupsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
     "EndTxnRequest",
     "EndTxnResponse",
     "FetchRequest",
@@ -52,6 +64,8 @@ __all__ = [
     "GroupMetadataValue",
     "HeartbeatRequest",
     "HeartbeatResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
     "InitProducerIdRequest",
     "InitProducerIdResponse",
     "JoinGroupRequest",
@@ -60,10 +74,16 @@ __all__ = [
     "LeaveGroupResponse",
     "LegacyOffsetCommitKey",
     "LegacyOffsetCommitValue",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
     "ListGroupsRequest",
     "ListGroupsResponse",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
     "MetadataRequest",
     "MetadataResponse",
     "NO_UUID",
@@ -2467,6 +2487,165 @@ class DescribeConfigsResponse(Message):
         self.results = [] if results is _EMPTY else results
 
 
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
+    """Kafka's AlterConfigsRequest, versions 0-2."""
+
+    __slots__ = ("resources", "validate_only")
+    NAME: ClassVar[str] = "AlterConfigsRequest"
+    API_KEY: ClassVar[int] = 33
+
+    class AlterConfigsResource(Message):
+        __slots__ = ("resource_type", "resource_name", "configs")
+
+        def __init__(
+            self,
+            resource_type: int = 0,
+            resource_name: str = "",
+            configs: list[AlterConfigsRequest.AlterableConfig] = _EMPTY,
+        ) -> None:
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.configs = [] if configs is _EMPTY else configs
+
+    class AlterableConfig(Message):
+        __slots__ = ("name", "value")
+
+        def __init__(
+            self,
+            name: str = "",
+            value: str | None = "",
+        ) -> None:
+            self.name = name
+            self.value = value
+
+    def __init__(
+        self,
+        resources: list[AlterConfigsRequest.AlterConfigsResource] = _EMPTY,
+        validate_only: bool = False,
+    ) -> None:
+        self.resources = [] if resources is _EMPTY else resources
+        self.validate_only = validate_only
+
+
+class AlterConfigsResponse(Message):
+    """Kafka's AlterConfigsResponse, versions 0-2."""
+
+    __slots__ = ("throttle_time_ms", "responses")
+    NAME: ClassVar[str] = "AlterConfigsResponse"
+    API_KEY: ClassVar[int] = 33
+
+    class AlterConfigsResourceResponse(Message):
+        __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            error_message: str | None = "",
+            resource_type: int = 0,
+            resource_name: str = "",
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        responses: list[AlterConfigsResponse.AlterConfigsResourceResponse] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if responses is _EMPTY else responses
+
+
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
+    """Kafka's DescribeLogDirsRequest, versions 1-5."""
+
+    __slots__ = ("topics",)
+    NAME: ClassVar[str] = "DescribeLogDirsRequest"
+    API_KEY: ClassVar[int] = 35
+
+    class DescribableLogDirTopic(Message):
+        __slots__ = ("topic", "partitions")
+
+        def __init__(
+            self,
+            topic: str = "",
+            partitions: list[int] = _EMPTY,
+        ) -> None:
+            self.topic = topic
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __init__(
+        self,
+        topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None = _EMPTY,
+    ) -> None:
+        self.topics = [] if topics is _EMPTY else topics
+
+
+class DescribeLogDirsResponse(Message):
+    """Kafka's DescribeLogDirsResponse, versions 1-5."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "results")
+    NAME: ClassVar[str] = "DescribeLogDirsResponse"
+    API_KEY: ClassVar[int] = 35
+
+    class DescribeLogDirsResult(Message):
+        __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            log_dir: str = "",
+            topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = _EMPTY,
+            total_bytes: int = -1,
+            usable_bytes: int = -1,
+            is_cordoned: bool = False,
+        ) -> None:
+            self.error_code = error_code
+            self.log_dir = log_dir
+            self.topics = [] if topics is _EMPTY else topics
+            self.total_bytes = total_bytes
+            self.usable_bytes = usable_bytes
+            self.is_cordoned = is_cordoned
+
+    class DescribeLogDirsTopic(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class DescribeLogDirsPartition(Message):
+        __slots__ = ("partition_index", "partition_size", "offset_lag", "is_future_key")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            partition_size: int = 0,
+            offset_lag: int = 0,
+            is_future_key: bool = False,
+        ) -> None:
+            self.partition_index = partition_index
+            self.partition_size = partition_size
+            self.offset_lag = offset_lag
+            self.is_future_key = is_future_key
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        results: list[DescribeLogDirsResponse.DescribeLogDirsResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.results = [] if results is _EMPTY else results
+
+
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     """Kafka's SaslAuthenticateRequest, versions 0-2."""
 
@@ -2609,6 +2788,315 @@ class DeleteGroupsResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is _EMPTY else results
+
+
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
+    """Kafka's ElectLeadersRequest, versions 0-2."""
+
+    __slots__ = ("election_type", "topic_partitions", "timeout_ms")
+    NAME: ClassVar[str] = "ElectLeadersRequest"
+    API_KEY: ClassVar[int] = 43
+
+    class TopicPartitions(Message):
+        __slots__ = ("topic", "partitions")
+
+        def __init__(
+            self,
+            topic: str = "",
+            partitions: list[int] = _EMPTY,
+        ) -> None:
+            self.topic = topic
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __init__(
+        self,
+        election_type: int = 0,
+        topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None = _EMPTY,
+        timeout_ms: int = 60000,
+    ) -> None:
+        self.election_type = election_type
+        self.topic_partitions = [] if topic_partitions is _EMPTY else topic_partitions
+        self.timeout_ms = timeout_ms
+
+
+class ElectLeadersResponse(Message):
+    """Kafka's ElectLeadersResponse, versions 0-2."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "replica_election_results")
+    NAME: ClassVar[str] = "ElectLeadersResponse"
+    API_KEY: ClassVar[int] = 43
+
+    class ReplicaElectionResult(Message):
+        __slots__ = ("topic", "partition_result")
+
+        def __init__(
+            self,
+            topic: str = "",
+            partition_result: list[ElectLeadersResponse.PartitionResult] = _EMPTY,
+        ) -> None:
+            self.topic = topic
+            self.partition_result = [] if partition_result is _EMPTY else partition_result
+
+    class PartitionResult(Message):
+        __slots__ = ("partition_id", "error_code", "error_message")
+
+        def __init__(
+            self,
+            partition_id: int = 0,
+            error_code: int = 0,
+            error_message: str | None = "",
+        ) -> None:
+            self.partition_id = partition_id
+            self.error_code = error_code
+            self.error_message = error_message
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.replica_election_results = [] if replica_election_results is _EMPTY else replica_election_results
+
+
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
+    """Kafka's IncrementalAlterConfigsRequest, versions 0-1."""
+
+    __slots__ = ("resources", "validate_only")
+    NAME: ClassVar[str] = "IncrementalAlterConfigsRequest"
+    API_KEY: ClassVar[int] = 44
+
+    class AlterConfigsResource(Message):
+        __slots__ = ("resource_type", "resource_name", "configs")
+
+        def __init__(
+            self,
+            resource_type: int = 0,
+            resource_name: str = "",
+            configs: list[IncrementalAlterConfigsRequest.AlterableConfig] = _EMPTY,
+        ) -> None:
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.configs = [] if configs is _EMPTY else configs
+
+    class AlterableConfig(Message):
+        __slots__ = ("name", "config_operation", "value")
+
+        def __init__(
+            self,
+            name: str = "",
+            config_operation: int = 0,
+            value: str | None = "",
+        ) -> None:
+            self.name = name
+            self.config_operation = config_operation
+            self.value = value
+
+    def __init__(
+        self,
+        resources: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = _EMPTY,
+        validate_only: bool = False,
+    ) -> None:
+        self.resources = [] if resources is _EMPTY else resources
+        self.validate_only = validate_only
+
+
+class IncrementalAlterConfigsResponse(Message):
+    """Kafka's IncrementalAlterConfigsResponse, versions 0-1."""
+
+    __slots__ = ("throttle_time_ms", "responses")
+    NAME: ClassVar[str] = "IncrementalAlterConfigsResponse"
+    API_KEY: ClassVar[int] = 44
+
+    class AlterConfigsResourceResponse(Message):
+        __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            error_message: str | None = "",
+            resource_type: int = 0,
+            resource_name: str = "",
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if responses is _EMPTY else responses
+
+
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
+    """Kafka's AlterPartitionReassignmentsRequest, versions 0-1."""
+
+    __slots__ = ("timeout_ms", "allow_replication_factor_change", "topics")
+    NAME: ClassVar[str] = "AlterPartitionReassignmentsRequest"
+    API_KEY: ClassVar[int] = 45
+
+    class ReassignableTopic(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class ReassignablePartition(Message):
+        __slots__ = ("partition_index", "replicas")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            replicas: list[int] | None = None,
+        ) -> None:
+            self.partition_index = partition_index
+            self.replicas = replicas
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,
+        topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = _EMPTY,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.topics = [] if topics is _EMPTY else topics
+
+
+class AlterPartitionReassignmentsResponse(Message):
+    """Kafka's AlterPartitionReassignmentsResponse, versions 0-1."""
+
+    __slots__ = (
+        "throttle_time_ms",
+        "allow_replication_factor_change",
+        "error_code",
+        "error_message",
+        "responses",
+    )
+    NAME: ClassVar[str] = "AlterPartitionReassignmentsResponse"
+    API_KEY: ClassVar[int] = 45
+
+    class ReassignableTopicResponse(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class ReassignablePartitionResponse(Message):
+        __slots__ = ("partition_index", "error_code", "error_message")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            error_code: int = 0,
+            error_message: str | None = "",
+        ) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+            self.error_message = error_message
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        allow_replication_factor_change: bool = True,
+        error_code: int = 0,
+        error_message: str | None = "",
+        responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if responses is _EMPTY else responses
+
+
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
+    """Kafka's ListPartitionReassignmentsRequest, versions 0."""
+
+    __slots__ = ("timeout_ms", "topics")
+    NAME: ClassVar[str] = "ListPartitionReassignmentsRequest"
+    API_KEY: ClassVar[int] = 46
+
+    class ListPartitionReassignmentsTopics(Message):
+        __slots__ = ("name", "partition_indexes")
+
+        def __init__(
+            self,
+            name: str = "",
+            partition_indexes: list[int] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partition_indexes = [] if partition_indexes is _EMPTY else partition_indexes
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = None,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.topics = topics
+
+
+class ListPartitionReassignmentsResponse(Message):
+    """Kafka's ListPartitionReassignmentsResponse, versions 0."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics")
+    NAME: ClassVar[str] = "ListPartitionReassignmentsResponse"
+    API_KEY: ClassVar[int] = 46
+
+    class OngoingTopicReassignment(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class OngoingPartitionReassignment(Message):
+        __slots__ = ("partition_index", "replicas", "adding_replicas", "removing_replicas")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            replicas: list[int] = _EMPTY,
+            adding_replicas: list[int] = _EMPTY,
+            removing_replicas: list[int] = _EMPTY,
+        ) -> None:
+            self.partition_index = partition_index
+            self.replicas = [] if replicas is _EMPTY else replicas
+            self.adding_replicas = [] if adding_replicas is _EMPTY else adding_replicas
+            self.removing_replicas = [] if removing_replicas is _EMPTY else removing_replicas
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        topics: list[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = [] if topics is _EMPTY else topics
 
 
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
@@ -2995,6 +3483,268 @@ class DescribeClusterResponse(Message):
         self.controller_id = controller_id
         self.brokers = [] if brokers is _EMPTY else brokers
         self.cluster_authorized_operations = cluster_authorized_operations
+
+
+class DescribeProducersRequest(Request["DescribeProducersResponse"]):
+    """Kafka's DescribeProducersRequest, versions 0."""
+
+    __slots__ = ("topics",)
+    NAME: ClassVar[str] = "DescribeProducersRequest"
+    API_KEY: ClassVar[int] = 61
+
+    class TopicRequest(Message):
+        __slots__ = ("name", "partition_indexes")
+
+        def __init__(
+            self,
+            name: str = "",
+            partition_indexes: list[int] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partition_indexes = [] if partition_indexes is _EMPTY else partition_indexes
+
+    def __init__(
+        self,
+        topics: list[DescribeProducersRequest.TopicRequest] = _EMPTY,
+    ) -> None:
+        self.topics = [] if topics is _EMPTY else topics
+
+
+class DescribeProducersResponse(Message):
+    """Kafka's DescribeProducersResponse, versions 0."""
+
+    __slots__ = ("throttle_time_ms", "topics")
+    NAME: ClassVar[str] = "DescribeProducersResponse"
+    API_KEY: ClassVar[int] = 61
+
+    class TopicResponse(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[DescribeProducersResponse.PartitionResponse] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class PartitionResponse(Message):
+        __slots__ = ("partition_index", "error_code", "error_message", "active_producers")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            error_code: int = 0,
+            error_message: str | None = None,
+            active_producers: list[DescribeProducersResponse.ProducerState] = _EMPTY,
+        ) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+            self.error_message = error_message
+            self.active_producers = [] if active_producers is _EMPTY else active_producers
+
+    class ProducerState(Message):
+        __slots__ = (
+            "producer_id",
+            "producer_epoch",
+            "last_sequence",
+            "last_timestamp",
+            "coordinator_epoch",
+            "current_txn_start_offset",
+        )
+
+        def __init__(
+            self,
+            producer_id: int = 0,
+            producer_epoch: int = 0,
+            last_sequence: int = -1,
+            last_timestamp: int = -1,
+            coordinator_epoch: int = 0,
+            current_txn_start_offset: int = -1,
+        ) -> None:
+            self.producer_id = producer_id
+            self.producer_epoch = producer_epoch
+            self.last_sequence = last_sequence
+            self.last_timestamp = last_timestamp
+            self.coordinator_epoch = coordinator_epoch
+            self.current_txn_start_offset = current_txn_start_offset
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[DescribeProducersResponse.TopicResponse] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is _EMPTY else topics
+
+
+class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
+    """Kafka's DescribeTransactionsRequest, versions 0."""
+
+    __slots__ = ("transactional_ids",)
+    NAME: ClassVar[str] = "DescribeTransactionsRequest"
+    API_KEY: ClassVar[int] = 65
+
+    def __init__(
+        self,
+        transactional_ids: list[str] = _EMPTY,
+    ) -> None:
+        self.transactional_ids = [] if transactional_ids is _EMPTY else transactional_ids
+
+
+class DescribeTransactionsResponse(Message):
+    """Kafka's DescribeTransactionsResponse, versions 0."""
+
+    __slots__ = ("throttle_time_ms", "transaction_states")
+    NAME: ClassVar[str] = "DescribeTransactionsResponse"
+    API_KEY: ClassVar[int] = 65
+
+    class TransactionState(Message):
+        __slots__ = (
+            "error_code",
+            "transactional_id",
+            "transaction_state",
+            "transaction_timeout_ms",
+            "transaction_start_time_ms",
+            "producer_id",
+            "producer_epoch",
+            "topics",
+        )
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            transactional_id: str = "",
+            transaction_state: str = "",
+            transaction_timeout_ms: int = 0,
+            transaction_start_time_ms: int = 0,
+            producer_id: int = 0,
+            producer_epoch: int = 0,
+            topics: list[DescribeTransactionsResponse.TopicData] = _EMPTY,
+        ) -> None:
+            self.error_code = error_code
+            self.transactional_id = transactional_id
+            self.transaction_state = transaction_state
+            self.transaction_timeout_ms = transaction_timeout_ms
+            self.transaction_start_time_ms = transaction_start_time_ms
+            self.producer_id = producer_id
+            self.producer_epoch = producer_epoch
+            self.topics = [] if topics is _EMPTY else topics
+
+    class TopicData(Message):
+        __slots__ = ("topic", "partitions")
+
+        def __init__(
+            self,
+            topic: str = "",
+            partitions: list[int] = _EMPTY,
+        ) -> None:
+            self.topic = topic
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        transaction_states: list[DescribeTransactionsResponse.TransactionState] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.transaction_states = [] if transaction_states is _EMPTY else transaction_states
+
+
+class ListTransactionsRequest(Request["ListTransactionsResponse"]):
+    """Kafka's ListTransactionsRequest, versions 0-2."""
+
+    __slots__ = ("state_filters", "producer_id_filters", "duration_filter", "transactional_id_pattern")
+    NAME: ClassVar[str] = "ListTransactionsRequest"
+    API_KEY: ClassVar[int] = 66
+
+    def __init__(
+        self,
+        state_filters: list[str] = _EMPTY,
+        producer_id_filters: list[int] = _EMPTY,
+        duration_filter: int = -1,
+        transactional_id_pattern: str | None = None,
+    ) -> None:
+        self.state_filters = [] if state_filters is _EMPTY else state_filters
+        self.producer_id_filters = [] if producer_id_filters is _EMPTY else producer_id_filters
+        self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
+
+
+class ListTransactionsResponse(Message):
+    """Kafka's ListTransactionsResponse, versions 0-2."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
+    NAME: ClassVar[str] = "ListTransactionsResponse"
+    API_KEY: ClassVar[int] = 66
+
+    class TransactionState(Message):
+        __slots__ = ("transactional_id", "producer_id", "transaction_state")
+
+        def __init__(
+            self,
+            transactional_id: str = "",
+            producer_id: int = 0,
+            transaction_state: str = "",
+        ) -> None:
+            self.transactional_id = transactional_id
+            self.producer_id = producer_id
+            self.transaction_state = transaction_state
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        unknown_state_filters: list[str] = _EMPTY,
+        transaction_states: list[ListTransactionsResponse.TransactionState] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.unknown_state_filters = [] if unknown_state_filters is _EMPTY else unknown_state_filters
+        self.transaction_states = [] if transaction_states is _EMPTY else transaction_states
+
+
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
+    """Kafka's ListConfigResourcesRequest, versions 0-1."""
+
+    __slots__ = ("resource_types",)
+    NAME: ClassVar[str] = "ListConfigResourcesRequest"
+    API_KEY: ClassVar[int] = 74
+
+    def __init__(
+        self,
+        resource_types: list[int] = _EMPTY,
+    ) -> None:
+        self.resource_types = [] if resource_types is _EMPTY else resource_types
+
+
+class ListConfigResourcesResponse(Message):
+    """Kafka's ListConfigResourcesResponse, versions 0-1."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "config_resources")
+    NAME: ClassVar[str] = "ListConfigResourcesResponse"
+    API_KEY: ClassVar[int] = 74
+
+    class ConfigResource(Message):
+        __slots__ = ("resource_name", "resource_type")
+
+        def __init__(
+            self,
+            resource_name: str = "",
+            resource_type: int = 16,
+        ) -> None:
+            self.resource_name = resource_name
+            self.resource_type = resource_type
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        config_resources: list[ListConfigResourcesResponse.ConfigResource] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.config_resources = [] if config_resources is _EMPTY else config_resources
 
 
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages
-from asyncgroup.wire.codec import decode, write_pieces
+from asyncgroup.wire.codec import decode, decode_from, write_pieces
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
 from asyncgroup.wire.schema import VersionRange, message_spec
@@ -111,13 +111,14 @@ def _with_size(message: Message, version: int, pieces: list[bytes]) -> list[byte
 def decode_request_header(frame: Buffer) -> RequestHeader:
     """Read the header of a request frame (without its size).
 
-    The header of an unknown API, or of a version beyond the known ones, is read as far as its first three fields:
-    `client_id` is then None and `body` the end of the frame. Raises DecodeError for malformed bytes.
+    The header of an unknown API is read as far as its first three fields: `client_id` is then None and `body` the end
+    of the frame. A version beyond the known ones is taken to have the newest header. Raises DecodeError for malformed
+    bytes.
     """
     try:
         key, version, correlation_id = _HEADER.unpack_from(frame, 0)
         api = APIS.get(key)
-        if api is None or not 0 <= version <= message_spec(api.request.NAME).versions.high:
+        if api is None:
             return RequestHeader(key, version, correlation_id, None, len(frame))
         (length,) = _INT16.unpack_from(frame, 8)
         position = 10 + max(length, 0)
@@ -132,10 +133,13 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
 
 
 def decode_request_body(header: RequestHeader, frame: Buffer) -> Any:
-    """Read the message behind a header; raises DecodeError, or UnsupportedVersionError for an unknown API or version."""
+    """Read the message behind a header; raises DecodeError, or UnsupportedVersionError for an unknown API or version.
+
+    Bytes behind the message are left alone, as Kafka does: librdkafka sends some with a Metadata request for all topics.
+    """
     if header.api_key not in APIS:
         raise UnsupportedVersionError(f"API {header.api_key} is unknown")
-    return decode(APIS[header.api_key].request, header.api_version, frame, header.body)
+    return decode_from(APIS[header.api_key].request, header.api_version, frame, header.body)[0]
 
 
 def read_correlation_id(frame: Buffer) -> int:

@@ -1,7 +1,8 @@
 """Record batches: reading, checking and building them, on aiokafka's compiled record code.
 
 This is the only module that imports aiokafka; a contract test names every symbol used here. The header layout
-is that of `DefaultRecordBatch.java` (magic 2); `legacy.py` reads the older message sets.
+is that of `DefaultRecordBatch.java` (magic 2); `legacy.py` reads the older message sets. What is compressed is
+decompressed here, up to a limit, before aiokafka's reader sees it: the reader has no limit.
 """
 
 from __future__ import annotations
@@ -10,24 +11,26 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode
 from aiokafka.errors import UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
+from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_hold_more
 from asyncgroup.wire.legacy import SMALLEST, read_message_set
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
     "CODECS",
+    "MAX_DECOMPRESSED",
     "BatchBuilder",
     "BatchHeader",
     "check_batch",
     "crc_is_valid",
     "decode_batch",
     "estimate_size",
+    "is_large",
     "iter_batch_headers",
     "read_batch",
     "read_batch_header",
@@ -35,10 +38,7 @@ __all__ = [
     "stamp_crc",
 ]
 
-CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Compression codecs by Kafka's names for `compression.type`."""
-
-_LEGACY_DECODERS: Final = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode}
+_ZSTD: Final = CODECS["zstd"]
 
 LOG_OVERHEAD: Final = 12
 """Bytes of a batch that its length does not count: base offset and length."""
@@ -50,6 +50,13 @@ _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")
 _STAMP_CRC = struct.Struct(">I")
 _CRC_POSITION: Final = 17
+_ATTRIBUTES: Final = struct.Struct(">h")
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_POSITION: Final = 8
+_CODEC_MASK: Final = 0x07
+_SMALLEST_RECORD: Final = 7
+"""Bytes of a record without key, value and headers: a length and six numbers."""
+
 _CRC_FROM: Final = 21
 """The checksum covers everything from the attributes on."""
 
@@ -161,14 +168,23 @@ def check_batch(
         raise CorruptRecordsError(f"{_place(topic, partition, header)}: {text}")
 
 
-def read_batch(topic: str, partition: int, batch: Buffer, header: BatchHeader) -> Iterator[Record]:
+def is_large(batch: Buffer, header: BatchHeader, limit: int) -> bool:
+    """Whether a batch of magic 2 is compressed and may hold more than `limit` bytes: it should be decoded before it is
+    handed on.
+    """
+    return header.codec != 0 and may_hold_more(header.codec, memoryview(batch)[_HEADER.size :], limit)
+
+
+def read_batch(
+    topic: str, partition: int, batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED
+) -> Iterator[Record]:
     """The records of a batch of magic 2 that `check_batch` has passed, each made when it is asked for.
 
     Raises as `decode_batch` does, then in the middle of the iteration.
     """
     epoch, kind, make = header.leader_epoch, header.timestamp_type, object.__new__
     try:
-        for raw in DefaultRecordBatch(batch):
+        for raw in DefaultRecordBatch(_uncompressed(batch, header, limit) if header.codec else batch):
             record = make(
                 Record
             )  # filled here: the call of __init__ would be a third of the time of decoding
@@ -186,19 +202,36 @@ def read_batch(topic: str, partition: int, batch: Buffer, header: BatchHeader) -
         raise _translated(error, topic, partition, header) from error
 
 
+def _uncompressed(batch: Buffer, header: BatchHeader, limit: int) -> bytearray:
+    """The batch as it was before it was compressed; its CRC, which nobody looks at any more, is that of before."""
+    out = decompress(header.codec, memoryview(batch)[_HEADER.size :], limit, _HEADER.size)
+    if header.record_count > (len(out) - _HEADER.size) // _SMALLEST_RECORD:
+        text = f"{header.record_count} records do not fit {len(out) - _HEADER.size} bytes"
+        raise CorruptRecordsError(text)
+    out[: _HEADER.size] = batch[: _HEADER.size]
+    _LENGTH.pack_into(out, _LENGTH_POSITION, len(out) - LOG_OVERHEAD)
+    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & ~_CODEC_MASK)
+    return out
+
+
 def decode_batch(
-    topic: str, partition: int, batch: Buffer, header: BatchHeader, check_crc: bool = True
+    topic: str,
+    partition: int,
+    batch: Buffer,
+    header: BatchHeader,
+    check_crc: bool = True,
+    limit: int = MAX_DECOMPRESSED,
 ) -> list[Record]:
     """The records of one whole batch (`batch` holds just its bytes). Control batches are the caller's to skip.
 
-    Raises CorruptRecordsError naming topic, partition and base offset if CRC or content are wrong, and
-    UnsupportedVersionError for an unknown codec or one whose library is missing.
+    `limit` is how many bytes a compressed batch may hold. Raises CorruptRecordsError naming topic, partition and base
+    offset if it holds more, or if CRC or content are wrong, and UnsupportedVersionError for an unknown codec.
     """
     if header.magic >= 2:
         check_batch(topic, partition, batch, header, check_crc)
-        return list(read_batch(topic, partition, batch, header))
+        return list(read_batch(topic, partition, batch, header, limit))
     try:
-        return _decode_legacy(topic, partition, bytes(batch), check_crc)
+        return _decode_legacy(topic, partition, bytes(batch), check_crc, limit)
     except Exception as error:
         raise _translated(error, topic, partition, header) from error
 
@@ -217,17 +250,16 @@ def _translated(error: Exception, topic: str, partition: int, header: BatchHeade
     return CorruptRecordsError(f"{place}: {type(error).__name__}: {error}")
 
 
-def _decode_legacy(topic: str, partition: int, data: bytes, check_crc: bool) -> list[Record]:
+def _decode_legacy(topic: str, partition: int, data: bytes, check_crc: bool, limit: int) -> list[Record]:
+    def unfold(codec: int, compressed: bytes) -> bytes:
+        if codec == _ZSTD:
+            raise UnsupportedVersionError(f"codec {codec} is none of a message set's")
+        return bytes(decompress(codec, compressed, limit))
+
     return [
         Record(topic, partition, m.offset, m.timestamp, m.timestamp_type, m.key, m.value)
-        for m in read_message_set(data, _decompress, check_crc=check_crc)
+        for m in read_message_set(data, unfold, check_crc=check_crc)
     ]
-
-
-def _decompress(codec: int, data: bytes) -> bytes:
-    if codec not in _LEGACY_DECODERS:
-        raise UnsupportedVersionError(f"codec {codec} is none of a message set's")
-    return bytes(_LEGACY_DECODERS[codec](data))
 
 
 def stamp_batch(batch: bytearray, base_offset: int, leader_epoch: int, start: int = 0) -> None:

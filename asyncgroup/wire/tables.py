@@ -651,6 +651,49 @@ Results []DescribeConfigsResult 0+
     ConfigType int8 3+ default 0 ignorable
     Documentation string 3+ null 0+ ignorable
 """,
+    "AlterConfigsRequest": """
+request 33 0-2 flexible 2+
+Resources []AlterConfigsResource 0+
+  ResourceType int8 0+
+  ResourceName string 0+
+  Configs []AlterableConfig 0+
+    Name string 0+
+    Value string 0+ null 0+
+ValidateOnly bool 0+
+""",
+    "AlterConfigsResponse": """
+response 33 0-2 flexible 2+
+ThrottleTimeMs int32 0+
+Responses []AlterConfigsResourceResponse 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+  ResourceType int8 0+
+  ResourceName string 0+
+""",
+    "DescribeLogDirsRequest": """
+request 35 1-5 flexible 2+
+Topics []DescribableLogDirTopic 0+ null 0+
+  Topic string 0+
+  Partitions []int32 0+
+""",
+    "DescribeLogDirsResponse": """
+response 35 1-5 flexible 2+
+ThrottleTimeMs int32 0+
+ErrorCode int16 3+ ignorable
+Results []DescribeLogDirsResult 0+
+  ErrorCode int16 0+
+  LogDir string 0+
+  Topics []DescribeLogDirsTopic 0+
+    Name string 0+
+    Partitions []DescribeLogDirsPartition 0+
+      PartitionIndex int32 0+
+      PartitionSize int64 0+
+      OffsetLag int64 0+
+      IsFutureKey bool 0+
+  TotalBytes int64 4+ default -1 ignorable
+  UsableBytes int64 4+ default -1 ignorable
+  IsCordoned bool 5+ default False ignorable
+""",
     "SaslAuthenticateRequest": """
 request 36 0-2 flexible 2+
 AuthBytes bytes 0+
@@ -690,6 +733,88 @@ ThrottleTimeMs int32 0+
 Results []DeletableGroupResult 0+
   GroupId string 0+
   ErrorCode int16 0+
+""",
+    "ElectLeadersRequest": """
+request 43 0-2 flexible 2+
+ElectionType int8 1+
+TopicPartitions []TopicPartitions 0+ null 0+
+  Topic string 0+
+  Partitions []int32 0+
+TimeoutMs int32 0+ default 60000
+""",
+    "ElectLeadersResponse": """
+response 43 0-2 flexible 2+
+ThrottleTimeMs int32 0+
+ErrorCode int16 1+
+ReplicaElectionResults []ReplicaElectionResult 0+
+  Topic string 0+
+  PartitionResult []PartitionResult 0+
+    PartitionId int32 0+
+    ErrorCode int16 0+
+    ErrorMessage string 0+ null 0+
+""",
+    "IncrementalAlterConfigsRequest": """
+request 44 0-1 flexible 1+
+Resources []AlterConfigsResource 0+
+  ResourceType int8 0+
+  ResourceName string 0+
+  Configs []AlterableConfig 0+
+    Name string 0+
+    ConfigOperation int8 0+
+    Value string 0+ null 0+
+ValidateOnly bool 0+
+""",
+    "IncrementalAlterConfigsResponse": """
+response 44 0-1 flexible 1+
+ThrottleTimeMs int32 0+
+Responses []AlterConfigsResourceResponse 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+  ResourceType int8 0+
+  ResourceName string 0+
+""",
+    "AlterPartitionReassignmentsRequest": """
+request 45 0-1 flexible 0+
+TimeoutMs int32 0+ default 60000
+AllowReplicationFactorChange bool 1+ default true
+Topics []ReassignableTopic 0+
+  Name string 0+
+  Partitions []ReassignablePartition 0+
+    PartitionIndex int32 0+
+    Replicas []int32 0+ null 0+ default null
+""",
+    "AlterPartitionReassignmentsResponse": """
+response 45 0-1 flexible 0+
+ThrottleTimeMs int32 0+
+AllowReplicationFactorChange bool 1+ default true ignorable
+ErrorCode int16 0+
+ErrorMessage string 0+ null 0+
+Responses []ReassignableTopicResponse 0+
+  Name string 0+
+  Partitions []ReassignablePartitionResponse 0+
+    PartitionIndex int32 0+
+    ErrorCode int16 0+
+    ErrorMessage string 0+ null 0+
+""",
+    "ListPartitionReassignmentsRequest": """
+request 46 0 flexible 0+
+TimeoutMs int32 0+ default 60000
+Topics []ListPartitionReassignmentsTopics 0+ null 0+ default null
+  Name string 0+
+  PartitionIndexes []int32 0+
+""",
+    "ListPartitionReassignmentsResponse": """
+response 46 0 flexible 0+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+ErrorMessage string 0+ null 0+
+Topics []OngoingTopicReassignment 0+
+  Name string 0+
+  Partitions []OngoingPartitionReassignment 0+
+    PartitionIndex int32 0+
+    Replicas []int32 0+
+    AddingReplicas []int32 0+
+    RemovingReplicas []int32 0+
 """,
     "OffsetDeleteRequest": """
 request 47 0 flexible none
@@ -795,6 +920,77 @@ Brokers []DescribeClusterBroker 0+
   Rack string 0+ null 0+ default null
   IsFenced bool 2+
 ClusterAuthorizedOperations int32 0+ default -2147483648
+""",
+    "DescribeProducersRequest": """
+request 61 0 flexible 0+
+Topics []TopicRequest 0+
+  Name string 0+
+  PartitionIndexes []int32 0+
+""",
+    "DescribeProducersResponse": """
+response 61 0 flexible 0+
+ThrottleTimeMs int32 0+
+Topics []TopicResponse 0+
+  Name string 0+
+  Partitions []PartitionResponse 0+
+    PartitionIndex int32 0+
+    ErrorCode int16 0+
+    ErrorMessage string 0+ null 0+ default null
+    ActiveProducers []ProducerState 0+
+      ProducerId int64 0+
+      ProducerEpoch int32 0+
+      LastSequence int32 0+ default -1
+      LastTimestamp int64 0+ default -1
+      CoordinatorEpoch int32 0+
+      CurrentTxnStartOffset int64 0+ default -1
+""",
+    "DescribeTransactionsRequest": """
+request 65 0 flexible 0+
+TransactionalIds []string 0+
+""",
+    "DescribeTransactionsResponse": """
+response 65 0 flexible 0+
+ThrottleTimeMs int32 0+
+TransactionStates []TransactionState 0+
+  ErrorCode int16 0+
+  TransactionalId string 0+
+  TransactionState string 0+
+  TransactionTimeoutMs int32 0+
+  TransactionStartTimeMs int64 0+
+  ProducerId int64 0+
+  ProducerEpoch int16 0+
+  Topics []TopicData 0+
+    Topic string 0+
+    Partitions []int32 0+
+""",
+    "ListTransactionsRequest": """
+request 66 0-2 flexible 0+
+StateFilters []string 0+
+ProducerIdFilters []int64 0+
+DurationFilter int64 1+ default -1
+TransactionalIdPattern string 2+ null 2+ default null
+""",
+    "ListTransactionsResponse": """
+response 66 0-2 flexible 0+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+UnknownStateFilters []string 0+
+TransactionStates []TransactionState 0+
+  TransactionalId string 0+
+  ProducerId int64 0+
+  TransactionState string 0+
+""",
+    "ListConfigResourcesRequest": """
+request 74 0-1 flexible 0+
+ResourceTypes []int8 1+
+""",
+    "ListConfigResourcesResponse": """
+response 74 0-1 flexible 0+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+ConfigResources []ConfigResource 0+
+  ResourceName string 0+
+  ResourceType int8 1+ default 16 ignorable
 """,
     "DescribeTopicPartitionsRequest": """
 request 75 0 flexible 0+

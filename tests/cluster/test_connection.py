@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -13,8 +14,10 @@ from asyncgroup.errors import (
     ConnectError,
     ConnectionLost,
     DecodeError,
+    MalformedResponse,
     ProtocolError,
     RequestTimedOut,
+    TransportError,
 )
 from asyncgroup.hooks import Hooks
 from asyncgroup.testing import Network
@@ -73,7 +76,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order() -> No
             assert connection.is_open
 
 
-async def test_a_cancelled_callers_malformed_answer_hurts_nobody() -> None:
+async def test_a_cancelled_callers_malformed_answer_ends_the_connection_too() -> None:
     async with World("10.0.0.1") as world:
         held: list[Call] = []
         world[1].script["Heartbeat"] = held.append
@@ -84,10 +87,11 @@ async def test_a_cancelled_callers_malformed_answer_hurts_nobody() -> None:
             await asyncio.wait([impatient])
             held[0].write(b"\x00\x00\x00\x05" + held[0].header.correlation_id.to_bytes(4, "big") + b"\x00")
             await asyncio.sleep(1)
-            assert connection.is_open
+            assert not connection.is_open
 
 
-async def test_malformed_bytes_fail_their_request_and_no_other() -> None:
+async def test_malformed_bytes_end_the_connection_and_all_that_waits_there() -> None:
+    """What came behind such an answer might be anything; another connection is the next one's way."""
     async with World("10.0.0.1") as world:
 
         def answer(call: Call) -> None:
@@ -98,9 +102,17 @@ async def test_malformed_bytes_fail_their_request_and_no_other() -> None:
 
         world[1].script["Heartbeat"] = answer
         async with connected(world) as connection:
-            with pytest.raises(DecodeError, match=r"node 1 .*HeartbeatResponse v4.*left over"):
-                await connection.request(HEARTBEAT, 4, 5.0)
-            assert (await connection.request(m.HeartbeatRequest(generation_id=2), 4, 5.0)).error_code == 2
+            malformed = r"node 1 .*HeartbeatResponse v4.*left over"
+            first = connection.request(m.HeartbeatRequest(generation_id=1), 4, 5.0)
+            second = connection.request(m.HeartbeatRequest(generation_id=2), 4, 5.0)
+            errors = await asyncio.gather(first, second, return_exceptions=True)
+            assert [type(error) for error in errors] == [MalformedResponse] * 2
+            assert all(re.search(malformed, str(error)) for error in errors)
+            assert str(errors[1]).endswith("(the connection was given up)")
+            assert errors[0].retriable
+            assert isinstance(errors[0], TransportError)
+            assert isinstance(errors[0], DecodeError)
+            assert not connection.is_open
 
 
 @pytest.mark.parametrize("size", [0, 3])

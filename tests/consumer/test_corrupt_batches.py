@@ -139,7 +139,7 @@ async def test_a_codec_that_is_not_there_is_no_corruption() -> None:
 def spoil(brokers: EmbeddedCluster, index: int, at: int, value: int) -> None:
     """Overwrite a byte of a batch in the log of orders-0."""
     kept = brokers.partition("orders", 0).log._batches[index]
-    kept.segment.data[kept.position + at] = value
+    kept.chunk.data[kept.position + at] = value
 
 
 async def test_a_reader_that_skips_goes_on_and_hears_of_it(brokers: EmbeddedCluster) -> None:
@@ -218,3 +218,42 @@ async def test_a_reader_may_seek_past_bytes_that_are_no_batch(brokers: EmbeddedC
             await anext(consumer)
         consumer.seek(4)
         assert await read(consumer, 2) == [4, 5]
+
+
+# -- batches that hold more than they may ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("by_batches", [False, True])
+async def test_a_batch_that_holds_too_much_is_met_with_its_place_and_sizes(
+    codec: str, *, by_batches: bool
+) -> None:
+    """A few thousand bytes stand for two million; `max_response_size` is the limit for both."""
+    consumer = make_consumer(config=ConsumerConfig(max_response_size=1_000_000))
+    bomb = batch(2, codec=codec, value=bytes(2_000_000))
+    feed(consumer, batch(0, count=2), bomb, batch(3, count=2))
+    words = (
+        rf"orders-3 at offset 2: {len(bomb) - 61} bytes of {codec} hold more than the 1000000 bytes that are"
+    )
+    batches = consumer.batches()
+    if by_batches:
+        assert [record.offset for record in await anext(batches)] == [0, 1]
+    else:
+        assert await read(consumer, 2) == [0, 1]
+    for _ in range(2):
+        with pytest.raises(CorruptRecordsError, match=words):
+            await anext(batches if by_batches else consumer)
+        assert consumer.position == 2
+
+
+async def test_a_batch_that_holds_too_much_can_be_left_out() -> None:
+    skipping = ConsumerConfig(max_response_size=1_000_000, on_corrupt_batch="skip")
+    consumer = make_consumer(config=skipping)
+    told: list[Exception] = []
+    consumer.on_healed = told.append
+    bomb = batch(2, codec="zstd", value=bytes(2_000_000))
+    feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_water_mark=5)
+    assert await read(consumer, 4) == [0, 1, 3, 4]
+    (error,) = told
+    assert "offsets 2 to 2 are left out" in str(error)
+    assert "bytes of zstd hold more than the 1000000 bytes" in str(error)

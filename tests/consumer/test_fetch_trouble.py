@@ -82,7 +82,7 @@ async def test_an_error_of_the_whole_answer_heals_without_the_reader(
 
 async def test_bytes_that_are_no_batches_are_told_with_their_partition(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=1)
-    data = brokers.partition("orders", 0).log._segment.data
+    data = brokers.partition("orders", 0).log._batches[0].chunk.data
     magic, data[16] = data[16], 9
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)

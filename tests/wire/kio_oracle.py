@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+from kio.static.primitive import TZAware
 
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message
@@ -39,6 +40,8 @@ def _milliseconds(value: int) -> timedelta:
     return timedelta(milliseconds=value)
 
 
+_DATETIME = "datetime_i64, never null"
+
 KIO_TYPES = {
     "error_code": KioType(st.sampled_from([code.value for code in ErrorCode]), ErrorCode),
     "timedelta_i32": KioType(st.integers(-(1 << 31), (1 << 31) - 1), _milliseconds),
@@ -48,6 +51,10 @@ KIO_TYPES = {
         # whole seconds: its floating-point seconds lose milliseconds here, too
         st.just(-1) | st.integers(0, YEAR_10000 - 1).map(lambda seconds: seconds * 1000),
         lambda value: None if value == -1 else EPOCH + _milliseconds(value),
+    ),
+    _DATETIME: KioType(
+        st.integers(0, YEAR_10000 - 1).map(lambda seconds: seconds * 1000),
+        lambda value: EPOCH + _milliseconds(value),
     ),
 }
 """The restrictions: everywhere else kio holds what Kafka's type allows."""
@@ -107,6 +114,8 @@ class Oracle:
                 self._match(self.spec.structs[field.element], _element_class(theirs.type))
             else:
                 types[field.name] = theirs.metadata["kafka_type"]
+                if theirs.type is TZAware:
+                    types[field.name] = _DATETIME
         self._structs[struct.name] = KioStruct(cls, ours, names, types)
 
     def messages(self) -> st.SearchStrategy[Message]:

@@ -128,11 +128,11 @@ class TestRequestHeaders:
         frame = struct.pack(">hhi", 999, 3, 17) + b"anything"
         assert decode_request_header(frame) == RequestHeader(999, 3, 17, None, len(frame))
 
-    @pytest.mark.parametrize("version", [-1, 5, 32767])
-    def test_so_are_versions_beyond_the_known_ones(self, version):
-        """A newer client asks for ApiVersions first, and is told version 35 in the oldest form (KIP-511)."""
+    @pytest.mark.parametrize(("version", "body"), [(-1, 11), (5, 12), (32767, 12)])
+    def test_a_version_beyond_the_known_ones_has_the_newest_header(self, version, body):
+        """A newer client asks for ApiVersions first, and is told error 35 in the oldest form (KIP-511)."""
         frame = struct.pack(">hhi", 18, version, 17) + b"\x00\x01c\x00more"
-        assert decode_request_header(frame) == RequestHeader(18, version, 17, None, len(frame))
+        assert decode_request_header(frame) == RequestHeader(18, version, 17, "c", body)
 
     def test_a_version_from_before_the_known_ones_has_a_whole_header(self):
         frame = struct.pack(">hhi", 0, 2, 17) + b"\x00\x02me"

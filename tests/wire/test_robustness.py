@@ -13,7 +13,9 @@ from hypothesis import given, strategies as st
 from asyncgroup.errors import DecodeError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, decode_from, encode
+from asyncgroup.wire.decoder import MAX_ELEMENTS
 from asyncgroup.wire.message import Message
+from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from asyncgroup.wire.versioned import decode_versioned
 from tests.wire.strategies import ALL_VERSIONS, few, random_messages
@@ -144,6 +146,56 @@ def test_a_count_of_billions_costs_nothing(version):
     finally:
         tracemalloc.stop()
     assert peak < MEMORY_LIMIT
+
+
+def peak_of(cls, version, data) -> int:
+    """The memory that refusing `data` takes at the most, in bytes."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="more than the bytes can hold, or than a request may have"):
+            decode(cls, version, data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_a_count_that_the_rest_cannot_hold_makes_no_element(version):
+    """A megabyte follows, enough for 20,000 elements; 200,000 are announced."""
+    many = uvarint(200_001) if version == 12 else struct.pack(">i", 200_000)
+    assert peak_of(m.MetadataResponse, version, b"\x00" * 4 + many + b"\x00" * 1_000_000) < 50_000
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_a_request_has_an_end_however_long_its_frame(version):
+    """Elements of two or three bytes, each an object: a frame of 100 MiB would take gigabytes."""
+    compact = version == 12
+    count = 30_000_000
+    head = uvarint(count + 1) if compact else struct.pack(">i", count)
+    elements = (bytes(16) + b"\x01\x00" if compact else b"\x00\x00") * (count if not compact else 3_000_000)
+    assert peak_of(m.MetadataRequest, version, head + elements) < 1_000_000
+
+
+def test_a_requests_arrays_count_together():
+    """In nested arrays, each of them harmless by itself."""
+    topic = b"\x02t" + uvarint(1001) + bytes(4) * 1000 + b"\x00"
+    group = b"\x02g" + uvarint(121) + topic * 120 + b"\x00"
+    whole = uvarint(3) + group * 2 + b"\x00\x00"
+    assert len(decode(m.OffsetFetchRequest, 8, whole).groups[1].topics[119].partition_indexes) == 1000
+    with pytest.raises(DecodeError, match="1000 PartitionIndexes are more than"):
+        decode(m.OffsetFetchRequest, 8, uvarint(4) + group * 3 + b"\x00\x00")
+    assert 240 * 1000 < MAX_ELEMENTS < 360 * 1000
+
+
+def test_a_response_may_be_as_large_as_a_cluster():
+    nodes = [1, 2, 3]
+    topic = m.MetadataResponse.MetadataResponseTopic(
+        name="t",
+        partitions=[m.MetadataResponse.MetadataResponsePartition(replica_nodes=nodes, isr_nodes=nodes)]
+        * 60_000,
+    )
+    data = encode(m.MetadataResponse(topics=[topic]), 12)
+    assert len(decode(m.MetadataResponse, 12, data).topics[0].partitions) == 60_000
 
 
 def test_the_same_bytes_are_not_read_twice_through_a_wrong_tag_size():

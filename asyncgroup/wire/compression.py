@@ -1,0 +1,66 @@
+"""Compressing the records of a batch, as Kafka's own libraries read them; `decompression.py` is the way back.
+
+Snappy goes into the frames of Java's library (`SnappyOutputStream` of xerial), LZ4 into frames of independent blocks
+(KIP-57).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import cramjam
+
+from asyncgroup.errors import UnsupportedVersionError
+from asyncgroup.wire.decompression import CODECS
+
+__all__ = ["compress"]
+
+_GZIP: Final = 31
+"""zlib's `wbits` for the gzip format with the largest window."""
+
+_XERIAL: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_SIZE: Final = struct.Struct(">i")
+_XERIAL_BLOCK: Final = 32 * 1024
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """`data` in a codec of `CODECS`, given by its number; UnsupportedVersionError for an unknown one."""
+    compress_one = _COMPRESSORS.get(codec)
+    if compress_one is None:
+        raise UnsupportedVersionError(f"Unknown compression codec {codec:#04x}")
+    return compress_one(data)
+
+
+def _gzip(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=_GZIP)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _snappy(data: bytes) -> bytes:
+    out = [_XERIAL]
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        out += [_XERIAL_SIZE.pack(len(block)), block]
+    return b"".join(out)
+
+
+def _lz4(data: bytes) -> bytes:
+    compressor = cramjam.lz4.Compressor(level=9, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=3))
+
+
+_COMPRESSORS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    CODECS["none"]: bytes,
+    CODECS["gzip"]: _gzip,
+    CODECS["snappy"]: _snappy,
+    CODECS["lz4"]: _lz4,
+    CODECS["zstd"]: _zstd,
+}

@@ -1,0 +1,264 @@
+"""Decompression ends at its limit, whatever the bytes claim, and takes memory for what there is only."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import tracemalloc
+import zlib
+from contextlib import suppress
+
+import cramjam
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
+from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
+from asyncgroup.wire.decompression import CODECS, decompress
+from asyncgroup.wire.records import BatchBuilder, decode_batch, read_batch_header
+from tests.wire.batches import sealed
+
+MEGABYTE = 1 << 20
+XERIAL = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+COMPRESSED = ["gzip", "snappy", "lz4", "zstd"]
+
+
+def xerial(data: bytes, block: int = 32 * 1024) -> bytes:
+    out = XERIAL
+    for start in range(0, len(data), block):
+        packed = bytes(cramjam.snappy.compress_raw(data[start : start + block]))
+        out += struct.pack(">i", len(packed)) + packed
+    return out
+
+
+def streamed(compressor, data: bytes, flush_each: int) -> bytes:
+    """As a stream writer makes it: without a content size, with a block at each flush."""
+    out = b""
+    for start in range(0, len(data), flush_each):
+        compressor.compress(data[start : start + flush_each])
+        out += bytes(compressor.flush())
+    return out + bytes(compressor.finish())
+
+
+WRITERS = {
+    "gzip": ("gzip", lambda data: gzip.compress(data, 6)),
+    "gzip-members": (
+        "gzip",
+        lambda data: gzip.compress(data[:7]) + gzip.compress(b"") + gzip.compress(data[7:]),
+    ),
+    "snappy": ("snappy", lambda data: bytes(cramjam.snappy.compress_raw(data))),
+    "snappy-xerial": ("snappy", xerial),
+    "snappy-xerial-small": ("snappy", lambda data: xerial(data, 100)),
+    "lz4": ("lz4", lambda data: bytes(cramjam.lz4.compress(data))),
+    "lz4-linked": ("lz4", lambda data: streamed(cramjam.lz4.Compressor(), data, 1 << 30)),
+    "lz4-checked": (
+        "lz4",
+        lambda data: streamed(cramjam.lz4.Compressor(content_checksum=True, block_linked=False), data, 1000),
+    ),
+    "lz4-frames": (
+        "lz4",
+        lambda data: bytes(cramjam.lz4.compress(data[:9])) + bytes(cramjam.lz4.compress(data[9:])),
+    ),
+    "zstd": ("zstd", lambda data: bytes(cramjam.zstd.compress(data))),
+    "zstd-19": ("zstd", lambda data: bytes(cramjam.zstd.compress(data, level=19))),
+    "zstd-streamed": ("zstd", lambda data: streamed(cramjam.zstd.Compressor(), data, 1 << 30)),
+    "zstd-flushed": ("zstd", lambda data: streamed(cramjam.zstd.Compressor(level=1), data, 3000)),
+    "zstd-frames": (
+        "zstd",
+        lambda data: b"\x50\x2a\x4d\x18\x03\x00\x00\x00xyz" + bytes(cramjam.zstd.compress(data)),
+    ),
+}
+"""Codec and function, by the kind of writer."""
+
+DATA = st.binary(max_size=300) | st.builds(
+    lambda part, times, rest: part * times + rest,
+    st.binary(max_size=9),
+    st.integers(0, 40_000),
+    st.binary(max_size=40),
+)
+
+
+def unpacked(codec: str, data: bytes, limit: int = MEGABYTE) -> bytes:
+    return bytes(decompress(CODECS[codec], data, limit))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@given(data=DATA)
+@settings(max_examples=60)
+@example(b"")
+@example(b"\x00" * 600_000)
+def test_what_all_kinds_of_writers_make(writer, data):
+    codec, compress = WRITERS[writer]
+    packed = compress(data)
+    assert unpacked(codec, packed) == data
+    assert unpacked(codec, memoryview(packed)) == data
+    assert unpacked(codec, packed, len(data)) == data
+    if data:
+        with pytest.raises(
+            CorruptRecordsError,
+            match=f"{len(packed)} bytes of {codec} hold more than the {len(data) - 1} bytes",
+        ):
+            unpacked(codec, packed, len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_there_is_room_in_front(codec):
+    packed = WRITERS[codec][1](b"data" * 100)
+    assert decompress(CODECS[codec], packed, 400, 61) == bytes(61) + b"data" * 100
+
+
+@given(data=DATA, flush=st.integers(50, 100_000))
+@settings(max_examples=60)
+def test_the_bounds_are_above_the_size_and_not_far_above(data, flush):
+    lz4 = streamed(cramjam.lz4.Compressor(), data, flush)
+    assert len(data) <= lz4_bound(lz4) <= max(len(data), 1) * 255 + 65536
+    zstd = streamed(cramjam.zstd.Compressor(), data, flush)
+    assert len(data) <= zstd_bound(zstd) <= len(data) + (1 << 17) * (2 + len(data) // flush)
+    assert zstd_bound(bytes(cramjam.zstd.compress(data))) == len(data)
+
+
+# -- bombs ---------------------------------------------------------------------------------------------------------------
+
+
+def zstd_of_runs(blocks: int) -> bytes:
+    """A frame without a size whose blocks are runs of 128 KiB, four bytes each: 32,768 to 1."""
+    run = (1 << 17) << 3 | 1 << 1
+    body = b"".join((run | (number == blocks - 1)).to_bytes(3, "little") + b"x" for number in range(blocks))
+    return b"\x28\xb5\x2f\xfd" + bytes([0x00, 7 << 3]) + body
+
+
+def lz4_of_runs(blocks: int) -> bytes:
+    whole = bytes(cramjam.lz4.compress(b"\x00" * (4 * MEGABYTE * 2)))
+    return whole * (blocks // 2)
+
+
+def snappy_of_copies(size: int) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(b"\x00" * size))
+
+
+BOMBS = {
+    "gzip": lambda: zlib_bomb(64 * MEGABYTE),
+    "gzip of many members": lambda: gzip.compress(b"\x00" * MEGABYTE) * 64,
+    "snappy": lambda: snappy_of_copies(64 * MEGABYTE),
+    "snappy that lies": lambda: b"\xff\xff\xff\xff\x0f" + b"\x00" * 100,
+    "snappy in blocks": lambda: xerial(b"\x00" * 64 * MEGABYTE, MEGABYTE),
+    "lz4": lambda: lz4_of_runs(16),
+    "zstd": lambda: bytes(cramjam.zstd.compress(b"\x00" * 64 * MEGABYTE)),
+    "zstd of runs": lambda: zstd_of_runs(40_000),
+}
+
+
+def zlib_bomb(size: int) -> bytes:
+    made = zlib.compressobj(9, wbits=31)
+    return b"".join(made.compress(bytes(MEGABYTE)) for _ in range(size // MEGABYTE)) + made.flush()
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_costs_little_more_than_its_limit(bomb):
+    packed, limit = BOMBS[bomb](), 2 * MEGABYTE
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            CorruptRecordsError, match="more than the 2097152 bytes that are allowed decompressed"
+        ):
+            decompress(CODECS[bomb.split()[0]], packed, limit)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit * 2.2 + len(packed)  # gzip's comes in pieces, each as large as the limit at the most
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_a_size_that_is_claimed_takes_no_memory(codec):
+    """Not even within the limit: the blocks behind it do not hold so much."""
+    claims = {
+        "snappy": b"\xff\xff\xff\xff\x07" + b"\x00" * 10,
+        "lz4": b"\x04\x22\x4d\x18\x6c\x70" + b"\x00\x00\x00\x80" + bytes(4) + b"\x00" + b"\x00" * 4,
+        "zstd": b"\x28\xb5\x2f\xfd\xe0" + b"\x00\x00\x00\x80" + bytes(4) + b"\x01\x00\x00",
+    }
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecordsError):
+            decompress(CODECS[codec], claims[codec], 1 << 31)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_the_error_says_where_how_much_and_the_limit(codec):
+    builder = BatchBuilder(codec, 4 * MEGABYTE)
+    builder.append(0, b"k", bytes(2 * MEGABYTE))
+    batch = builder.build()
+    header = read_batch_header(batch)
+    assert header is not None
+    size = len(batch) - 61
+    match = (
+        rf"orders-3 at offset 0: {size} bytes of {codec} hold more than the 1000000 bytes that are allowed"
+    )
+    with pytest.raises(CorruptRecordsError, match=match):
+        decode_batch("orders", 3, batch, header, limit=1_000_000)
+    (record,) = decode_batch("orders", 3, batch, header, limit=2 * MEGABYTE + 100)
+    assert record.value == bytes(2 * MEGABYTE)
+
+
+def test_a_bomb_in_an_old_message_set():
+    value = zlib_bomb(64 * MEGABYTE)
+    body = bytes([1, 1]) + struct.pack(">qii", 0, -1, len(value)) + value
+    batch = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+    header = read_batch_header(batch)
+    assert header is not None
+    with pytest.raises(
+        CorruptRecordsError, match=r"t-0 at offset 0: .* bytes of gzip hold more than the 1048576"
+    ):
+        decode_batch("t", 0, batch, header, limit=MEGABYTE)
+
+
+def test_more_records_than_the_bytes_can_hold():
+    builder = BatchBuilder("zstd")
+    builder.append(0, b"k", b"v")
+    batch = bytearray(builder.build())
+    struct.pack_into(">i", batch, 57, 2**31 - 1)
+    batch = sealed(bytes(batch))
+    header = read_batch_header(batch)
+    assert header is not None
+    with pytest.raises(CorruptRecordsError, match="2147483647 records do not fit 9 bytes"):
+        decode_batch("t", 0, batch, header)
+
+
+# -- malformed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@given(data=st.data())
+@settings(max_examples=80)
+def test_damaged_data_is_an_error_or_some_data(writer, data):
+    codec, compress = WRITERS[writer]
+    packed = compress(b"some data, some more data " * 30)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(packed)))
+        packed = packed[:at] + data.draw(st.binary(max_size=6)) + packed[at + data.draw(st.integers(0, 6)) :]
+    with suppress(CorruptRecordsError):
+        assert len(unpacked(codec, packed, 100_000)) <= 100_000
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@given(st.binary(max_size=100))
+def test_random_bytes(codec, data):
+    with suppress(CorruptRecordsError):
+        assert len(unpacked(codec, data, 10_000)) <= 10_000
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_data_cut_short(writer):
+    codec, compress = WRITERS[writer]
+    whole = compress(b"some data, some more data " * 30)
+    for size in range(1, len(whole)):
+        with suppress(CorruptRecordsError):  # a frame, a member or a block may end there
+            assert unpacked(codec, whole[:size]) != b"some data, some more data " * 30
+
+
+def test_an_unknown_codec():
+    with pytest.raises(UnsupportedVersionError, match="Unknown compression codec 0x05"):
+        decompress(5, b"data")
