@@ -11,7 +11,7 @@ from asyncgroup.broker.errors import AppendError
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchHeader
 
-__all__ = ["AbortedTransaction", "ProducerStates"]
+__all__ = ["AbortedTransaction", "ActiveProducer", "LastRecord", "ProducerStates"]
 
 REMEMBERED_BATCHES: Final = 5
 """How many batches back a repetition is recognised: as many as a producer may have in flight."""
@@ -27,18 +27,42 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
 
 
+class LastRecord(NamedTuple):
+    """A producer's last record: its offset, None if only a marker is known of its epoch (Kafka's `LastRecord`)."""
+
+    offset: int | None
+    epoch: int
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as DescribeProducers shows it: its last sequence number (-1: none known) and time (ms), the epoch of the
+    coordinator that wrote its last marker (-1: none did), and where its open transaction begins (-1: none is open).
+    """
+
+    id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    first_offset: int
+
+
 class _Batch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
+    last_offset: int
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch")
+    __slots__ = ("batches", "coordinator_epoch", "doubtful", "epoch", "timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: deque[_Batch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.coordinator_epoch = -1
+        self.timestamp = -1  # ms, of what it wrote last
+        self.doubtful = False
 
 
 class ProducerStates:
@@ -59,6 +83,10 @@ class ProducerStates:
     def is_open(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has an open transaction here, begun in this epoch."""
         return producer_id in self._open and self._producers[producer_id].epoch == producer_epoch
+
+    def is_known(self, producer_id: int) -> bool:
+        """Whether some batch or marker of the producer is remembered."""
+        return producer_id in self._producers
 
     def check(self, header: BatchHeader) -> int | None:
         """Look at a batch before it is appended: the base offset it already has if it is a repetition, else
@@ -81,7 +109,10 @@ class ProducerStates:
             for known in producer.batches:
                 if (known.first_sequence, known.last_sequence) == (first, last):
                     return known.base_offset
-            expected = _next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
+            if producer.doubtful and not producer.batches:
+                expected = first
+            else:
+                expected = _next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
         if first != expected:
             raise AppendError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -105,7 +136,11 @@ class ProducerStates:
     def appended(self, header: BatchHeader, base_offset: int) -> None:
         """Remember a batch that went into the log at `base_offset`."""
         producer = self._in_epoch(header.producer_id, header.producer_epoch)
-        producer.batches.append(_Batch(header.base_sequence, _last_sequence(header), base_offset))
+        last_offset = base_offset + header.last_offset_delta
+        producer.batches.append(
+            _Batch(header.base_sequence, _last_sequence(header), base_offset, last_offset)
+        )
+        producer.timestamp = header.max_timestamp
         if header.is_transactional:
             self._open.setdefault(header.producer_id, base_offset)
 
@@ -114,17 +149,55 @@ class ProducerStates:
         self._check_epoch(producer_id, producer_epoch)
 
     def ended(
-        self, producer_id: int, producer_epoch: int, offset: int, *, committed: bool
+        self, producer_id: int, producer_epoch: int, offset: int, *, committed: bool, timestamp: int = -1
     ) -> AbortedTransaction | None:
         """The marker at `offset` ends the producer's transaction; what it aborted, if there was anything.
 
         A marker of a newer epoch (a fenced producer, KIP-890) makes sequence numbers start anew.
         """
-        self._in_epoch(producer_id, producer_epoch)
+        producer = self._in_epoch(producer_id, producer_epoch)
+        producer.timestamp, producer.coordinator_epoch = timestamp, 0
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None or committed:
             return None
         return AbortedTransaction(producer_id, first_offset, offset)
+
+    def active(self) -> list[ActiveProducer]:
+        """All that are remembered (KIP-664)."""
+        return [
+            ActiveProducer(
+                producer_id,
+                one.epoch,
+                one.batches[-1].last_sequence if one.batches else -1,
+                one.timestamp,
+                one.coordinator_epoch,
+                self._open.get(producer_id, -1),
+            )
+            for producer_id, one in self._producers.items()
+        ]
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """The last record of each producer, by producer id."""
+        return {
+            producer_id: LastRecord(one.batches[-1].last_offset if one.batches else None, one.epoch)
+            for producer_id, one in self._producers.items()
+        }
+
+    def doubt_sequences(self) -> None:
+        """The log was read anew: a producer of which it holds a marker and nothing else may have written before, in
+        batches that were deleted since, so that any sequence number may be its next one. (Kafka knows better, from the
+        snapshots of `ProducerStateManager`.)
+        """
+        for one in self._producers.values():
+            one.doubtful = not one.batches
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that wrote nothing for so long and have no open transaction
+        (`producer.id.expiration.ms`).
+        """
+        for producer_id, one in list(self._producers.items()):
+            if producer_id not in self._open and now_ms - one.timestamp >= expiration_ms:
+                del self._producers[producer_id]
 
     def _in_epoch(self, producer_id: int, producer_epoch: int) -> _Producer:
         producer = self._producers.get(producer_id)

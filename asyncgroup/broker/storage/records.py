@@ -1,0 +1,72 @@
+"""The records of the metadata log: what of the cluster's state is kept, and how it is taken up again."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from asyncgroup.broker.storage.metadata_log import MetadataRecord
+from asyncgroup.broker.topics import Partition, Topic
+from asyncgroup.broker.transactions.metadata import Producer, TransactionMetadata
+from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.model import TopicPartition
+
+__all__ = ["partition_record", "read_topic", "read_transaction", "topic_record", "transaction_record"]
+
+
+def topic_record(topic: Topic) -> MetadataRecord:
+    """A topic's id and settings."""
+    return {
+        "key": ["topic", topic.name],
+        "id": topic.id.hex,
+        "configs": dict(topic.configs),
+        "partitions": len(topic.partitions),
+    }
+
+
+def read_topic(record: MetadataRecord) -> Topic:
+    """The topic, without partitions."""
+    return Topic(str(record["key"][1]), UUID(hex=record["id"]), record["configs"])
+
+
+def partition_record(partition: Partition) -> MetadataRecord:
+    """A partition's replicas and leader, and where its leader epochs begin."""
+    return {
+        "key": ["partition", partition.topic, partition.index],
+        "replicas": list(partition.replicas),
+        "leader": partition.leader,
+        "epoch": partition.leader_epoch,
+        "epochs": [list(entry) for entry in partition.log.epochs],
+    }
+
+
+def transaction_record(transaction: TransactionMetadata) -> MetadataRecord:
+    """A transactional id with all that `TransactionMetadata` knows of it."""
+    successor = transaction.successor
+    return {
+        "key": ["transaction", transaction.transactional_id],
+        "producer": list(transaction.producer),
+        "last_epoch": transaction.last_epoch,
+        "previous_id": transaction.previous_id,
+        "timeout": transaction.timeout,
+        "started": transaction.started,
+        "updated": transaction.updated,
+        "state": transaction.state.value,
+        "successor": None if successor is None else list(successor),
+        "partitions": [list(tp) for tp in transaction.partitions],
+    }
+
+
+def read_transaction(record: MetadataRecord) -> TransactionMetadata:
+    """The transactional id as it was."""
+    transaction = TransactionMetadata(str(record["key"][1]), record["producer"][0])
+    transaction.producer = Producer(*record["producer"])
+    transaction.last_epoch = record["last_epoch"]
+    transaction.previous_id = record["previous_id"]
+    transaction.timeout = record["timeout"]
+    transaction.started, transaction.updated = record["started"], record["updated"]
+    transaction.started = record["started"]
+    transaction.updated = record["updated"]
+    transaction.state = TransactionState(record["state"])
+    transaction.successor = None if record["successor"] is None else Producer(*record["successor"])
+    transaction.partitions = {TopicPartition(*tp): None for tp in record["partitions"]}
+    return transaction

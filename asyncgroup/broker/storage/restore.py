@@ -1,0 +1,80 @@
+"""A cluster that comes back: topics, logs, leaders and transactions as they were when it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.storage.data_directory import DataDirectory
+from asyncgroup.broker.storage.metadata_log import MetadataRecord
+from asyncgroup.broker.storage.records import read_topic, read_transaction
+from asyncgroup.broker.storage.recovery import recover
+from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Topic
+from asyncgroup.broker.transactions.metadata import TransactionMetadata
+from asyncgroup.errors import ConfigError
+
+__all__ = ["restore_controller", "restored_transactions"]
+
+
+def restore_controller(data: DataDirectory, controller: Controller) -> None:
+    """Let a new controller know what the directory knows, and keep there what changes from now on.
+
+    Leaders are the nodes of before, in a leader epoch that is one higher. Raises ConfigError if replicas are on nodes
+    that the cluster no longer has.
+    """
+    controller.cluster_id = data.adopt_cluster(controller.cluster_id)
+    starts = {tuple(record["key"][1:]): record["offset"] for record in data.records("start")}
+    partitions: dict[str, dict[int, MetadataRecord]] = {}
+    for record in data.records("partition"):
+        partitions.setdefault(record["key"][1], {})[record["key"][2]] = record
+    topics = []
+    for record in data.records("topic"):
+        topic = read_topic(record)
+        for index in range(record["partitions"]):
+            kept = partitions[topic.name][index]
+            _check_nodes(kept, controller.node_ids)
+            _restore_partition(data, topic, kept, starts.get((topic.name, index), 0))
+        topics.append(topic)
+    _forget_unknown(data, topics)
+    controller.restore(topics, data, data.next_producer_id)
+
+
+def _forget_unknown(data: DataDirectory, topics: Sequence[Topic]) -> None:
+    """A process that was killed may have left partitions of topics that were deleted, or not quite created."""
+    known = {(topic.name, partition.index) for topic in topics for partition in topic.partitions}
+    for kind in ("partition", "start"):
+        for record in data.records(kind):
+            if tuple(record["key"][1:]) not in known:
+                data.metadata.delete(*record["key"])
+    data.remove_unknown(topics)
+
+
+def _restore_partition(data: DataDirectory, topic: Topic, kept: MetadataRecord, start_offset: int) -> None:
+    index = len(topic.partitions)
+    # who leads __consumer_offsets follows from who coordinates groups
+    leader = NO_LEADER if topic.name == OFFSETS_TOPIC or kept["leader"] == NO_LEADER else kept["leader"]
+    partition = topic.add_partition(list(kept["replicas"]), leader)
+    store = data.store(topic, index)
+    found = recover(data.files, store.directory)
+    partition.log.store = store
+    epochs = [(epoch, start) for epoch, start in kept["epochs"]]
+    partition.log.restore(found.segments, found.batches, start_offset=start_offset, epochs=epochs)
+    partition.leader_epoch = max([kept["epoch"], *(epoch for epoch, _ in partition.log.epochs)]) + 1
+    partition.log.start_epoch(partition.leader_epoch)
+    data.partition_changed(partition)
+
+
+def _check_nodes(kept: MetadataRecord, node_ids: Iterable[int]) -> None:
+    missing = set(kept["replicas"]) - set(node_ids)
+    if missing:
+        _, topic, index = kept["key"]
+        raise ConfigError(
+            "nodes",
+            len(list(node_ids)),
+            f"{max(missing)} or more: there are replicas of {topic}-{index} on that node",
+        )
+
+
+def restored_transactions(data: DataDirectory) -> list[TransactionMetadata]:
+    """The transactional ids as they were."""
+    return [read_transaction(record) for record in data.records("transaction")]

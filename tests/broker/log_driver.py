@@ -1,0 +1,267 @@
+"""A partition's log under random operations, beside a model of it that is a plain list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.storage.file_segments import FileStore
+from asyncgroup.broker.storage.open_files import OpenFiles
+from asyncgroup.broker.storage.recovery import recover
+from asyncgroup.wire.control import ControlType, read_control_type
+from asyncgroup.wire.records import BatchBuilder, decode_batch, iter_batch_headers
+
+__all__ = ["NOW", "Driver", "FileLog", "MemoryLog", "operations"]
+
+NOW = 1_000_000_000
+KEYS = [b"a", b"b", b"c", b"d"]
+RETENTION = 100_000
+
+
+@dataclass
+class Written:
+    """A record as the model has it; `state` is open, committed or aborted; `end` the offset of its marker."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    producer: int
+    state: str
+    end: int = -1
+
+
+class MemoryLog:
+    """A log in memory; it cannot be opened again."""
+
+    def __init__(self, segment_bytes: int) -> None:
+        self.log = PartitionLog("t", 0)
+        self.log.segment_bytes = segment_bytes
+
+    def reopen(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class FileLog:
+    """A log in files, and what the metadata log would know of it."""
+
+    def __init__(self, segment_bytes: int, directory: Path) -> None:
+        self.files = OpenFiles(most_open=3)
+        self.directory, self.segment_bytes = directory, segment_bytes
+        self.start = 0
+        self.log = self._empty()
+
+    def _empty(self) -> PartitionLog:
+        log = PartitionLog("t", 0)
+        log.segment_bytes = self.segment_bytes
+        log.store = FileStore(self.files, self.directory, self._moved)
+        return log
+
+    def _moved(self, offset: int) -> None:
+        self.start = offset
+
+    def reopen(self) -> None:
+        """As after kill -9: nothing is done to the old one."""
+        self.files.close()
+        epochs = self.log.epochs
+        self.log = self._empty()
+        found = recover(self.files, self.directory)
+        self.log.restore(found.segments, found.batches, start_offset=self.start, epochs=epochs)
+
+    def close(self) -> None:
+        self.files.close()
+
+
+@dataclass
+class Driver:
+    """Does to a log and to the model the same."""
+
+    place: MemoryLog | FileLog
+    model: list[Written] = field(default_factory=list)
+    sequences: dict[int, int] = field(default_factory=dict)
+    end: int = 0
+    now: int = NOW
+    cleaned: bool = False
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.place.log
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def append(self, producer: int, codec: str, records: list[tuple[int, int]], transactional: bool) -> None:
+        """Some records of a producer (-1: a plain one); value 0 is a tombstone."""
+        if producer < 0:
+            transactional = False
+        elif self.is_open(producer):
+            transactional = True
+        sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
+        builder = BatchBuilder(
+            codec,
+            1 << 20,
+            transactional=transactional,
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequence,
+        )
+        for number, (key, value) in enumerate(records):
+            data = b"%d" % value * 20 if value else None
+            builder.append(self.now, KEYS[key], data, [("h", b"%d" % value)])
+            state = "open" if transactional else "committed"
+            self.model.append(Written(self.end + number, KEYS[key], data, producer, state))
+        appended = self.log.append(builder.build(), 0)
+        assert (appended.base_offset, appended.duplicate) == (self.end, False)
+        self.end += len(records)
+        if producer >= 0:
+            self.sequences[producer] = sequence + len(records)
+        self.now += 1000
+
+    def is_open(self, producer: int) -> bool:
+        return any(one.producer == producer and one.state == "open" for one in self.model)
+
+    def finish(self, producer: int, commit: bool) -> None:
+        """A marker, also for a producer that wrote nothing."""
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        self.log.append_marker(kind, producer, 0, 0, timestamp=self.now)
+        for one in self.model:
+            if one.producer == producer and one.state == "open":
+                one.state, one.end = "committed" if commit else "aborted", self.end
+        self.end += 1
+        self.now += 1000
+
+    def delete_records(self, share: int) -> None:
+        """Some of the log, in percent, up to what is stable."""
+        offset = self.log.start_offset + (self.log.last_stable_offset - self.log.start_offset) * share // 100
+        assert self.log.delete_records(offset) == offset
+        self._starts_at(offset)
+
+    def retain(self, retention_ms: int, retention_bytes: int) -> None:
+        if any(one.state == "open" for one in self.model):
+            return  # a transaction that retention takes the beginning of is another story
+        self.log.retain(self.now, retention_ms, retention_bytes)
+        self._starts_at(self.log.start_offset)
+        if retention_bytes >= 0:
+            assert self.log.size <= retention_bytes + 2 * self.log.segment_bytes
+
+    def _starts_at(self, offset: int) -> None:
+        self.model = [one for one in self.model if one.offset >= offset]
+
+    def compact(self, passed: int) -> None:
+        """Some time passes, then compaction."""
+        self.now += passed
+        table = self.table()
+        stable = self.log.last_stable_offset
+        tombstones = {one.key for one in self.model if one.value is None}
+        self.log.compact(self.now, RETENTION)
+        left = self.visible()
+        self.model = [one for one in self.model if one.offset in left or one.offset >= stable]
+        after = self.table()
+        assert {k: v for k, v in after.items() if v is not None} == {
+            k: v for k, v in table.items() if v is not None
+        }
+        assert set(table) - set(after) <= tombstones, "only what a tombstone stood for may vanish"
+        self.cleaned = True
+
+    def truncate(self, share: int) -> None:
+        """The end of the log is lost, batch by batch, not before what was stable at the start."""
+        if self.cleaned or not self.model:
+            return
+        offset = self.log.start_offset + (self.end - self.log.start_offset) * share // 100
+        self.log.truncate(offset)
+        self.end = self.log.end_offset
+        self.model = [one for one in self.model if one.offset < self.end]
+        for one in self.model:
+            if one.end >= self.end:
+                one.state, one.end = "open", -1
+        counts = {one.producer: 0 for one in self.model}
+        self.sequences = {p: self._next_sequence(p) for p in counts if p >= 0}
+
+    def _next_sequence(self, producer: int) -> int:
+        entry = self.log.producers._producers.get(producer)
+        return entry.batches[-1].last_sequence + 1 if entry is not None and entry.batches else 0
+
+    # -- what has to be so ---------------------------------------------------------------------------------------
+
+    def visible(self) -> set[int]:
+        return {record.offset for record in self.log.records()}
+
+    def table(self) -> dict[bytes, bytes | None]:
+        """The newest committed value of each key."""
+        return {one.key: one.value for one in self.model if one.state == "committed"}
+
+    def check(self) -> None:
+        log = self.log
+        assert log.end_offset == self.end
+        expected = [(one.offset, one.key, one.value) for one in self.model if one.state != "aborted"]
+        found = [(r.offset, r.key, r.value) for r in log.records()]
+        everything = {(one.offset, one.key, one.value) for one in self.model}
+        assert set(found) <= everything
+        assert found == sorted(found, key=lambda one: one[0])
+        if not self.cleaned:
+            assert found == sorted(everything, key=lambda one: one[0])
+        open_offsets = [one.offset for one in self.model if one.state == "open"]
+        assert log.last_stable_offset == min([*open_offsets, self.end])
+        stable = log.last_stable_offset
+        committed = [one for one in expected if one[0] < stable]
+        for limit in (200, 1 << 20):
+            assert self.read_committed(limit) == committed
+
+    def read_committed(self, limit: int) -> list[tuple[int, bytes | None, bytes | None]]:
+        """What a client makes of Fetch answers (KIP-98)."""
+        log, position, stable = self.log, self.log.start_offset, self.log.last_stable_offset
+        found = []
+        while True:
+            data = log.read(position, limit, at_least_one=True, end=stable)
+            assert len(data) <= log.bytes_from(position, stable)
+            if not data:
+                return found
+            coming = sorted(log.aborted_in(position, data), key=lambda one: one.first_offset)
+            aborting: set[int] = set()
+            for header in iter_batch_headers(data):
+                batch = memoryview(data)[header.start : header.start + header.size]
+                while coming and coming[0].first_offset <= header.last_offset:
+                    aborting.add(coming.pop(0).producer_id)
+                if header.is_control:
+                    if read_control_type(batch, header) is ControlType.ABORT:
+                        aborting.discard(header.producer_id)
+                elif header.record_count and not (header.is_transactional and header.producer_id in aborting):
+                    records = decode_batch("t", 0, batch, header)
+                    found += [(r.offset, r.key, r.value) for r in records if r.offset >= position]
+                assert header.next_offset > position
+                position = header.next_offset
+
+
+def operations() -> st.SearchStrategy[Callable[[Driver], None]]:
+    """One thing that happens to a log."""
+    record = st.tuples(st.integers(0, len(KEYS) - 1), st.integers(0, 9))
+    producer = st.sampled_from([1, 2])
+    codec = st.sampled_from(["none", "none", "none", "gzip", "snappy", "lz4", "zstd"])
+    return st.one_of(
+        *[
+            st.builds(
+                lambda *args: lambda d: d.append(*args),
+                st.sampled_from([-1, -1, 1, 2]),
+                codec,
+                st.lists(record, min_size=1, max_size=4),
+                st.booleans(),
+            )
+        ]
+        * 4,
+        st.builds(lambda *args: lambda d: d.finish(*args), producer, st.booleans()),
+        st.builds(lambda share: lambda d: d.delete_records(share), st.integers(0, 60)),
+        st.builds(
+            lambda *args: lambda d: d.retain(*args),
+            st.sampled_from([-1, 5000, 20_000, 10**9]),
+            st.sampled_from([-1, 0, 600, 5000]),
+        ),
+        st.builds(lambda passed: lambda d: d.compact(passed), st.sampled_from([0, 1, RETENTION + 1])),
+        st.builds(lambda share: lambda d: d.truncate(share), st.integers(50, 100)),
+        st.just(lambda d: d.log.roll()),
+        st.just(lambda d: d.place.reopen()),
+    )

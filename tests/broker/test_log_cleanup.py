@@ -1,0 +1,341 @@
+"""Deleting records, retention and compaction of one log, case by case; `test_log_model` tries what comes together."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.broker.errors import AppendError, PartitionError
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.cleaned_batches import delete_horizon
+from asyncgroup.wire.records import BatchBuilder, crc_is_valid, iter_batch_headers
+from tests.broker.batches import batch, offsets, sequenced
+from tests.broker.transactional import Writer
+
+LIMIT = 1 << 20
+DAY = 86_400_000
+
+
+def keyed(
+    *pairs: tuple[bytes | None, bytes | None], timestamp: int = 1000, codec: str = "none", **producer
+) -> bytes:
+    builder = BatchBuilder(codec, LIMIT, **producer)
+    for number, (key, value) in enumerate(pairs):
+        assert builder.append(timestamp + number, key, value, [("h", b"x")])
+    return builder.build()
+
+
+def contents(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for record in log.records()]
+
+
+def headers(log: PartitionLog):
+    position, found = log.start_offset, []
+    while data := log.read(position, LIMIT, at_least_one=True):
+        assert all(crc_is_valid(bytes(data)[h.start : h.start + h.size]) for h in iter_batch_headers(data))
+        found += list(iter_batch_headers(bytes(data)))
+        position = found[-1].next_offset
+    return found
+
+
+# -- deleting records ----------------------------------------------------------------------------------------
+
+
+def test_records_are_deleted_up_to_an_offset():
+    log = PartitionLog("t", 0)
+    for _ in range(4):
+        log.append(batch(b"a", b"b"), 0)
+    assert log.delete_records(3) == 3
+    assert (log.start_offset, log.end_offset) == (3, 8)
+    assert [record.offset for record in log.records()] == [3, 4, 5, 6, 7]
+    assert offsets(log.read(3, LIMIT)) == [(2, 3), (4, 5), (6, 7)], "a batch is read whole"
+    with pytest.raises(PartitionError):
+        log.check_offset(2)
+    assert log.delete_records(1) == 3, "never back"
+    assert log.delete_records(-1) == 8
+    assert (contents(log), log.size, log.end_offset) == ([], 0, 8)
+    assert log.append(batch(b"c"), 0).base_offset == 8
+
+
+@pytest.mark.parametrize("offset", [-2, 3])
+def test_offsets_that_are_not_there_cannot_be_deleted(offset):
+    log = PartitionLog("t", 0)
+    log.append(batch(b"a", b"b"), 0)
+    with pytest.raises(PartitionError) as caught:
+        log.delete_records(offset)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_timestamps_and_epochs_begin_where_the_log_does():
+    log = PartitionLog("t", 0)
+    log.start_epoch(0)
+    log.append(batch(b"a", b"b", timestamp=500, step=10), 0)
+    log.start_epoch(3)
+    log.append(batch(b"c", timestamp=100), 3)
+    log.delete_records(1)
+    found = log.find_timestamp(0)
+    assert found is not None
+    assert (found.offset, log.first_epoch(), log.epochs) == (1, 0, [(0, 1), (3, 2)])
+    log.delete_records(2)
+    latest = log.latest_timestamp()
+    assert latest is not None
+    assert (latest.offset, log.epochs) == (2, [(3, 2)])
+
+
+def test_the_last_stable_offset_is_not_before_the_log():
+    log = PartitionLog("t", 0)
+    Writer(log, 1).write(b"a", b"b")
+    log.append(batch(b"c"), 0)
+    log.delete_records(2)
+    assert (log.last_stable_offset, log.high_watermark) == (2, 3)
+
+
+# -- retention -----------------------------------------------------------------------------------------------
+
+
+def segmented(*timestamps: int) -> PartitionLog:
+    """A log with a batch in each segment."""
+    log = PartitionLog("t", 0)
+    for timestamp in timestamps:
+        log.roll()
+        log.append(batch(b"v", timestamp=timestamp), 0)
+    return log
+
+
+def test_old_segments_go_from_the_front():
+    log = segmented(100, 200, 900, 300)
+    assert log.retain(1000, 700, -1) == 2
+    assert (log.start_offset, log.end_offset) == (2, 4), "an old segment behind a younger one stays"
+    assert log.retain(1000, 700, -1) == 0
+
+
+def test_the_active_segment_stays_unless_everything_is_older():
+    log = PartitionLog("t", 0)
+    log.append(batch(b"v", timestamp=100), 0)
+    log.append(batch(b"v", timestamp=900), 0)
+    assert log.retain(1000, 500, -1) == 0
+    assert log.retain(1401, 500, -1) == 1
+    assert (log.start_offset, log.end_offset, log.size) == (2, 2, 0)
+    assert log.append(batch(b"w"), 0).base_offset == 2
+    assert log.retain(10**9, -1, -1) == 0, "-1: for ever"
+
+
+def test_too_many_bytes_go_in_whole_segments():
+    log = segmented(*range(5))
+    one = log.size // 5
+    assert log.retain(0, -1, 3 * one + 1) == 1, "as many as leave at least that much"
+    assert log.retain(0, -1, 3 * one + 1) == 0
+    assert log.retain(0, -1, 3 * one) == 1
+    assert log.start_offset == 2
+    assert log.retain(0, -1, 0) == 3
+    assert (log.start_offset, log.size) == (5, 0)
+
+
+def test_segments_before_the_start_of_the_log_go_in_any_case():
+    log = segmented(1, 2, 3)
+    log.delete_records(2)
+    assert len(log.segments) == 3
+    assert log.retain(10, -1, -1) == 2
+    assert len(log.segments) == 1
+
+
+def test_segments_end_by_size_and_by_age():
+    log = PartitionLog("t", 0)
+    log.segment_bytes = 2 * len(batch(b"v"))
+    for timestamp in (100, 200, 300):
+        log.append(batch(b"v", timestamp=timestamp), 0)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    log.segment_ms = 50
+    log.append(batch(b"v", timestamp=351), 0)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
+
+
+# -- compaction ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_of_each_key_the_last_record_stays(codec):
+    log = PartitionLog("t", 0)
+    log.append(keyed((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), codec=codec), 0)
+    log.append(keyed((b"a", b"4"), (None, b"no key"), (b"c", b"5"), codec=codec), 0)
+    log.append(keyed((b"d", b"6"), codec=codec), 0)
+    log.compact(DAY, DAY)
+    assert contents(log) == [(1, b"b", b"2"), (3, b"a", b"4"), (5, b"c", b"5"), (6, b"d", b"6")]
+    assert offsets(log.read(0, LIMIT)) == [(0, 2), (3, 5), (6, 6)], "batches keep their offsets"
+    assert [list(record.headers) for record in log.records()] == [[("h", b"x")]] * 4
+    assert [record.timestamp for record in log.records()] == [1001, 1000, 1002, 1000]
+    assert {header.codec for header in headers(log)} == {headers(log)[0].codec}
+    assert log.end_offset == 7
+    assert log.append(batch(b"x"), 0).base_offset == 7
+
+
+def test_reading_over_a_gap():
+    log = PartitionLog("t", 0)
+    for number in range(6):
+        log.append(keyed((b"a" if number < 5 else b"b", b"%d" % number)), 0)
+    log.compact(DAY, DAY)
+    assert contents(log) == [(4, b"a", b"4"), (5, b"b", b"5")]
+    for offset in range(5):
+        log.check_offset(offset)
+        assert offsets(log.read(offset, LIMIT)) == [(4, 4), (5, 5)]
+        assert log.bytes_from(offset) == log.size
+    found = log.find_timestamp(0)
+    assert found is not None
+    assert found.offset == 4
+
+
+def test_the_active_segment_is_left_alone_without_a_roll():
+    log = PartitionLog("t", 0)
+    log.append(keyed((b"a", b"1"), (b"a", b"2")), 0)
+    log.compact(DAY, DAY, roll=False)
+    assert len(contents(log)) == 2
+    log.roll()
+    log.append(keyed((b"a", b"3")), 0)
+    before, after = log.compact(DAY, DAY, roll=False)
+    assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")], "keys of the active segment don't count"
+    assert after < before
+
+
+def test_young_segments_wait():
+    log = segmented(100, 200, 900)
+    log.roll()
+    log.compact(1000, DAY, min_lag_ms=500)
+    assert [offset for offset, _, _ in contents(log)] == [1, 2]
+
+
+def test_a_tombstone_stays_until_its_delete_horizon():
+    log = PartitionLog("t", 0)
+    log.append(keyed((b"a", b"1"), timestamp=10**6), 0)
+    log.append(keyed((b"a", None), (b"b", b"2"), timestamp=10**6), 0)
+    now = 10**7
+    log.compact(now, 5000)
+    assert contents(log) == [(1, b"a", None), (2, b"b", b"2")]
+    assert [delete_horizon(header) for header in headers(log)] == [now + 5000]
+    assert [record.timestamp for record in log.records()] == [10**6, 10**6 + 1], (
+        "of records, not of the horizon"
+    )
+    log.compact(now + 4999, 5000)
+    assert len(contents(log)) == 2
+    log.compact(now + 5000, 5000)
+    assert contents(log) == [(2, b"b", b"2")]
+    assert log.end_offset == 3
+
+
+def test_segments_grow_together():
+    log = segmented(*range(10))
+    log.roll()
+    log.compact(DAY, DAY)
+    assert len(log.segments) == 2
+    assert [offset for offset, _, _ in contents(log)] == [9]
+
+
+# -- compaction and producers --------------------------------------------------------------------------------
+
+
+def test_the_last_sequence_number_of_a_producer_is_kept():
+    log = PartitionLog("t", 0)
+    for number in range(3):
+        log.append(sequenced(number), 0)
+    log.append(batch(b"other"), 0)  # the same key
+    log.compact(2000, DAY)
+    assert [(h.base_offset, h.record_count, h.base_sequence) for h in headers(log)] == [(2, 0, 2), (3, 1, -1)]
+    assert log.append(sequenced(3), 0).base_offset == 4
+    with pytest.raises(AppendError):
+        log.append(sequenced(5), 0)
+
+
+def test_producers_that_are_silent_for_a_day_are_forgotten():
+    log = PartitionLog("t", 0)
+    log.append(sequenced(0), 0)
+    log.append(batch(b"other"), 0)
+    log.compact(1000 + DAY, DAY)
+    assert [h.base_offset for h in headers(log)] == [1]
+    log.append(sequenced(17), 0)
+
+
+def test_aborted_records_go_and_their_marker_once_nothing_is_left():
+    log = PartitionLog("t", 0)
+    writer = Writer(log, 1)
+    writer.write(b"a")  # 0
+    writer.abort()  # 1
+    writer.write(b"b")  # 2
+    writer.commit()  # 3
+    log.append(keyed((b"else", b"c")), 0)  # 4
+    now = 10_000
+    log.compact(now, 100)
+    assert contents(log) == [(2, b"k", b"b"), (4, b"else", b"c")]
+    assert [h.base_offset for h in headers(log)] == [1, 2, 3, 4], "the marker stays this time"
+    assert log.aborted_in(0, log.read(0, LIMIT)) == [(1, 0, 1)]
+    log.compact(now, 100)
+    assert log.aborted_in(0, log.read(0, LIMIT)) == [], "nobody has to hear of it"
+    assert [h.base_offset for h in headers(log)] == [1, 2, 3, 4], "with a horizon from now on"
+    log.compact(now + 100, 100)
+    assert [h.base_offset for h in headers(log)] == [2, 3, 4]
+
+
+def test_what_was_aborted_takes_no_record_away():
+    log = PartitionLog("t", 0)
+    log.append(batch(b"committed"), 0)
+    writer = Writer(log, 1)
+    writer.write(b"aborted")
+    writer.abort()
+    log.compact(DAY // 2, DAY)
+    assert contents(log) == [(0, b"k", b"committed")]
+
+
+def test_what_is_not_stable_is_left_alone():
+    log = PartitionLog("t", 0)
+    log.append(keyed((b"a", b"1")), 0)
+    log.roll()
+    log.append(keyed((b"a", b"2")), 0)
+    Writer(log, 1).write(b"open")
+    log.append(keyed((b"a", b"3")), 0)
+    log.compact(DAY // 2, DAY)
+    assert [offset for offset, _, _ in contents(log)] == [0, 1, 2, 3], (
+        "1 is in the segment of the transaction"
+    )
+
+
+def test_how_dirty_a_log_is():
+    log = segmented(1, 2, 3)
+    assert log.dirty_ratio == 1.0
+    log.roll()
+    log.compact(DAY, DAY)
+    assert log.dirty_ratio == 0.0
+    log.append(batch(b"v", timestamp=7), 0)
+    assert log.dirty_since == 7
+    log.roll()
+    assert log.dirty_ratio == 0.5
+
+
+def test_the_last_batch_before_the_active_segment_stays_if_need_be_empty():
+    log = PartitionLog("t", 0)
+    log.append(keyed((b"a", b"1")), 0)
+    log.append(keyed((None, b"no key"), (None, b"no key")), 0)
+    log.compact(DAY, DAY)
+    assert [(h.base_offset, h.last_offset, h.record_count) for h in headers(log)] == [(0, 0, 1), (1, 2, 0)]
+    log.append(keyed((b"b", b"2")), 0)
+    log.compact(DAY, DAY)
+    assert [(h.base_offset, h.record_count) for h in headers(log)] == [(0, 1), (3, 1)]
+
+
+def test_a_truncation_does_not_go_before_the_start():
+    log = PartitionLog("t", 0)
+    log.append(batch(b"a", b"b", b"c"), 0)
+    log.delete_records(1)
+    log.truncate(2)
+    assert (log.start_offset, log.end_offset, log.size) == (1, 1, 0)
+    assert log.append(batch(b"d"), 0).base_offset == 1
+    assert [record.value for record in log.records()] == [b"d"]
+
+
+def test_a_truncation_counts_segments_anew():
+    log = segmented(1, 2, 3)
+    log.append(batch(b"v"), 0)
+    size = log.size
+    log.truncate(2)
+    assert (log.end_offset, len(log.segments), log.size) == (2, 3, size // 2)
+    log.append(batch(b"w", timestamp=50), 0)
+    assert [segment.max_timestamp for segment in log.segments] == [1, 2, 50]
+    log.truncate(1)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]

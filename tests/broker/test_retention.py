@@ -1,0 +1,231 @@
+"""Cleaning up in a cluster: by the clock of its loop, by topics' settings, and what readers see of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition as AioTopicPartition
+from confluent_kafka import Consumer as ConfluentConsumer, TopicPartition as ConfluentTopicPartition
+
+from asyncgroup import Consumer, ConsumerConfig
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.errors import StorageError
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import batch
+from tests.broker.client import connect
+from tests.broker.requests import fetch, partitions_of
+from tests.broker.transactional import Writer
+
+START = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def virtually(function):
+    return pytest.mark.asyncio(pytest.mark.virtual(max_virtual_time=None)(function))
+
+
+def fill(cluster: EmbeddedCluster, topic: str, *ages: int, key: bytes = b"k") -> None:
+    """A record of each age (ms before START), each in a segment of its own."""
+    log = cluster.partition(topic, 0).log
+    for number, age in enumerate(ages):
+        builder = BatchBuilder()
+        builder.append(START - age, key, b"%d" % number)
+        log.roll()
+        log.append(builder.build(), 0)
+
+
+def offsets(cluster: EmbeddedCluster, topic: str) -> list[int]:
+    return [record.offset for record in cluster.records(topic)]
+
+
+@virtually
+async def test_records_go_when_they_are_old(tmp_path):
+    for options in ({}, {"data_dir": tmp_path}):
+        async with EmbeddedCluster(start_time=START, **options) as cluster:
+            cluster.create_topic("t", configs={"retention.ms": str(HOUR)})
+            fill(cluster, "t", 2 * HOUR, HOUR // 2, 0)
+            await asyncio.sleep(299)
+            assert offsets(cluster, "t") == [0, 1, 2]
+            await asyncio.sleep(2)
+            assert offsets(cluster, "t") == [1, 2]
+            await asyncio.sleep(2100)
+            assert offsets(cluster, "t") == [2]
+            await asyncio.sleep(3600)
+            assert offsets(cluster, "t") == []
+            assert cluster.partition("t", 0).log.start_offset == 3
+
+
+@virtually
+async def test_a_cluster_in_memory_leaves_topics_alone_that_say_nothing():
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t")
+        cluster.create_topic("other", configs={"retention.bytes": "1"})
+        fill(cluster, "t", 100 * 24 * HOUR)
+        await asyncio.sleep(30 * 24 * 3600)
+        assert offsets(cluster, "t") == [0]
+        cluster.apply_retention()
+        assert offsets(cluster, "t") == []
+
+
+@virtually
+async def test_a_cluster_on_disk_keeps_kafkas_seven_days(tmp_path):
+    async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+        fill(cluster, "t", 6 * 24 * HOUR)
+        await asyncio.sleep(23 * 3600)
+        assert offsets(cluster, "t") == [0]
+        await asyncio.sleep(2 * 3600)
+        assert offsets(cluster, "t") == []
+
+
+@virtually
+async def test_settings_may_come_later():
+    async with EmbeddedCluster(start_time=START, retention_check_interval=10) as cluster:
+        cluster.create_topic("t")
+        fill(cluster, "t", HOUR)
+        controller = cluster._shared.controller
+        controller.configure_topic(cluster.topic("t"), {"retention.ms": "1000"})
+        await asyncio.sleep(11)
+        assert offsets(cluster, "t") == []
+
+
+@virtually
+async def test_a_topic_that_is_dirty_enough_is_compacted():
+    configs = {"cleanup.policy": "compact", "delete.retention.ms": "600000", "internal.segment.bytes": "100"}
+    async with EmbeddedCluster(start_time=START, retention_check_interval=60) as cluster:
+        cluster.create_topic("t", configs=configs)
+        fill(cluster, "t", 0, 0, 0)
+        log = cluster.partition("t", 0).log
+        await asyncio.sleep(61)
+        assert offsets(cluster, "t") == [1, 2], "the active segment is left alone"
+        builder = BatchBuilder()
+        builder.append(START, b"k", None)
+        log.append(builder.build(), 0)
+        fill(cluster, "t", 0, key=b"other")
+        await asyncio.sleep(60)
+        assert offsets(cluster, "t") == [3, 4]
+        for _ in range(3):  # something has to be dirty for another look
+            await asyncio.sleep(300)
+            fill(cluster, "t", 0, 0, key=b"other")
+        await asyncio.sleep(60)
+        assert 3 not in offsets(cluster, "t"), "the tombstone has had its time"
+
+
+@virtually
+async def test_an_overdue_topic_is_compacted_to_the_end():
+    configs = {
+        "cleanup.policy": "compact",
+        "max.compaction.lag.ms": "60000",
+        "min.cleanable.dirty.ratio": "1",
+    }
+    async with EmbeddedCluster(start_time=START, retention_check_interval=30) as cluster:
+        cluster.create_topic("t", configs=configs)
+        for _ in range(3):
+            cluster.partition("t", 0).log.append(batch(b"v", timestamp=START), 0)
+        await asyncio.sleep(40)
+        assert offsets(cluster, "t") == [0, 1, 2]
+        await asyncio.sleep(60)
+        assert offsets(cluster, "t") == [2]
+
+
+@virtually
+async def test_a_reader_that_waits_hears_that_its_place_is_gone():
+    async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        fill(cluster, "t", HOUR)
+        request = fetch(cluster, 0, min_bytes=1 << 20, max_wait_ms=60_000)
+        asked = asyncio.create_task(client.ask(request))
+        await asyncio.sleep(1)
+        cluster.apply_retention()
+        await asyncio.sleep(1)
+        assert not asked.done()
+        cluster.topic("t").configure({"retention.ms": "1"})
+        cluster.apply_retention()
+        answer = partitions_of(await asked)
+        assert answer[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@virtually
+async def test_a_disk_that_fails_is_no_end_of_cleaning_up(monkeypatch):
+    async with EmbeddedCluster(start_time=START) as cluster:
+        for name in ("one", "two"):
+            cluster.create_topic(name, configs={"retention.ms": "1"})
+            fill(cluster, name, HOUR)
+
+        def broken(*_):
+            raise StorageError("no")
+
+        monkeypatch.setattr(cluster.partition("one", 0).log, "retain", broken)
+        await asyncio.sleep(400)
+        assert offsets(cluster, "one") == [0]
+        assert offsets(cluster, "two") == []
+
+
+@virtually
+async def test_a_batch_that_cannot_be_read_is_no_end_of_cleaning_up():
+    configs = {"cleanup.policy": "compact", "internal.segment.bytes": "100"}
+    async with EmbeddedCluster(start_time=START) as cluster:
+        for name in ("one", "two"):
+            cluster.create_topic(name, configs=configs)
+            fill(cluster, name, 0, 0, 0)
+        log = cluster.partition("one", 0).log
+        log._batches[0].chunk.data[61] = 0x7F  # the length of the first record
+        await asyncio.sleep(400)
+        assert log.size == 3 * log._batches[0].size
+        assert offsets(cluster, "two") == [1, 2]
+
+
+# -- what clients make of logs with gaps ------------------------------------------------------------------------
+
+
+def compacted(cluster: EmbeddedCluster) -> list[int]:
+    """A log with gaps, batches without records, markers, and at the end nothing to read; the offsets to read."""
+    cluster.create_topic("t")
+    log = cluster.partition("t", 0).log
+    writer = Writer(log, 1)
+    for number in range(5):
+        log.append(
+            batch(b"%d" % number, b"%d" % number, codec=["none", "gzip", "lz4", "snappy", "zstd"][number]), 0
+        )
+    writer.write(b"committed")
+    writer.commit()
+    writer.write(b"aborted")
+    writer.abort()
+    log.append(batch(b"last"), 0)
+    writer.write(b"aborted")
+    writer.abort()
+    log.compact(2000, 1000)
+    return [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.asyncio
+async def test_clients_read_over_gaps(tmp_path, on_disk):
+    async with EmbeddedCluster(data_dir=tmp_path if on_disk else None) as cluster:
+        wanted = compacted(cluster)
+        end = cluster.partition("t", 0).log.end_offset
+        assert wanted == [14]
+        fill(cluster, "t", 0)
+        servers = cluster.bootstrap_servers
+        async with Consumer(servers, ConsumerConfig(isolation_level="read_committed")) as reader:
+            ours = await reader.partition("t", 0, 0)
+            assert [(await anext(ours)).offset for _ in range(2)] == [14, end]
+        theirs = AIOKafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed")
+        await theirs.start()
+        theirs.assign([AioTopicPartition("t", 0)])
+        theirs.seek(AioTopicPartition("t", 0), 0)
+        assert [(await theirs.getone()).offset for _ in range(2)] == [14, end]
+        await theirs.stop()
+        assert await asyncio.to_thread(read_confluent, servers) == [14, end]
+
+
+def read_confluent(servers: str) -> list[int | None]:
+    consumer = ConfluentConsumer(
+        {"bootstrap.servers": servers, "group.id": "g", "isolation.level": "read_committed"}
+    )
+    consumer.assign([ConfluentTopicPartition("t", 0, 0)])
+    found = [consumer.poll(10) for _ in range(2)]
+    consumer.close()
+    return [None if message is None else message.offset() for message in found]

@@ -1,0 +1,346 @@
+"""A cluster on disk that goes and comes back, or whose disk fails; `test_storage_files` looks at the files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.control import ControlType
+from tests.broker.batches import batch, offsets, sequenced
+from tests.broker.client import connect
+from tests.broker.requests import commit_request, errors, fetch, member, partitions_of, put
+from tests.broker.transactional import Writer, transactional
+
+DAY = 86_400_000
+
+
+def virtually(function):
+    return pytest.mark.asyncio(pytest.mark.virtual(function))
+
+
+def on_disk(path: Path, nodes: int = 1, **options) -> EmbeddedCluster:
+    return EmbeddedCluster(nodes, data_dir=path, **options)
+
+
+# -- coming back ---------------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_records_topics_and_epochs_are_there_again(tmp_path):
+    configs = {"retention.ms": "-1", "max.message.bytes": "5000"}
+    async with on_disk(tmp_path, 3) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 2, 1, configs=configs)
+        cluster.move_leader("t", 1, 1)
+        cluster.move_leader("t", 0, 1)
+        await put(client, cluster, batch(b"a", b"b"), batch(b"c"))
+        cluster.create_partitions("t", 3)
+        cluster_id = cluster._shared.controller.cluster_id
+        before = cluster.topic("t")
+        leaders = [p.leader for p in before.partitions]
+        epoch = cluster.partition("t", 0).leader_epoch
+    async with on_disk(tmp_path, 3) as cluster, connect(cluster) as client:
+        after = cluster.topic("t")
+        assert (after.id, after.configs, len(after.partitions)) == (before.id, configs, 3)
+        assert [p.replicas for p in after.partitions] == [p.replicas for p in before.partitions]
+        assert [p.leader for p in after.partitions] == leaders
+        assert cluster._shared.controller.cluster_id == cluster_id
+        assert cluster.partition("t", 0).leader_epoch > epoch
+        assert [record.value for record in cluster.records("t")] == [b"a", b"b", b"c"]
+        assert [(p.base_offset, p.error_code) for p in await put(client, cluster, batch(b"d"))] == [(2, 0)]
+        found = partitions_of(await client.ask(fetch(cluster, 0)))[0]
+        assert offsets(found.records) == [(0, 1), (2, 2)]
+        new = cluster.partition("t", 0).leader_epoch
+        assert cluster.partition("t", 0).log.end_of_epoch(epoch) == (epoch, 2)
+        assert cluster.partition("t", 0).log.end_of_epoch(new) == (new, 3)
+        too_large = await put(client, cluster, batch(b"x" * 6000))
+        assert too_large[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@virtually
+async def test_an_idempotent_producer_goes_on(tmp_path):
+    async with on_disk(tmp_path) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        for number in range(4):
+            await put(client, cluster, sequenced(number))
+        first = await client.ask(m.InitProducerIdRequest(None, 0))
+    async with on_disk(tmp_path) as cluster, connect(cluster) as client:
+        again = await put(client, cluster, sequenced(2))
+        assert (again[0].error_code, again[0].base_offset) == (0, 2), "known, and where it is"
+        assert (await put(client, cluster, sequenced(6)))[
+            0
+        ].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await put(client, cluster, sequenced(4)))[0].base_offset == 4
+        second = await client.ask(m.InitProducerIdRequest(None, 0))
+        assert second.producer_id > first.producer_id
+
+
+@virtually
+async def test_what_was_deleted_stays_deleted(tmp_path):
+    async with on_disk(tmp_path) as cluster:
+        for name in ("gone", "t"):
+            cluster.create_topic(name)
+            for _ in range(5):
+                cluster.partition(name, 0).log.append(batch(b"a"), 0)
+        cluster.partition("t", 0).log.delete_records(3)
+        cluster.delete_topic("gone")
+        cluster.create_topic("gone")
+        cluster.partition("gone", 0).log.append(batch(b"new"), 0)
+        cluster.create_topic("empty", 2)
+        cluster.partition("empty", 1).log.append(batch(b"a"), 0)
+        cluster.partition("empty", 1).log.retain(2 * DAY, DAY, -1)
+    async with on_disk(tmp_path) as cluster:
+        log = cluster.partition("t", 0).log
+        assert (log.start_offset, log.end_offset) == (3, 5)
+        assert [record.offset for record in cluster.records("t")] == [3, 4]
+        assert [record.value for record in cluster.records("gone")] == [b"new"]
+        log = cluster.partition("empty", 1).log
+        assert (log.start_offset, log.end_offset) == (1, 1)
+        cluster.delete_topic("gone")
+    async with on_disk(tmp_path) as cluster:
+        assert sorted(cluster._shared.controller.topics) == ["empty", "t"]
+        assert len(list((tmp_path / "topics").iterdir())) <= 2
+
+
+@virtually
+async def test_groups_are_there_again(tmp_path):
+    async with on_disk(tmp_path, 2) as cluster:
+        cluster.create_topic("t")
+        cluster.partition("t", 0).log.append(batch(b"a"), 0)
+        async with connect(cluster, cluster.coordinator("g")) as client:
+            joined = await member(client, 0)
+            assert errors(
+                await client.ask(
+                    commit_request(
+                        cluster, 10, {0: 1}, generation_id_or_member_epoch=1, member_id=joined.member_id
+                    )
+                )
+            ) == [0]
+        generation = cluster.group("g").generation
+    async with on_disk(tmp_path, 2) as cluster:
+        group = cluster.group("g")
+        assert group.generation == generation
+        assert [committed.offset for committed in group.offsets.values()] == [1]
+        assert list(group.members) == [joined.member_id]
+
+
+@virtually
+async def test_a_truncation_is_final(tmp_path):
+    async with on_disk(tmp_path) as cluster:
+        cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
+        for number in range(6):
+            cluster.partition("t", 0).log.append(batch(b"%d" % number), 0)
+        cluster.truncate("t", 0, 2)
+        place = cluster.partition("t", 0)
+        place.log.append(batch(b"new"), place.leader_epoch)
+        epochs = list(place.log.epochs)
+    async with on_disk(tmp_path) as cluster:
+        assert [record.value for record in cluster.records("t")] == [b"0", b"1", b"new"]
+        assert cluster.partition("t", 0).log.epochs[: len(epochs)] == epochs
+
+
+@virtually
+async def test_a_compacted_topic_stays_compacted(tmp_path):
+    async with on_disk(tmp_path) as cluster:
+        cluster.create_topic("t", configs={"internal.segment.bytes": "200"})
+        for number in range(20):
+            cluster.partition("t", 0).log.append(batch(b"%d" % number), 0)
+        cluster.compact("t")
+        files = len(list(tmp_path.glob("topics/t.*/0/*.log")))
+        assert files == 2
+        size = cluster.partition("t", 0).log.size
+    async with on_disk(tmp_path) as cluster:
+        log = cluster.partition("t", 0).log
+        assert [(record.offset, record.value) for record in log.records()] == [(19, b"19")]
+        assert (log.end_offset, log.size) == (20, size)
+        assert log.append(batch(b"x"), 0).base_offset == 20
+
+
+# -- transactions --------------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_aborted_and_open_transactions_are_known_again(tmp_path):
+    async with on_disk(tmp_path) as cluster:
+        cluster.create_topic("t")
+        log = cluster.partition("t", 0).log
+        one, two = Writer(log, 1), Writer(log, 2)
+        one.write(b"aborted")
+        one.abort()
+        two.write(b"open")
+        one.write(b"committed")
+        one.commit()
+    async with on_disk(tmp_path) as cluster:
+        log = cluster.partition("t", 0).log
+        assert (log.last_stable_offset, log.end_offset) == (2, 5)
+        assert log.aborted_in(0, log.read(0, 1 << 20)) == [(1, 0, 1)]
+        log.append_marker(ControlType.COMMIT, 2, 0, 0)
+        assert log.last_stable_offset == 6
+
+
+@virtually
+async def test_an_outcome_that_was_settled_reaches_its_partitions(tmp_path):
+    async with on_disk(tmp_path, 2) as cluster:
+        cluster.create_topic("t", 1, 1)
+        cluster.move_leader("t", 0, 2)
+        cluster.partition("t", 0).replicas[:] = [2]
+        place = cluster._shared.transactions
+        producer = Producer(place.init_producer_id("tx", 60.0).producer.id, 0)
+        assert not place.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+        await cluster.stop_node(2)
+        assert not place.end("tx", producer, commit=True).error
+        assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
+        assert cluster.partition("t", 0).log.last_stable_offset == 0
+    async with on_disk(tmp_path, 2) as cluster:
+        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
+        log = cluster.partition("t", 0).log
+        assert (log.last_stable_offset, log.end_offset) == (2, 2)
+        assert log.aborted_in(0, log.read(0, 1 << 20)) == []
+
+
+@virtually
+async def test_a_transactional_id_goes_on(tmp_path):
+    found = []
+    for _ in range(3):
+        async with on_disk(tmp_path) as cluster, connect(cluster) as client:
+            answer = await client.ask(m.InitProducerIdRequest("tx", 60_000))
+            found.append((answer.error_code, answer.producer_id, answer.producer_epoch))
+    assert found == [(0, found[0][1], epoch) for epoch in range(3)]
+
+
+@virtually
+async def test_an_open_transaction_is_aborted_when_its_time_is_over(tmp_path):
+    async with on_disk(tmp_path) as cluster:
+        cluster.create_topic("t")
+        place = cluster._shared.transactions
+        producer = place.init_producer_id("tx", 60.0).producer
+        place.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+    async with on_disk(tmp_path) as cluster:
+        assert cluster.transactions["tx"].state is TransactionState.ONGOING
+        await asyncio.sleep(61)
+        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_ABORT
+        assert cluster.partition("t", 0).log.last_stable_offset == 2
+
+
+# -- who may use it ------------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_a_directory_has_one_cluster_at_a_time(tmp_path):
+    async with on_disk(tmp_path):
+        with pytest.raises(UsageError, match=f"{tmp_path} is used by another cluster"):
+            async with on_disk(tmp_path):
+                pass
+    async with on_disk(tmp_path):
+        pass
+
+
+@virtually
+async def test_a_cluster_has_the_nodes_that_its_replicas_are_on(tmp_path):
+    async with on_disk(tmp_path, 3) as cluster:
+        cluster.create_topic("t", 3, 1)
+    with pytest.raises(ConfigError, match="nodes=2"):
+        async with on_disk(tmp_path, 2):
+            pass
+    async with on_disk(tmp_path, 4) as cluster:
+        assert [p.leader for p in cluster.topic("t").partitions] == [1, 2, 3]
+
+
+# -- a disk that fails ---------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_what_the_disk_does_not_take_is_not_acknowledged(tmp_path, monkeypatch):
+    async with on_disk(tmp_path) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        await put(client, cluster, sequenced(0))
+        write = os.pwritev
+
+        def full(descriptor, parts, position):
+            write(descriptor, [b"".join(parts)[:20]], position)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "pwritev", full)
+        (result,) = await put(client, cluster, sequenced(1))
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for change in (
+            lambda: cluster.create_topic("u"),
+            lambda: cluster.create_partitions("t", 2),
+            lambda: cluster.partition("t", 0).log.delete_records(1),
+        ):
+            with pytest.raises(Refused) as caught:
+                change()
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert (cluster.partition("t", 0).log.end_offset, len(cluster.topic("t").partitions)) == (1, 1)
+        monkeypatch.setattr(os, "pwritev", write)
+        (result,) = await put(client, cluster, sequenced(1))
+        assert (result.error_code, result.base_offset) == (0, 1)
+        cluster.create_topic("later")
+    async with on_disk(tmp_path) as cluster:
+        assert [record.value for record in cluster.records("t")] == [b"s0", b"s1"]
+        assert (sorted(cluster._shared.controller.topics), cluster.partition("t", 0).log.start_offset) == (
+            ["later", "t"],
+            0,
+        )
+
+
+@virtually
+async def test_a_short_write_is_no_write(tmp_path, monkeypatch):
+    async with on_disk(tmp_path) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        write = os.pwritev
+        monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: write(fd, [b"".join(parts)[:30]], at))
+        (result,) = await put(client, cluster, batch(b"a"))
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        monkeypatch.setattr(os, "pwritev", write)
+        (path,) = tmp_path.glob("topics/t.*/0/*.log")
+        assert path.stat().st_size == 0
+
+
+@virtually
+async def test_markers_wait_for_the_disk(tmp_path, monkeypatch):
+    async with on_disk(tmp_path) as cluster:
+        cluster.create_topic("t")
+        place = cluster._shared.transactions
+        producer = place.init_producer_id("tx", 60.0).producer
+        place.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+
+        def broken(*_):
+            raise OSError(errno.EIO, "Input/output error")
+
+        write = os.pwritev
+        monkeypatch.setattr(os, "pwritev", broken)
+        place.end("tx", producer, commit=True)
+        await asyncio.sleep(5)
+        assert cluster.partition("t", 0).log.last_stable_offset == 0
+        monkeypatch.setattr(os, "pwritev", write)
+        await asyncio.sleep(2)
+        assert cluster.partition("t", 0).log.last_stable_offset == 2
+        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
+
+
+@virtually
+async def test_with_fsync_the_disk_has_it(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(fsync(descriptor)))
+    async with on_disk(tmp_path, fsync=True) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        before = len(synced)
+        assert before
+        await put(client, cluster, batch(b"a"))
+        assert len(synced) > before
