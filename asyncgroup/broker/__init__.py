@@ -4,11 +4,12 @@ The way of a request: `server` cuts frames off a connection, `call` records it (
 it to its module in `handlers/`, one an API. Those ask the node (`node`): the logs (`log`, `fetch_sessions`,
 `producer_state`), the group coordinator (`coordinator/`), the transaction coordinator (`transactions/`); what has to wait
 is parked in the `purgatory`. The `controller` alone decides on topics and leaders; `cluster` is what users hold.
+A log is made of `segments`, in memory or in the files of `storage/`; `retention` makes logs shorter by the clock.
 """
 
 from asyncgroup.broker.cluster import EmbeddedCluster
 from asyncgroup.broker.coordinator.calls import CommittedOffset
-from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.errors import Refused, UnusedFaults
 from asyncgroup.broker.faults import Fault, Faults
 from asyncgroup.broker.history import Exchange, History
 from asyncgroup.broker.views import GroupView, MemberView
@@ -23,4 +24,5 @@ __all__ = [
     "History",
     "MemberView",
     "Refused",
+    "UnusedFaults",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import CloseConnection
+from asyncgroup.broker.errors import CloseConnection, StorageError
 from asyncgroup.broker.faults import Fault
 from asyncgroup.broker.handlers import Handler
+from asyncgroup.broker.history import Exchange
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.message import Message
@@ -16,6 +18,9 @@ from asyncgroup.wire.message import Message
 __all__ = ["Call"]
 
 log = logging.getLogger(__name__)
+
+_REFUSED_WHOLE: Final = frozenset({"DescribeLogDirs", "ListPartitionReassignments"})
+"""APIs that name topics and whose answers have no place for the error of one."""
 
 
 class Call:
@@ -30,7 +35,11 @@ class Call:
         self.context, self.handler = context, handler
         history = node.history
         self._exchange = history.open(context, request, size) if history.recording else None
-        self.fault: Fault | None = node.faults.take(context, request) if node.faults else None
+        self.fault: Fault | None = None
+        if node.faults:
+            if self._exchange is None:
+                self._exchange = Exchange.opened(context, request, size)
+            self.fault = node.faults.take(context, request, self._exchange)
 
     def __repr__(self) -> str:
         return f"<Call {self.handler.name} v{self.context.api_version} at node {self._node.id}>"
@@ -40,27 +49,41 @@ class Call:
 
         A fault that acts before the request is waited for first; one that cuts the connection then handles nothing.
         """
-        return self._handle() if self.fault is None else self._handle_with_fault(self.fault)
+        if self.fault is None and self._node.delay <= 0:
+            return self._handle()
+        return self._handle_late(self.fault)
 
     def _handle(self) -> Any:
         try:
             return self.handler.handle(self._node, self.context, self._request)
         except CloseConnection:
             raise
+        except StorageError as error:
+            log.error("node %d: %s could not be kept: %s", self._node.id, self.handler.name, error)
+            return self.refuse(error.code)
         except Exception:
             log.exception("node %d: %s failed on %r", self._node.id, self.handler.name, self._request)
             return self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    async def _handle_with_fault(self, fault: Fault) -> Any:
+    async def _handle_late(self, fault: Fault | None) -> Any:
+        if self._node.delay > 0:
+            await asyncio.sleep(self._node.delay)
+        if fault is None:
+            return await _settled(self._handle())
         await fault.before()
         if fault.cut == "before":
             return None
-        if fault.code is not None and fault.topic is None:
+        response = await _settled(self._respond_with(fault))
+        return response if response is None else fault.changed(response)
+
+    def _respond_with(self, fault: Fault) -> Any:
+        if fault.answers:
+            return fault.made_answer(self._request)
+        if fault.code is not None and (fault.topic is None or self.handler.name in _REFUSED_WHOLE):
             return self.refuse(fault.code)
         if fault.code is not None and fault.topic is not None:
             self.context.topic_errors[fault.topic] = fault.code
-        response = self._handle()
-        return response if response is None or isinstance(response, Message) else await response
+        return self._handle()
 
     def refuse(self, code: ErrorCode) -> Any:
         """The response that says nothing but this error; raises CloseConnection where there is none."""
@@ -75,3 +98,7 @@ class Call:
         """Let go of the records that it carried: whatever had to be written is written."""
         if self._exchange is not None:
             self._node.history.drop_payloads(self._exchange)
+
+
+async def _settled(response: Any) -> Any:
+    return response if response is None or isinstance(response, Message) else await response

@@ -13,41 +13,53 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.controls import ClusterControls
 from asyncgroup.broker.coordinator.ports import CoordinatorConfig
-from asyncgroup.broker.coordinator.store import MemoryOffsetStore
-from asyncgroup.broker.faults import Faults, topics_of
+from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import DEFAULT_HISTORY_LIMIT, History
+from asyncgroup.broker.journal import NoJournal
 from asyncgroup.broker.node import Node, Shared
+from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
 from asyncgroup.broker.server import Connection
+from asyncgroup.broker.storage.data_directory import DataDirectory
+from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.timers import LoopTimers
-from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
-from asyncgroup.broker.transactions.markers import Markers
-from asyncgroup.broker.transactions.metadata import TransactionMetadata
-from asyncgroup.broker.views import GroupView, view_group
+from asyncgroup.broker.transactions.markers import Marker, Markers
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.model import Record
 
 __all__ = ["EmbeddedCluster"]
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(ClusterControls):
     """Nodes 1 … `nodes`, started on entering the context and gone, with every connection, on leaving it.
 
     `host` is listened on, `advertised_host` told to clients (default: `host`), `ports` one per node (default:
     free ones); a port stays the node's own while it is stopped. `default_replication_factor`: replicas of a
     topic that does not say (default: 3, or all nodes if there are fewer). Durations are seconds.
+    `start_time` is the time of day (ms since 1970) at which the cluster starts, default the machine's; from there on it
+    follows the loop's time.
     `history_limit`: exchanges kept in `history` (0: none), `history_payloads`: with their records. `seed`
     makes ids (topics, members) repeatable. `racks`: where each node stands; a consumer that names its rack is sent
     to the replica there (KIP-392).
 
-    `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`:
-    Kafka's broker settings of the same names; the defaults suit tests.
+    `data_dir`: keep records and metadata in this directory, which one cluster at a time may use; a cluster that comes
+    back to it goes on with its topics, offsets, epochs, groups and transactions. What is acknowledged survives the end
+    of the process, however sudden; `fsync` makes every write wait for the disk, so that it survives a loss of power as
+    well, at the disk's speed. Reading and writing files stops the loop meanwhile. Where the disk does not take it,
+    KAFKA_STORAGE_ERROR is answered. `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; topics of a
+    cluster in memory are looked at if they have settings about it, see `apply_retention` and `compact`.
+
+    `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`,
+    `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults suit
+    tests. `offsets_append_delay`: the time from an append to `__consumer_offsets` until it is replicated and answered,
+    `offsets_load_delay`: the time to read one of its partitions into memory (COORDINATOR_LOAD_IN_PROGRESS); both none.
     """
 
     def __init__(
@@ -64,10 +76,18 @@ class EmbeddedCluster:
         group_min_session_timeout: float = 0.0,
         group_max_session_timeout: float = 1800.0,
         group_max_size: int = 2**31 - 1,
+        offsets_retention: float = 7 * 24 * 3600.0,
+        offsets_retention_check_interval: float = 600.0,
+        offsets_append_delay: float = 0.0,
+        offsets_load_delay: float = 0.0,
         history_limit: int = DEFAULT_HISTORY_LIMIT,
         history_payloads: bool = False,
         racks: Sequence[str | None] | None = None,
         seed: int | None = None,
+        start_time: int | None = None,
+        data_dir: str | Path | None = None,
+        fsync: bool = False,
+        retention_check_interval: float = CHECK_INTERVAL,
     ) -> None:
         if nodes < 1:
             raise ConfigError("nodes", nodes, "1 or more")
@@ -85,8 +105,7 @@ class EmbeddedCluster:
         )
         self._shared = Shared(
             controller=controller,
-            store=MemoryOffsetStore(controller.offsets_partition),
-            history=History(history_limit, payloads=history_payloads),
+            history=History(history_limit, payloads=history_payloads, topic_name=self._topic_name),
             faults=Faults(self._topics_of),
             rng=rng,
             coordinator_config=CoordinatorConfig(
@@ -94,10 +113,19 @@ class EmbeddedCluster:
                 min_session_timeout=group_min_session_timeout,
                 max_session_timeout=group_max_session_timeout,
                 max_size=group_max_size,
+                offsets_retention=offsets_retention,
+                offsets_retention_check_interval=offsets_retention_check_interval,
+                offsets_append_delay=offsets_append_delay,
+                offsets_load_delay=offsets_load_delay,
             ),
             auto_create_topics=auto_create_topics,
             connect=Connection,
         )
+        self._start_time = start_time
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._fsync = fsync
+        self._data: DataDirectory | None = None
+        self._retention_check_interval = retention_check_interval
         self._host = host
         self._advertised_host = advertised_host or host
         self._ports = list(ports or [0] * nodes)
@@ -117,8 +145,14 @@ class EmbeddedCluster:
             raise UsageError("an EmbeddedCluster is entered once only; make a new one")
         self._entered = True
         shared = self._shared
+        shared.clock = WallClock(asyncio.get_running_loop().time, self._start_time)
         shared.transactions = self._new_transactions()
+        self._retention = self._new_retention()
         try:
+            if self._data_dir is not None:
+                self._data = DataDirectory(self._data_dir, fsync=self._fsync)
+                shared.log_dir = str(self._data_dir.absolute())
+                restore_controller(self._data, shared.controller)
             for node_id, port, rack in zip(shared.controller.node_ids, self._ports, self._racks, strict=True):
                 node = Node(
                     node_id,
@@ -134,28 +168,57 @@ class EmbeddedCluster:
             await self._stop_all()
             raise
         shared.controller.spread_coordinators()
+        if self._data is not None:
+            shared.transactions.restore(restored_transactions(self._data))
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop all nodes; returns when every connection is closed."""
-        await self._stop_all()
+        """Stop all nodes; returns when every connection is closed.
+
+        Raises `UnusedFaults` for a fault that was never hit, and what a fault's own functions raised, unless an
+        exception is on its way already.
+        """
+        faults = self._shared.faults
+        try:
+            if exc is None:
+                faults.check()
+        finally:
+            await self._stop_all()
 
     def _new_transactions(self) -> TransactionCoordinator:
         """They outlive their nodes, as `__transaction_state` does in Kafka."""
         shared, loop = self._shared, asyncio.get_running_loop()
         self._timers = LoopTimers(loop)
-        markers = Markers(shared.controller, shared.store, self._appended, loop.time)
+        markers = Markers(shared.controller, self._offsets_ended, self._appended, shared.clock)
         return TransactionCoordinator(shared.controller, self._timers, markers)
 
-    def _appended(self, partition: Partition) -> None:
-        next(iter(self._shared.nodes.values())).appended(partition)
+    def _new_retention(self) -> Retention:
+        shared = self._shared
+        retention = Retention(
+            shared.controller,
+            self._timers,
+            shared.clock,
+            self._appended,
+            interval=self._retention_check_interval,
+            everything=self._data_dir is not None,
+        )
+        shared.controller.configured = retention.configured
+        return retention
+
+    def _offsets_ended(self, partition: int, marker: Marker) -> None:
+        node = self._shared.nodes.get(self._shared.controller.offsets_leaders[partition])
+        if node is not None:
+            node.coordinator.end_transaction(marker.producer.id, partition, commit=marker.commit)
 
     async def _stop_all(self) -> None:
         # All die in one step, so that even a cancelled exit leaves nothing behind.
         self._timers.clear()
+        self._shared.controller.journal = NoJournal()  # that nodes end now is nothing to remember
         halted = [(node, node.halt(reserve_port=False)) for node in self._shared.nodes.values()]
+        if self._data is not None:
+            self._data.close()
         for node, _ in halted:
             node.close()
         for node, rest in halted:
@@ -192,127 +255,18 @@ class EmbeddedCluster:
             if not node.running:
                 await node.start()
 
+    def slow_node(self, node_id: int, delay: float) -> None:
+        """Let a node handle every request `delay` seconds later, from now on and over restarts; 0 ends it.
+
+        Requests on one connection wait behind each other, those of different connections don't. In a virtual network
+        `Network.set_latency` slows the way instead of the node.
+        """
+        if delay < 0:
+            raise ConfigError("delay", delay, "seconds, 0 or more")
+        self._node(node_id).delay = delay
+
     def _node(self, node_id: int) -> Node:
         node = self._shared.nodes.get(node_id)
         if node is None:
             raise UsageError(f"no node {node_id}; these are: {sorted(self._shared.nodes)}")
         return node
-
-    # -- topics ----------------------------------------------------------------------------------------------
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        replication_factor: int | None = None,
-        *,
-        configs: Mapping[str, str] | None = None,
-    ) -> None:
-        """Create a topic; None takes the cluster's default. Raises `broker.Refused` as CreateTopics would."""
-        self._shared.controller.create_topic(
-            name,
-            -1 if partitions is None else partitions,
-            -1 if replication_factor is None else replication_factor,
-            configs=configs,
-        )
-
-    def create_partitions(self, name: str, total: int) -> None:
-        """Let a topic have `total` partitions, more than now."""
-        self._shared.controller.create_partitions(self.topic(name), total)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records and the offsets committed for it."""
-        next(iter(self._shared.nodes.values())).delete_topic(self.topic(name))
-
-    def topic(self, name: str) -> Topic:
-        """A topic with its partitions; UsageError if it does not exist."""
-        topic = self._shared.controller.topics.get(name)
-        if topic is None:
-            raise UsageError(f"no topic {name!r}; these are: {sorted(self._shared.controller.topics)}")
-        return topic
-
-    def partition(self, topic: str, partition: int) -> Partition:
-        """A partition with its log, leader and replicas; UsageError if it does not exist."""
-        partitions = self.topic(topic).partitions
-        if not 0 <= partition < len(partitions):
-            raise UsageError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}")
-        return partitions[partition]
-
-    def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """All records of a topic, or of one partition, decoded; partition after partition, by offset.
-
-        Those of open and aborted transactions are among them, transaction markers are not.
-        """
-        partitions = self.topic(topic).partitions if partition is None else [self.partition(topic, partition)]
-        return [record for each in partitions for record in each.log.records()]
-
-    # -- leaders and coordinators ----------------------------------------------------------------------------
-
-    def leader(self, topic: str, partition: int) -> int:
-        """The id of the node that leads a partition, -1 if none does."""
-        return self.partition(topic, partition).leader
-
-    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make a live node the leader of a partition."""
-        self._shared.controller.move_leader(self.partition(topic, partition), node_id)
-
-    def truncate(self, topic: str, partition: int, offset: int, leader: int | None = None) -> None:
-        """Lose the records from `offset` on, as when a replica that lacks them becomes the leader (an unclean election).
-
-        The batch that holds `offset` goes whole. `leader` is the new leader (default: the present one), whose leader
-        epoch begins at the log's new end.
-        """
-        place = self.partition(topic, partition)
-        self._shared.controller.truncate(place, offset, place.leader if leader is None else leader)
-
-    def coordinator(self, group_id: str) -> int:
-        """The id of the node that coordinates a group, -1 if none does."""
-        return self._shared.controller.coordinator_of(group_id)
-
-    def move_coordinator(self, group_id: str, node_id: int) -> None:
-        """Make a live node the coordinator of a group.
-
-        As in Kafka a whole partition of `__consumer_offsets` moves, with any other groups in it; requests
-        parked at the old coordinator are answered NOT_COORDINATOR.
-        """
-        self._shared.controller.move_coordinator(group_id, node_id)
-
-    def group(self, group_id: str) -> GroupView:
-        """A picture of a group as it is now."""
-        node_id = self.coordinator(group_id)
-        node = self._shared.nodes.get(node_id)
-        group = None if node is None else node.coordinator.groups.get(group_id)
-        return view_group(group_id, node_id, group, self._shared.store.offsets(group_id))
-
-    @property
-    def transactions(self) -> Mapping[str, TransactionMetadata]:
-        """The transactional ids that were used, with the state of their transactions."""
-        return self._shared.transactions.transactions
-
-    @property
-    def groups(self) -> list[str]:
-        """The ids of all groups that some node coordinates."""
-        return sorted(g for node in self._shared.nodes.values() for g in node.coordinator.groups)
-
-    # -- watching and disturbing -----------------------------------------------------------------------------
-
-    @property
-    def history(self) -> History:
-        """What was asked and answered so far."""
-        return self._shared.history
-
-    @property
-    def faults(self) -> Faults:
-        """What should go wrong: `cluster.faults.on("Fetch", node=1).error(…)`."""
-        return self._shared.faults
-
-    def _topics_of(self, context: RequestContext, request: Any) -> set[str]:
-        ids = self._shared.controller.topics_by_id
-        found = topics_of(request, lambda topic_id: ids[topic_id].name if topic_id in ids else None)
-        if context.api == "Fetch" and request.session_epoch > 0:
-            for key, _ in self._shared.nodes[context.node_id].fetch_sessions.keys(request.session_id):
-                if isinstance(key, str):
-                    found.add(key)
-                elif key in ids:
-                    found.add(ids[key].name)
-        return found

@@ -7,23 +7,28 @@ moments.
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.errors import Refused, StorageError
+from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS, new_offsets_topic
+from asyncgroup.broker.java_hash import java_hash
+from asyncgroup.broker.journal import Journal, NoJournal
 from asyncgroup.broker.topic_configs import check_configs
-from asyncgroup.broker.topics import NO_LEADER, Partition, Topic, check_topic_name
+from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Partition, Topic, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
 
-__all__ = ["OFFSETS_PARTITIONS", "Controller", "Listener", "java_hash"]
+__all__ = ["OFFSETS_PARTITIONS", "TRANSACTION_PARTITIONS", "Controller", "Listener", "java_hash"]
 
-OFFSETS_PARTITIONS: Final = 50
-"""Kafka's default of `offsets.topic.num.partitions`."""
+log = logging.getLogger(__name__)
+
+TRANSACTION_PARTITIONS: Final = 50
+"""Kafka's default of `transaction.state.log.num.partitions`."""
 
 MAX_PARTITIONS: Final = 10_000
 """More are not created at once, as in Kafka (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`): they fill the memory."""
@@ -36,22 +41,10 @@ class Listener(Protocol):
         """The partition has another leader, or is gone."""
 
     def coordinator_elected(self, offsets_partition: int) -> None:
-        """The node now coordinates the groups of this partition of `__consumer_offsets`."""
+        """The node now leads this partition of `__consumer_offsets` and coordinates its groups."""
 
     def coordinator_resigned(self, offsets_partition: int) -> None:
         """The node, still alive, no longer coordinates them."""
-
-
-@lru_cache(maxsize=4096)  # asked for with every heartbeat
-def java_hash(text: str) -> int:
-    """`String.hashCode` of Java, made positive as Kafka's `Utils.abs` does."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    if value & 0x80000000:
-        value = 0 if value == 0x80000000 else 0x100000000 - value
-    return value
 
 
 class Controller:
@@ -73,8 +66,13 @@ class Controller:
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
         self.offsets_leaders: list[int] = [NO_LEADER] * OFFSETS_PARTITIONS
+        self.transaction_leaders: list[int] = [NO_LEADER] * TRANSACTION_PARTITIONS
+        """Which nodes would lead the partitions of `__transaction_state`: they coordinate the transactions."""
         self._rng = rng
         self._listeners: dict[int, Listener] = {}
+        self.journal: Journal = NoJournal()
+        self.configured: Callable[[Topic], None] = lambda _topic: None
+        """Told of topics that are new or have other settings."""
         self._next_producer_id = 1000
         self._placed = 0
 
@@ -100,22 +98,32 @@ class Controller:
         for number, leader in enumerate(self.offsets_leaders):
             if leader == NO_LEADER:
                 self._coordinate(number, node_id)
+        leaders = [node_id if leader == NO_LEADER else leader for leader in self.transaction_leaders]
+        self.transaction_leaders = leaders
 
     def node_down(self, node_id: int) -> None:
         """A node is gone without a word: leaders and coordinators move to nodes that are alive."""
         self.alive.discard(node_id)
         self._listeners.pop(node_id, None)
-        for partition in self._partitions():
-            if partition.leader == node_id:
-                self._lead(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
+        led = [partition for partition in self._partitions() if partition.leader == node_id]
+        if led and self.alive:
+            log.info("node %d is gone: %d partitions get other leaders", node_id, len(led))
+        for partition in led:
+            self._lead(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
         heirs = sorted(self.alive)
         for number, leader in enumerate(self.offsets_leaders):
             if leader == node_id:
                 self._coordinate(number, heirs[number % len(heirs)] if heirs else NO_LEADER)
+        for number, leader in enumerate(self.transaction_leaders):
+            if leader == node_id:
+                self.transaction_leaders[number] = heirs[number % len(heirs)] if heirs else NO_LEADER
 
     def spread_coordinators(self) -> None:
-        """Share the partitions of `__consumer_offsets` evenly between the nodes, as a new cluster does."""
+        """Share the partitions of `__consumer_offsets`, and the transactions, evenly between the nodes, as a new cluster
+        does.
+        """
         nodes = sorted(self.alive)
+        self.transaction_leaders = [nodes[number % len(nodes)] for number in range(TRANSACTION_PARTITIONS)]
         for number in range(OFFSETS_PARTITIONS):
             self._coordinate(number, nodes[number % len(nodes)])
 
@@ -124,6 +132,9 @@ class Controller:
     def move_leader(self, partition: Partition, node_id: int) -> None:
         """Make a live node the leader, and a replica if it was none."""
         self._check_alive(node_id)
+        if partition.topic == OFFSETS_TOPIC:
+            self._coordinate(partition.index, node_id, anew=True)
+            return
         if node_id not in partition.replicas:
             partition.replicas.append(node_id)
         self._lead(partition, node_id)
@@ -135,7 +146,11 @@ class Controller:
         self.move_leader(partition, node_id)
 
     def _lead(self, partition: Partition, node_id: int) -> None:
+        if partition.leader in self.alive:  # else `node_down` has told of all its partitions at once
+            place = f"{partition.topic}-{partition.index}"
+            log.info("partition %s: leader %d -> %d", place, partition.leader, node_id)
         partition.lead_by(node_id)
+        self.journal.partition_changed(partition)
         for listener in self._listeners.values():
             listener.partition_changed(partition)
 
@@ -154,15 +169,47 @@ class Controller:
         self._check_alive(node_id)
         self._coordinate(self.offsets_partition(group_id), node_id)
 
-    def _coordinate(self, number: int, node_id: int) -> None:
+    def transaction_partition(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that would hold a transactional id."""
+        return java_hash(transactional_id) % TRANSACTION_PARTITIONS
+
+    def transaction_coordinator_of(self, transactional_id: str) -> int:
+        """The node that answers for a transactional id, or NO_LEADER."""
+        return self.transaction_leaders[self.transaction_partition(transactional_id)]
+
+    def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
+        """Make a live node the coordinator of a transactional id, and of all others in its partition."""
+        self._check_alive(node_id)
+        self.transaction_leaders[self.transaction_partition(transactional_id)] = node_id
+
+    def _coordinate(self, number: int, node_id: int, *, anew: bool = False) -> None:
+        """Let a node lead a partition of `__consumer_offsets` and coordinate its groups; `anew` also if it does already."""
         old = self.offsets_leaders[number]
-        if old == node_id:
+        if old == node_id and not anew:
             return
         self.offsets_leaders[number] = node_id
         if old in self._listeners:
             self._listeners[old].coordinator_resigned(number)
+        topic = self.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            partition = topic.partitions[number]
+            if node_id not in (NO_LEADER, *partition.replicas):
+                partition.replicas.append(node_id)
+            self._lead(partition, node_id)
         if node_id in self._listeners:
             self._listeners[node_id].coordinator_elected(number)
+
+    def offsets_topic(self) -> Topic:
+        """`__consumer_offsets`. It is made when somebody first needs it, as in Kafka, which looks for a coordinator then
+        (`AutoTopicCreationManager`).
+        """
+        found = self.topics.get(OFFSETS_TOPIC)
+        if found is not None:
+            return found
+        topic = new_offsets_topic(self.cluster_id, self.node_ids, self.offsets_leaders)
+        self.journal.topic_changed(topic)
+        self.topics[OFFSETS_TOPIC] = self.topics_by_id[topic.id] = topic
+        return topic
 
     def _check_alive(self, node_id: int) -> None:
         if node_id not in self.alive:
@@ -185,6 +232,8 @@ class Controller:
         Raises Refused with the code that CreateTopics answers.
         """
         check_topic_name(name)
+        if name == OFFSETS_TOPIC and name not in self.topics:
+            return self._create_offsets_topic(partitions, validate_only=validate_only)
         if name in self.topics:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
         count = self.default_partitions if partitions == -1 else partitions
@@ -200,12 +249,32 @@ class Controller:
             )
         self._check_number(name, count)
         check_configs(configs or {})
-        topic = Topic(name, uuid.UUID(int=self._rng.getrandbits(128), version=4), configs or {})
+        topic = Topic(name, self._new_topic_id(), configs or {})
         replicas = [list(nodes) for nodes in assignments] or [self._place(factor) for _ in range(count)]
         self._add_partitions(topic, replicas)
         if not validate_only:
+            self.journal.topic_changed(topic)
             self.topics[name] = self.topics_by_id[topic.id] = topic
+            self.configured(topic)
+            log.info("topic %s: created with %d partitions", name, len(replicas))
         return topic
+
+    def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
+        """Give a partition these replicas; a leader that is none of them hands over to the first.
+
+        Raises Refused(INVALID_REPLICA_ASSIGNMENT).
+        """
+        self._check_assignments([replicas])
+        partition.replicas[:] = replicas
+        self.journal.partition_changed(partition)
+        if partition.leader not in replicas:
+            self.move_leader(partition, replicas[0])
+
+    def _create_offsets_topic(self, partitions: int, *, validate_only: bool) -> Topic:
+        """Make `__consumer_offsets` because somebody says so; it is the same as the one that makes itself."""
+        if partitions not in (-1, OFFSETS_PARTITIONS):
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} has {OFFSETS_PARTITIONS} of them")
+        return Topic(OFFSETS_TOPIC, uuid.UUID(int=0), {}) if validate_only else self.offsets_topic()
 
     def create_partitions(
         self,
@@ -218,6 +287,8 @@ class Controller:
         """Let a topic have `total` partitions; raises Refused(INVALID_PARTITIONS) if that is not more than
         now.
         """
+        if topic.name == OFFSETS_TOPIC:  # a group would live in another partition than its records
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} keeps its {OFFSETS_PARTITIONS}")
         missing = total - len(topic.partitions)
         if missing <= 0:
             raise Refused(
@@ -233,15 +304,57 @@ class Controller:
         replicas = [list(nodes) for nodes in assignments] or [self._place(factor) for _ in range(missing)]
         if not validate_only:
             self._add_partitions(topic, replicas)
+            self._keep_new_partitions(topic, missing)
+            log.info("topic %s: has %d partitions now", topic.name, total)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic with its records; a new one of the same name gets another id."""
+        """Delete a topic with its records; a new one of the same name gets another id. With `__consumer_offsets` all
+        groups go.
+        """
+        self.journal.topic_deleted(topic)
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
+        log.info("topic %s: deleted", topic.name)
         for partition in topic.partitions:
             partition.deleted = True
             for listener in self._listeners.values():
                 listener.partition_changed(partition)
+        if topic.name == OFFSETS_TOPIC:
+            for number, leader in enumerate(self.offsets_leaders):
+                self._coordinate(number, leader, anew=True)
+
+    def configure_topic(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
+        """Give a topic settings that `check_configs` has passed in place of those that it had; raises StorageError."""
+        before = topic.configs
+        topic.configure(configs)
+        try:
+            self.journal.topic_changed(topic)
+        except StorageError:
+            topic.configure(before)
+            raise
+        self.configured(topic)
+
+    def _keep_new_partitions(self, topic: Topic, count: int) -> None:
+        try:
+            self.journal.topic_changed(topic)
+        except StorageError:
+            del topic.partitions[-count:]
+            raise
+
+    def restore(self, topics: Sequence[Topic], journal: Journal, next_producer_id: int | None) -> None:
+        """Take over what a journal kept, before any node is there."""
+        self.journal = journal
+        for topic in topics:
+            self.topics[topic.name] = self.topics_by_id[topic.id] = topic
+        self._placed = len(self._partitions())
+        if next_producer_id is not None:
+            self._next_producer_id = next_producer_id
+
+    def _new_topic_id(self) -> UUID:
+        # a cluster that comes back from disk with the seed of before meets the ids of before
+        while (topic_id := uuid.UUID(int=self._rng.getrandbits(128), version=4)) in self.topics_by_id:
+            pass
+        return topic_id
 
     def _place(self, factor: int) -> list[int]:
         """Replicas for one partition, node after node round the cluster."""
@@ -268,15 +381,19 @@ class Controller:
     def _add_partitions(self, topic: Topic, replicas: list[list[int]]) -> None:
         for nodes in replicas:
             leader = next((n for n in nodes if n in self.alive), NO_LEADER)
-            partition = Partition(topic.name, len(topic.partitions), nodes, leader)
-            if limit := topic.configs.get("max.message.bytes"):
-                partition.log.max_batch_bytes = int(limit)
-            topic.partitions.append(partition)
+            topic.add_partition(nodes, leader)
 
     def _partitions(self) -> list[Partition]:
-        return [partition for topic in self.topics.values() for partition in topic.partitions]
+        """All but those of `__consumer_offsets`, whose leaders are the coordinators of groups."""
+        return [
+            partition
+            for topic in self.topics.values()
+            if topic.name != OFFSETS_TOPIC
+            for partition in topic.partitions
+        ]
 
     def next_producer_id(self) -> int:
         """A producer id that no other producer has."""
         self._next_producer_id += 1
+        self.journal.producer_id_given(self._next_producer_id)
         return self._next_producer_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["AppendError", "CloseConnection", "PartitionError", "Refused"]
+__all__ = ["AppendError", "CloseConnection", "PartitionError", "Refused", "StorageError", "UnusedFaults"]
 
 
 class Refused(AsyncGroupError):
@@ -20,6 +20,13 @@ class AppendError(Refused):
     """A batch that may not be appended."""
 
 
+class StorageError(AppendError):
+    """The disk did not take what had to be kept (KAFKA_STORAGE_ERROR); the message says what it said."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
 class PartitionError(Refused):
     """A partition that this node cannot serve as asked; `leader` is (node id, leader epoch) where that helps."""
 
@@ -32,3 +39,17 @@ class PartitionError(Refused):
 
 class CloseConnection(Exception):
     """Raised by a handler where Kafka answers by closing the connection; the message goes to the log."""
+
+
+class UnusedFaults(AsyncGroupError, AssertionError):
+    """Faults that were never hit when their cluster ended: the test did not test what it says.
+
+    `faults` describes each. Raised by the cluster's exit, unless an exception is on its way already.
+    """
+
+    def __init__(self, faults: list[str]) -> None:
+        self.faults = faults
+        super().__init__(
+            f"{len(faults)} fault(s) were never hit: {'; '.join(faults)}. Did the client ask what the test thinks? "
+            "cluster.history tells; optional() says that a fault need not be hit"
+        )

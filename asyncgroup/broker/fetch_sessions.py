@@ -3,8 +3,8 @@
 A client sends its partitions once and afterwards only what changes; the broker answers only with partitions
 that have news. Pure: the clock and the randomness are handed in.
 
-Not modelled: a full cache makes room for a new session only at the cost of one that was idle for `eviction`
-seconds, never of a smaller one.
+A full cache makes room for a new session at the cost of one that was idle for `eviction` seconds, or of a smaller one
+that is at least as old.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class _Session:
     id: int
     uses_topic_ids: bool
     epoch: int
+    created: float
     used: float
     partitions: dict[FetchKey, _Cached] = field(default_factory=dict)
 
@@ -225,12 +226,12 @@ class FetchSessions:
     ) -> int:
         """A new session with these partitions and what was answered for them: its id, 0 if the cache is full."""
         now = self._now()
-        if len(self._sessions) >= self._slots and not self._evict(now):
+        if len(self._sessions) >= self._slots and not self._evict(now, len(wanted)):
             return 0
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, 2**31)
-        session = _Session(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now)
+        session = _Session(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now)
         answered = dict(fetched)
         for key, partition in wanted:
             cached = session.partitions[key] = _Cached(partition)
@@ -238,9 +239,15 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session_id
 
-    def _evict(self, now: float) -> bool:
+    def _evict(self, now: float, size: int) -> bool:
+        """Make room for a session with `size` partitions, if that is worth it (`FetchSessionCache.tryEvict`)."""
         oldest = min(self._sessions.values(), key=lambda session: session.used, default=None)
-        if oldest is None or now - oldest.used <= self._eviction:
+        if oldest is not None and now - oldest.used > self._eviction:
+            del self._sessions[oldest.id]
+            return True
+        settled = [one for one in self._sessions.values() if now - one.created > self._eviction]
+        smallest = min(settled, key=lambda session: len(session.partitions), default=None)
+        if smallest is None or len(smallest.partitions) >= size:
             return False
-        del self._sessions[oldest.id]
+        del self._sessions[smallest.id]
         return True

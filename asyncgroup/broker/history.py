@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.named import TopicName, errors_in, groups_of, topics_of
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 __all__ = ["DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
@@ -36,6 +39,19 @@ class Exchange:
     request_bytes: int = 0
     response_bytes: int = 0
 
+    @classmethod
+    def opened(cls, context: RequestContext, request: Any, size: int) -> Exchange:
+        """The exchange that a request of `size` bytes begins."""
+        return cls(
+            context.time,
+            context.node_id,
+            context.client_id,
+            context.api,
+            context.api_version,
+            request,
+            request_bytes=size,
+        )
+
     def __repr__(self) -> str:
         state = "no answer" if self.answered_at is None else f"answered at {self.answered_at:.3f}"
         return (
@@ -43,16 +59,45 @@ class Exchange:
             f"from {self.client_id!r}, {state}>"
         )
 
+    @property
+    def errors(self) -> list[ErrorCode]:
+        """Every error in the response; empty without one."""
+        return errors_in(self.response)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the arrival to the answer, None without one."""
+        return None if self.answered_at is None else self.answered_at - self.time
+
+    def line(self) -> str:
+        """The exchange for human eyes: when, where, what, who, and what came of it."""
+        groups = groups_of(self.request)
+        what = f"{self.api} v{self.version}" + (f" of {', '.join(groups)}" if groups else "")
+        if self.duration is None:
+            end = "no answer"
+        else:
+            codes = dict.fromkeys(code.name for code in self.errors)
+            end = f"{', '.join(codes) or 'ok'} after {self.duration:.3f} s"
+        return f"{self.time:10.3f}  node {self.node_id}  {self.client_id or '-'}  {what}: {end}"
+
 
 class History:
     """The last `limit` exchanges, oldest first. `limit` 0 keeps none.
 
     `payloads`: keep the records of Produce requests and Fetch responses, which is memory that grows with the
-    traffic.
+    traffic. `topic_name` tells the name of a topic by its id.
     """
 
-    def __init__(self, limit: int = DEFAULT_HISTORY_LIMIT, *, payloads: bool = False) -> None:
+    def __init__(
+        self,
+        limit: int = DEFAULT_HISTORY_LIMIT,
+        *,
+        payloads: bool = False,
+        topic_name: TopicName = lambda _: None,
+    ) -> None:
         self._exchanges: deque[Exchange] = deque(maxlen=limit)
+        self._topic_name = topic_name
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self.payloads = payloads
         self.recording = limit > 0
 
@@ -72,36 +117,78 @@ class History:
         """Forget what was recorded so far."""
         self._exchanges.clear()
 
+    # -- looking -----------------------------------------------------------------------------------------------
+
     def of(
-        self, *apis: str, node: int | None = None, client_id: str | None = None, group: str | None = None
+        self,
+        *apis: str,
+        node: int | None = None,
+        client_id: str | None = None,
+        group: str | None = None,
+        topic: str | None = None,
+        error: ErrorCode | None = None,
+        answered: bool | None = None,
+        since: float | None = None,
     ) -> list[Exchange]:
-        """The exchanges of these APIs (all if none is named), of one node, one client, one group."""
+        """The exchanges of these APIs (all if none is named) that fit everything named.
+
+        `group` and `topic`: named by the request or the response, wherever it stands (a Fetch within a session
+        names only what changed). `error`: told anywhere in the response. `answered`: with an answer, or without.
+        `since`: arrived then (loop's time) or later.
+        """
         return [
             exchange
             for exchange in self._exchanges
             if (not apis or exchange.api in apis)
             and (node is None or exchange.node_id == node)
             and (client_id is None or exchange.client_id == client_id)
-            and (group is None or getattr(exchange.request, "group_id", None) == group)
+            and (since is None or exchange.time >= since)
+            and (answered is None or (exchange.answered_at is not None) == answered)
+            and (group is None or group in groups_of(exchange.request))
+            and (topic is None or topic in self._topics(exchange))
+            and (error is None or error in exchange.errors)
         ]
+
+    def _topics(self, exchange: Exchange) -> set[str]:
+        named = topics_of(exchange.request, self._topic_name)
+        return named | topics_of(exchange.response, self._topic_name)
+
+    async def wait_for(self, *apis: str, count: int = 1, **named: Any) -> list[Exchange]:
+        """Wait until `count` exchanges fit, and return all that do; arguments as for `of`."""
+        while len(found := self.of(*apis, **named)) < count:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((lambda: len(self.of(*apis, **named)) >= count, future))
+            await future
+        return found
+
+    def story(self, last: int | None = None) -> str:
+        """The exchanges, or the last so many of them, as text, a line each."""
+        exchanges = list(self._exchanges)
+        return "\n".join(exchange.line() for exchange in exchanges[-last if last else 0 :])
+
+    # -- what the broker says ------------------------------------------------------------------------------------
 
     def open(self, context: RequestContext, request: Any, size: int) -> Exchange:
         """Record a request that arrived."""
-        exchange = Exchange(
-            context.time,
-            context.node_id,
-            context.client_id,
-            context.api,
-            context.api_version,
-            request,
-            request_bytes=size,
-        )
+        exchange = Exchange.opened(context, request, size)
         self._exchanges.append(exchange)
+        if self._waiters:
+            self._wake()
         return exchange
 
     def close(self, exchange: Exchange, response: Any, size: int, now: float) -> None:
         """Record the answer, after it was encoded."""
         exchange.response, exchange.response_bytes, exchange.answered_at = response, size, now
+        if self._waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in list(self._waiters):
+            fulfilled, future = waiter
+            if future.done() or fulfilled():
+                self._waiters.remove(waiter)
+                if not future.done():
+                    future.set_result(None)
 
     def drop_payloads(self, exchange: Exchange) -> None:
         """Let go of the records: they are views that would keep whole frames and segments alive."""

@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
+from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
+from asyncgroup.broker.coordinator.log_store import LogOffsetStore
 from asyncgroup.broker.coordinator.ports import CoordinatorConfig
-from asyncgroup.broker.coordinator.store import MemoryOffsetStore
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.fetch_sessions import FetchSessions
 from asyncgroup.broker.frames import MAX_REQUEST_BYTES
 from asyncgroup.broker.history import History
+from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.topics import Partition, Topic
@@ -39,6 +41,8 @@ class ClientConnection(Protocol):
     """What a node knows of a client's connection; `closed` is done when nothing of it is left."""
 
     closed: asyncio.Future[None]
+    number: int
+    """Counts connections, of all nodes, in the order in which they were accepted."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -53,7 +57,6 @@ class Shared:
     """What the nodes of a cluster have in common; `connect` makes the protocol of a connection to a node."""
 
     controller: Controller
-    store: MemoryOffsetStore
     history: History
     faults: Faults
     rng: random.Random
@@ -62,6 +65,9 @@ class Shared:
     connect: Callable[[Node], asyncio.Protocol]
     nodes: dict[int, Node] = field(default_factory=dict)
     transactions: TransactionCoordinator = field(init=False)
+    clock: WallClock = field(init=False)
+    log_dir: str = "memory"
+    """Where the logs are kept, as DescribeLogDirs says it."""
 
 
 class Node:
@@ -91,7 +97,11 @@ class Node:
         self.faults = shared.faults
         self.auto_create_topics = shared.auto_create_topics
         self.transactions = shared.transactions
+        self.clock = shared.clock
+        self.log_dir = shared.log_dir
         self.max_request_bytes = MAX_REQUEST_BYTES
+        self.delay = 0.0
+        """Seconds by which every request is handled later (`EmbeddedCluster.slow_node`)."""
         self.connections: set[ClientConnection] = set()
         self._shared = shared
         self._loop = asyncio.get_running_loop()
@@ -130,12 +140,21 @@ class Node:
         self.fetch_sessions = FetchSessions(
             now=self._loop.time, rng=random.Random(shared.rng.getrandbits(64))
         )
-        self.coordinator = GroupCoordinator(
-            shared.coordinator_config,
+        config = shared.coordinator_config
+        store = LogOffsetStore(
+            OffsetsTopic(self.id, self.controller, self.appended, self.clock),
             self._timers,
-            shared.store,
+            self.controller.offsets_partition,
+            self.clock,
+            append_delay=config.offsets_append_delay,
+        )
+        self.coordinator = GroupCoordinator(
+            config,
+            self._timers,
+            store,
             self.controller.offsets_partition,
             rng=random.Random(shared.rng.getrandbits(64)),
+            clock=self.clock,
         )
 
     async def start(self) -> None:
@@ -163,7 +182,9 @@ class Node:
         self.controller.node_down(self.id)
         self._timers.clear()
         self.purgatory.drop_all()
-        connections = list(self.connections)
+        connections = sorted(
+            self.connections, key=lambda one: one.number
+        )  # a set's own order differs from run to run
         for connection in connections:
             connection.abort()
         self._forget_everything()
@@ -250,4 +271,5 @@ class Node:
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and the offsets that groups committed for it."""
         self.controller.delete_topic(topic)
-        self._shared.store.remove_topic(topic.name)
+        for peer in self._shared.nodes.values():
+            peer.coordinator.remove_topic(topic.name)

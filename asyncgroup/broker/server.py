@@ -3,6 +3,10 @@
 A connection serves one request at a time and answers in order. What Kafka answers by closing the connection
 is closed here too: an unknown API, a version that is not served, malformed bytes, a frame beyond the size
 limit.
+
+Nobody may take more than his share. A connection is served few requests in a row before the loop, and so all
+others, get their turn. What it sends ahead of its turn stays in the network, and so does what it sends while it
+leaves its answers unread: of each connection the node holds one frame under way and a little more.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 from asyncgroup.broker.call import Call
@@ -33,7 +38,10 @@ __all__ = ["Connection"]
 
 log = logging.getLogger(__name__)
 
-_READ_AHEAD: Final = 1 << 20
+_READ_AHEAD: Final = 1 << 18
+"""Bytes of whole frames that may wait for their turn; more stays in the network."""
+
+_NUMBERS: Final = count(1)
 _TURN: Final = 32
 """Requests that one connection is served in a row before others get their turn."""
 
@@ -49,10 +57,12 @@ class Connection(asyncio.Protocol):
         self._peer = ""
         self._waiting: asyncio.Future[Any] | None = None
         self._muted: asyncio.TimerHandle | None = None
+        self._turn: asyncio.Handle | None = None  # the next turn, while whole frames wait for it
         self._stuck = False
         self._can_write = True
         self._reading = True
         self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.number = next(_NUMBERS)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.done() else "busy" if self._busy else "idle"
@@ -79,8 +89,10 @@ class Connection(asyncio.Protocol):
         """Give up what was under way."""
         self._transport = None
         self._node.connections.discard(self)
-        if self._muted is not None:
-            self._muted.cancel()
+        self._frames.clear()
+        for planned in (self._muted, self._turn):
+            if planned is not None:
+                planned.cancel()
         if self._waiting is None:
             self._over()
         else:
@@ -105,27 +117,20 @@ class Connection(asyncio.Protocol):
         """Serve the frames that are whole."""
         self._frames.feed(data)
         self._serve()
-        if self._reading and self.unread > self._limit_of_reading():
-            self._reading = False
-            if self._transport is not None:
-                self._transport.pause_reading()
 
     # -- frames ----------------------------------------------------------------------------------------------
 
     @property
     def _busy(self) -> bool:
-        return self._waiting is not None or self._muted is not None or self._stuck
-
-    def _limit_of_reading(self) -> float:
-        """How much may be read ahead: without end while a frame is incomplete, little while one is being
-        served.
-        """
-        return _READ_AHEAD if self._busy or not self._can_write else float("inf")
+        return self._waiting is not None or self._muted is not None or self._stuck or not self._can_write
 
     def _serve(self) -> None:
+        """Serve what waits, up to a turn's worth; then see whether more should be read."""
+        if self._turn is not None:
+            return
         for _ in range(_TURN):
-            if self._busy or not self._can_write or self._transport is None:
-                return
+            if self._busy:
+                break
             try:
                 frame = self._frames.next_frame()
             except DecodeError as error:
@@ -135,13 +140,25 @@ class Connection(asyncio.Protocol):
                 break
             self._take(frame)
         else:
-            self._loop.call_soon(self._serve)
-            return
-        if not self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = True
-            self._transport.resume_reading()
+            self._turn = self._loop.call_soon(self._next_turn)
+        self._read_or_pause()
 
-    def _take(self, frame: memoryview) -> None:
+    def _next_turn(self) -> None:
+        self._turn = None
+        self._serve()
+
+    def _read_or_pause(self) -> None:
+        """Read on unless enough waits to be served; a frame that is incomplete is always read to its end."""
+        wanted = self._frames.unread <= _READ_AHEAD or not (self._busy or self._turn)
+        if wanted is self._reading or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _take(self, frame: bytes) -> None:
         try:
             header = decode_request_header(frame)
             handler = HANDLERS.get(header.api_key)

@@ -1,82 +1,232 @@
-"""The settings of topics that are known here: those that clients ask for, with Kafka's defaults.
+"""The settings of topics: checked by Kafka's rules, turned into values, and shown (`LogConfig`).
 
-Only `max.message.bytes` has an effect; the others are kept and shown.
+Those in `LogConfig` below have an effect; the others are checked, kept and shown. A name that Kafka does not know is
+refused, as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.log import DEFAULT_MAX_BATCH_BYTES
+from asyncgroup.broker.topic_keys import (
+    BOOLEAN,
+    DEFAULT_CONFIG,
+    DOUBLE,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    HIDDEN_KEYS,
+    INT,
+    INTERNAL_SEGMENT_BYTES,
+    LIST,
+    LONG,
+    STRING,
+    TOPIC_CONFIG,
+    TOPIC_KEYS,
+    TopicKey,
+)
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = [
-    "BOOLEAN",
-    "DEFAULT_CONFIG",
-    "INT",
-    "LIST",
-    "LONG",
-    "STRING",
-    "TOPIC_CONFIG",
-    "TOPIC_DEFAULTS",
-    "ConfigValue",
-    "check_configs",
-    "topic_configs",
-]
+__all__ = ["DEFAULTS", "ConfigValue", "LogConfig", "Synonym", "check_configs", "topic_configs"]
 
-BOOLEAN: Final = 1
-STRING: Final = 2
-INT: Final = 3
-LONG: Final = 5
-LIST: Final = 7
-"""Types of values (`DescribeConfigsResponse.ConfigType`)."""
+_SPANS: Final = {INT: (-(2**31), 2**31 - 1), LONG: (-(2**63), 2**63 - 1)}
 
-TOPIC_CONFIG: Final = 1
-DEFAULT_CONFIG: Final = 5
-"""Where a value comes from (`DescribeConfigsResponse.ConfigSource`)."""
+_THROTTLED = re.compile(r"\*|\d+:\d+(,\d+:\d+)*")
 
-TOPIC_DEFAULTS: Final[dict[str, tuple[str, int]]] = {
-    "cleanup.policy": ("delete", LIST),
-    "compression.type": ("producer", STRING),
-    "delete.retention.ms": ("86400000", LONG),
-    "max.message.bytes": (str(DEFAULT_MAX_BATCH_BYTES), INT),
-    "message.timestamp.type": ("CreateTime", STRING),
-    "min.insync.replicas": ("1", INT),
-    "retention.bytes": ("-1", LONG),
-    "retention.ms": ("604800000", LONG),
-    "segment.bytes": ("1073741824", INT),
-    "unclean.leader.election.enable": ("false", BOOLEAN),
-}
+
+def _parts(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+class Synonym(NamedTuple):
+    """One of the places that a value could come from, the one that counts first (KIP-226)."""
+
+    name: str
+    value: str
+    source: int
 
 
 class ConfigValue(NamedTuple):
-    """One setting of a topic as it is shown to clients."""
+    """One setting as it is shown to clients."""
 
     name: str
     value: str
     source: int
     type: int
+    synonyms: Sequence[Synonym] = ()
+
+
+class LogConfig(NamedTuple):
+    """The settings that this broker acts upon, as values; durations are in ms, -1 for no end (Kafka's `LogConfig`).
+
+    `compression` is None for what producers chose.
+    """
+
+    max_message_bytes: int
+    compact: bool
+    delete: bool
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    min_insync_replicas: int
+    compression: str | None
+    retention_ms: int
+    retention_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str | None]) -> LogConfig:
+        """What settings that `check_configs` has passed mean, Kafka's defaults for those that are missing."""
+
+        def text(name: str) -> str:
+            return (configs.get(name) or TOPIC_KEYS[name].default).strip()
+
+        policies = _parts(text("cleanup.policy"))
+        compression = text("compression.type")
+        return cls(
+            max_message_bytes=int(text("max.message.bytes")),
+            compact="compact" in policies,
+            delete="delete" in policies,
+            log_append_time=text("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
+            timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
+            min_insync_replicas=int(text("min.insync.replicas")),
+            compression=None if compression == "producer" else compression.replace("uncompressed", "none"),
+            retention_ms=int(text("retention.ms")),
+            retention_bytes=int(text("retention.bytes")),
+            segment_bytes=int(configs.get(INTERNAL_SEGMENT_BYTES) or text("segment.bytes")),
+            segment_ms=int(text("segment.ms")),
+            delete_retention_ms=int(text("delete.retention.ms")),
+            min_compaction_lag_ms=int(text("min.compaction.lag.ms")),
+        )
+
+
+DEFAULTS: Final = LogConfig.of({})
+"""What holds where nothing is set."""
+
+
+# -- rules -------------------------------------------------------------------------------------------------------
 
 
 def check_configs(configs: Mapping[str, str | None]) -> None:
-    """Raises Refused(INVALID_CONFIG) for numbers that are none; names that are not known here are kept as
-    they are.
-    """
+    """Raises Refused(INVALID_CONFIG) for a name that Kafka does not know, or a value that it does not allow."""
     for name, value in configs.items():
-        kind = TOPIC_DEFAULTS.get(name, ("", STRING))[1]
         if value is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"null value not supported for topic configs: {name}")
-        if kind in (INT, LONG) and not value.removeprefix("-").isdigit():
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{name}={value!r} is not a number")
+            raise Refused(ErrorCode.INVALID_CONFIG, f"topic config {name} may not be null")
+    for name, value in configs.items():
+        key = TOPIC_KEYS.get(name) or HIDDEN_KEYS.get(name)
+        if key is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        problem = _CHECKS[key.type](key, value or "")
+        if not problem and name in _FURTHER:
+            problem = _FURTHER[name](value or "")
+        if problem:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name}={value!r}: {problem}")
+    _check_lags(configs)
+
+
+def _check_lags(configs: Mapping[str, str | None]) -> None:
+    shortest, longest = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    low, high = (int(configs.get(name) or TOPIC_KEYS[name].default) for name in (shortest, longest))
+    if low > high:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{shortest}={low} is more than {longest}={high}")
+
+
+def _check_number(key: TopicKey, value: str) -> str:
+    low, high = _SPANS[key.type]
+    try:
+        number = int(value.strip()) if "_" not in value else None
+    except ValueError:
+        number = None
+    if number is None or not low <= number <= high:
+        return "not a number of the setting's type"
+    return f"at least {key.lowest:.0f}" if key.lowest is not None and number < key.lowest else ""
+
+
+def _check_double(_key: TopicKey, value: str) -> str:
+    try:
+        return "" if 0 <= float(value) <= 1 else "from 0 to 1"
+    except ValueError:
+        return "not a number"
+
+
+def _check_boolean(_key: TopicKey, value: str) -> str:
+    return "" if value.strip().lower() in ("true", "false") else "true or false"
+
+
+def _check_words(key: TopicKey, value: str) -> str:
+    found = _parts(value) if key.type == LIST else [value.strip()]
+    if key.words is None or key.words.issuperset(found):
+        return ""
+    return f"one of {', '.join(sorted(key.words))}"
+
+
+_CHECKS: Final[dict[int, Callable[[TopicKey, str], str]]] = {
+    BOOLEAN: _check_boolean,
+    STRING: _check_words,
+    INT: _check_number,
+    LONG: _check_number,
+    DOUBLE: _check_double,
+    LIST: _check_words,
+}
+
+
+def _check_throttled(value: str) -> str:
+    text = value.replace(" ", "")
+    return "" if not text or _THROTTLED.fullmatch(text) else "* or partition:node,partition:node,…"
+
+
+def _up_to(highest: int, *, not_zero: bool = False) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        number = int(value)
+        return f"at most {highest}, not 0" if number > highest or (not_zero and number == 0) else ""
+
+    return check
+
+
+def _check_remote(value: str) -> str:
+    return "nothing is tiered here" if value.strip().lower() == "true" else ""
+
+
+_FURTHER: Final[dict[str, Callable[[str], str]]] = {
+    "compression.gzip.level": _up_to(9, not_zero=True),
+    "compression.lz4.level": _up_to(17),
+    "compression.zstd.level": _up_to(22),
+    "follower.replication.throttled.replicas": _check_throttled,
+    "leader.replication.throttled.replicas": _check_throttled,
+    "remote.storage.enable": _check_remote,
+}
+
+
+# -- showing -----------------------------------------------------------------------------------------------------
 
 
 def topic_configs(configs: Mapping[str, str | None]) -> list[ConfigValue]:
-    """All settings of a topic that was created with `configs`, by name."""
-    found = []
-    for name in sorted({*TOPIC_DEFAULTS, *configs}):
-        default, kind = TOPIC_DEFAULTS.get(name, ("", STRING))
-        source = TOPIC_CONFIG if name in configs else DEFAULT_CONFIG
-        found.append(ConfigValue(name, configs.get(name, default) or "", source, kind))
-    return found
+    """All settings of a topic that was given `configs`, by name."""
+    return [_shown(name, key, configs.get(name)) for name, key in TOPIC_KEYS.items()]
+
+
+_SET_FOR_THE_CLUSTER: Final = frozenset({"min.insync.replicas"})
+"""Kafka 4 gives new clusters this setting explicitly, for eligible leader replicas (KIP-966)."""
+
+
+def _shown(name: str, key: TopicKey, own: str | None) -> ConfigValue:
+    synonyms = [Synonym(key.synonym, key.default, DEFAULT_CONFIG)] if key.synonym else []
+    if name in _SET_FOR_THE_CLUSTER:
+        synonyms.insert(0, Synonym(name, key.default, DYNAMIC_DEFAULT_BROKER_CONFIG))
+    if own is None:
+        source = synonyms[0].source if synonyms else DEFAULT_CONFIG
+        return ConfigValue(name, key.default, source, key.type, synonyms)
+    value = _normal(key, own)
+    return ConfigValue(name, value, TOPIC_CONFIG, key.type, [Synonym(name, value, TOPIC_CONFIG), *synonyms])
+
+
+def _normal(key: TopicKey, value: str) -> str:
+    """As Kafka's parser gives a value back: without spaces, truths in small letters."""
+    if key.type == LIST:
+        return ",".join(_parts(value))
+    return value.strip().lower() if key.type == BOOLEAN else value.strip()

@@ -8,10 +8,17 @@ from uuid import UUID
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.topic_configs import DEFAULTS, LogConfig
 from asyncgroup.checks import is_name
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["NO_LEADER", "Partition", "Topic", "check_topic_name"]
+__all__ = ["INTERNAL_TOPICS", "NO_LEADER", "OFFSETS_TOPIC", "Partition", "Topic", "check_topic_name"]
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""Where the group coordinators keep groups and offsets."""
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+"""Written by the brokers only (`Topic.INTERNAL_TOPICS`)."""
 
 NO_LEADER: Final = -1
 """The leader of a partition none of whose replicas is alive."""
@@ -23,7 +30,7 @@ class Partition:
     The leader epoch counts the changes of leader (KIP-101).
     """
 
-    __slots__ = ("deleted", "index", "leader", "leader_epoch", "log", "replicas", "topic")
+    __slots__ = ("config", "deleted", "index", "leader", "leader_epoch", "log", "replicas", "topic")
 
     def __init__(self, topic: str, index: int, replicas: list[int], leader: int) -> None:
         self.topic = topic
@@ -32,11 +39,18 @@ class Partition:
         self.leader = leader
         self.leader_epoch = 0
         self.deleted = False
+        self.config = DEFAULTS
         self.log = PartitionLog(topic, index)
         self.log.start_epoch(0)
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} leader={self.leader} epoch={self.leader_epoch} {self.log!r}>"
+
+    def configure(self, config: LogConfig) -> None:
+        """The topic's settings are these from now on."""
+        self.config = config
+        self.log.max_batch_bytes = config.max_message_bytes
+        self.log.segment_bytes, self.log.segment_ms = config.segment_bytes, config.segment_ms
 
     def lead_by(self, node_id: int) -> None:
         """Another leader, or none: the leader epoch goes up."""
@@ -49,16 +63,37 @@ class Partition:
 class Topic:
     """A topic with its id, its partitions and the settings that it was created with."""
 
-    __slots__ = ("configs", "id", "name", "partitions")
+    __slots__ = ("config", "configs", "id", "name", "partitions")
 
     def __init__(self, name: str, topic_id: UUID, configs: Mapping[str, str | None]) -> None:
         self.name = name
         self.id = topic_id
-        self.configs = dict(configs)
+        self.configs: dict[str, str | None] = {}
+        self.config = DEFAULTS
         self.partitions: list[Partition] = []
+        self.configure(configs)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} {len(self.partitions)} partitions>"
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is one of the topics that the brokers keep for themselves (Kafka's `Topic.isInternal`)."""
+        return self.name in INTERNAL_TOPICS
+
+    def configure(self, configs: Mapping[str, str | None]) -> None:
+        """Give the topic these settings, which `check_configs` has passed, in place of those that it had."""
+        self.configs = dict(configs)
+        self.config = LogConfig.of(configs) if configs else DEFAULTS
+        for partition in self.partitions:
+            partition.configure(self.config)
+
+    def add_partition(self, replicas: list[int], leader: int) -> Partition:
+        """One more partition, with the settings of the topic."""
+        partition = Partition(self.name, len(self.partitions), replicas, leader)
+        partition.configure(self.config)
+        self.partitions.append(partition)
+        return partition
 
 
 def check_topic_name(name: str | None) -> None:

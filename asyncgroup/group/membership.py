@@ -189,6 +189,8 @@ class ClassicMembership:
         self._cluster.hooks.emit(
             "on_join", self._group_id, self.identity.member_id, joined.generation_id, is_leader
         )
+        if joined.skip_assignment:
+            counts = await self._counts_in_force(counts)
         claims = by_topic(assignment.partitions)
         return Joined(self.identity, claims, is_leader, counts, assignment.user_data, synced_at)
 
@@ -215,6 +217,28 @@ class ClassicMembership:
         finally:
             self._cluster.untrack(topics)
         return dict.fromkeys(topics, 0) | self._cluster.view.counts(topics)
+
+    async def _counts_in_force(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """How many partitions of these topics the plan in force gives out, as DescribeGroups tells.
+
+        A static leader that came back did not make that plan. Partitions that were added while it was away belong to
+        nobody, and nobody but the leader watches; Java's compares with the counts of its return, and overlooks them.
+        `counts`, those of now, are the answer where none is to be had.
+        """
+        request = m.DescribeGroupsRequest(groups=[self._group_id])
+        try:
+            response = await self._cluster.coordinators.request(self._group_id, request, lane=self._lane)
+            (group,) = response.groups
+            if group.error_code or not group.members:
+                return counts
+            plans = [decode_assignment(member.member_assignment) for member in group.members]
+        except (AsyncGroupError, ValueError) as error:
+            _log.debug("group %s: the plan in force is not known: %s", self._group_id, error)
+            return counts
+        found = {tp for plan in plans for tp in plan.partitions}
+        return {
+            topic: max((tp.partition + 1 for tp in found if tp.topic == topic), default=0) for topic in counts
+        }
 
     async def leave(self, reason: str, for_good: bool | None = None) -> None:
         """Tell the coordinator that the member is gone; a static member stays, as its place is kept (KIP-345).

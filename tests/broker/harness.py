@@ -16,10 +16,14 @@ from asyncgroup.broker.coordinator.calls import (
 )
 from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
 from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.log_store import LogOffsetStore
 from asyncgroup.broker.coordinator.ports import CoordinatorConfig
-from asyncgroup.broker.coordinator.store import MemoryOffsetStore
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
+from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import iter_batch_headers
 
 GROUP = "g"
 RANGE = (("range", b"m"),)
@@ -45,7 +49,8 @@ class FakeTimers:
 
     @property
     def keys(self) -> set[Hashable]:
-        return set(self._set)
+        """What is set, but for the look for expired offsets, which goes on as long as there are groups."""
+        return set(self._set) - {("expiry",)}
 
     def next_deadline(self) -> float | None:
         return min((deadline for deadline, _, _ in self._set.values()), default=None)
@@ -62,20 +67,67 @@ class FakeTimers:
         self.now = end
 
 
+class OneLog:
+    """An `OffsetsLog` of one partition, shared by all coordinators; `refuses` is raised by appends."""
+
+    def __init__(self) -> None:
+        self.log = PartitionLog("__consumer_offsets", 0)
+        self.refuses: ErrorCode | None = None
+
+    def exists(self) -> bool:
+        return True
+
+    def read(self, _partition: int):
+        offset = self.log.start_offset
+        while data := self.log.read(offset, 1 << 30, at_least_one=True):
+            yield data
+            offset = max(header.next_offset for header in iter_batch_headers(data))
+
+    def append(self, _partition: int, batch: bytes) -> int:
+        if self.refuses is not None:
+            raise Refused(self.refuses)
+        return self.log.append(batch, 0, by_coordinator=True).base_offset
+
+    def end_transaction(self, coordinator: GroupCoordinator, producer_id: int, *, commit: bool) -> None:
+        """Append a marker and tell the coordinator, as the transaction coordinator does."""
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        self.log.append_marker(kind, producer_id, 0, 0)
+        coordinator.end_transaction(producer_id, 0, commit=commit)
+
+
 class Harness:
-    """One coordinator that leads every partition of `__consumer_offsets`."""
+    """One coordinator that leads the only partition of `__consumer_offsets`; its time of day starts at 1,000,000 ms."""
 
     def __init__(self, **config) -> None:
         self.timers = FakeTimers()
         self.rng = random.Random(7)
-        self.store = MemoryOffsetStore(lambda _group: 0)
+        self.log = OneLog()
         self.config = CoordinatorConfig(**config)
         self.coordinator = self.new_coordinator(self.timers)
         self.coordinator.load(0)
 
+    def clock(self) -> int:
+        return 1_000_000 + round(self.timers.now * 1000)
+
     def new_coordinator(self, timers: FakeTimers) -> GroupCoordinator:
-        """Another node's coordinator over the same store."""
-        return GroupCoordinator(self.config, timers, self.store, lambda _group: 0, rng=self.rng)
+        """Another node's coordinator over the same log."""
+        delay = self.config.offsets_append_delay
+        self.store = LogOffsetStore(self.log, timers, lambda _group: 0, self.clock, append_delay=delay)
+        return GroupCoordinator(
+            self.config, timers, self.store, lambda _group: 0, rng=self.rng, clock=self.clock
+        )
+
+    def move(self) -> None:
+        """The partition of `__consumer_offsets` goes to another node with a coordinator of its own."""
+        self.coordinator.unload(0)
+        self.crash()
+
+    def crash(self) -> None:
+        """The node dies without a word, and another one takes over."""
+        timers = FakeTimers()
+        timers.now = self.timers.now
+        self.timers, self.coordinator = timers, self.new_coordinator(timers)
+        self.coordinator.load(0)
 
     @property
     def group(self) -> ClassicGroup:
@@ -122,16 +174,35 @@ class Harness:
         result = self.coordinator.leave(GROUP, leaving)
         return [result.error] if result.error else [error for _, error in result.members]
 
-    def commit(self, offset: int = 1, *, partition: int = 0, metadata: str = "", **fields) -> ErrorCode:
+    def commit(self, offset: int = 1, **fields) -> ErrorCode:
         """OffsetCommit of one partition; its error."""
-        answers: list = []
-        key = TopicPartition("t", partition)
+        (answer,) = self.send_commit(offset, **fields)
+        return answer
+
+    def send_commit(
+        self, offset: int = 1, *, topic: str = "t", partition: int = 0, metadata: str = "", **fields
+    ) -> list[ErrorCode]:
+        """OffsetCommit, or TxnOffsetCommit for a `producer_id`; the error appears in the list when there is an answer."""
+        answers: list[ErrorCode] = []
+        key = TopicPartition(topic, partition)
         request = CommitRequest(
             group_id=GROUP, offsets={key: CommittedOffset(offset, metadata=metadata)}, **fields
         )
-        self.coordinator.commit(request, answers.append)
-        (answer,) = answers
-        return answer[key] if isinstance(answer, dict) else answer
+        takes = self.coordinator.commit_transactional if "producer_id" in fields else self.coordinator.commit
+        takes(request, lambda said: answers.append(said[key] if isinstance(said, dict) else said))
+        return answers
+
+    def delete(self, group: str = GROUP) -> list[ErrorCode]:
+        """DeleteGroups."""
+        answers: list[ErrorCode] = []
+        self.coordinator.delete(group, answers.append)
+        return answers
+
+    def delete_offsets(self, *places: TopicPartition) -> list:
+        """OffsetDelete."""
+        answers: list = []
+        self.coordinator.delete_offsets(GROUP, places, answers.append)
+        return answers
 
     def stable(self, count: int, **fields) -> list[str]:
         """A stable group of so many dynamic members, the leader first; each has its number as assignment."""

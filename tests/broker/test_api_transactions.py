@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
@@ -12,16 +14,15 @@ from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, offsets
 from tests.broker.client import Client, connect
 from tests.broker.requests import (
-    commit_request,
     fetch,
-    join,
-    member,
     now,
     partitions_of,
     produce,
 )
 from tests.broker.transactional import (
     add_partitions,
+    end_transaction,
+    init_producer,
     partition_errors,
     transactional,
     txn_offset_commit,
@@ -33,13 +34,6 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 COMMITTED = 1
 
 
-async def init(client: Client, version: int = 5, timeout: int = 60_000, **expected) -> Producer:
-    request = m.InitProducerIdRequest("tx", timeout, **expected)
-    answer = await client.ask(request, version)
-    assert answer.error_code == 0
-    return Producer(answer.producer_id, answer.producer_epoch)
-
-
 async def put(client, cluster, producer, *values, sequence=0, version=11, partition=0, name="tx"):
     """Produce one transactional batch; the partition's result."""
     data = transactional(*values, producer_id=producer.id, epoch=producer.epoch, sequence=sequence)
@@ -47,10 +41,6 @@ async def put(client, cluster, producer, *values, sequence=0, version=11, partit
     request.transactional_id = name
     (topic,) = (await client.ask(request, version)).responses
     return topic.partition_responses[0]
-
-
-async def end(client: Client, producer: Producer, version: int = 4, *, commit: bool = True):
-    return await client.ask(m.EndTxnRequest("tx", *producer, commit), version)
 
 
 async def read(client, cluster, version=18, offset=0, isolation=COMMITTED, **fields):
@@ -71,12 +61,12 @@ async def latest(client: Client, isolation: int, timestamp: int = -1, version: i
 async def test_a_transaction_in_every_version(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
-        producer = await init(client, version)
+        producer = await init_producer(client, version)
         asked = min(version, 3)
         answer = await client.ask(add_partitions(producer, 0, 1, version=asked), asked)
         assert partition_errors(answer) == [0, 0]
         assert (await put(client, cluster, producer, b"a", version=3 + version)).error_code == 0
-        answer = await end(client, producer, version, commit=version % 2 == 0)
+        answer = await end_transaction(client, producer, version, commit=version % 2 == 0)
         assert (answer.error_code, answer.producer_id) == (0, -1)
         assert [cluster.partition("t", number).log.end_offset for number in (0, 1)] == [2, 1]
         found = await read(client, cluster, 4 + version)
@@ -85,9 +75,9 @@ async def test_a_transaction_in_every_version(version):
 
 
 async def test_an_open_transaction_holds_the_last_stable_offset():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+    async with EmbeddedCluster(start_time=1000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        producer = await init(client)
+        producer = await init_producer(client)
         await client.ask(produce(cluster, batch(b"plain")))
         await client.ask(add_partitions(producer, 0), 3)
         assert (await put(client, cluster, producer, b"a", b"b")).base_offset == 1
@@ -104,7 +94,7 @@ async def test_an_open_transaction_holds_the_last_stable_offset():
         assert await latest(client, COMMITTED) == 1
         assert await latest(client, 0) == 4
         assert [await latest(client, COMMITTED, timestamp=stamp) for stamp in (1000, 1001)] == [0, -1]
-        await end(client, producer)
+        await end_transaction(client, producer)
         assert await latest(client, COMMITTED) == 5
         found = await read(client, cluster)
         assert offsets(found.records) == [(0, 0), (1, 2), (3, 3), (4, 4)]
@@ -112,15 +102,19 @@ async def test_an_open_transaction_holds_the_last_stable_offset():
 
 
 async def test_a_parked_reader_of_committed_records_wakes_with_the_marker():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as reader:
+    async with (
+        EmbeddedCluster(start_time=1000) as cluster,
+        connect(cluster) as client,
+        connect(cluster) as reader,
+    ):
         cluster.create_topic("t")
-        producer = await init(client)
+        producer = await init_producer(client)
         await client.ask(add_partitions(producer, 0), 3)
         request = fetch(cluster, 0, isolation_level=COMMITTED, max_wait_ms=60_000)
         sent = reader.send(request)
         await put(client, cluster, producer, b"a")
         assert len(cluster.nodes[1].purgatory) == 1  # the record alone wakes nobody
-        await end(client, producer, commit=False)
+        await end_transaction(client, producer, commit=False)
         found = partitions_of(await reader.receive(request, *sent))[0]
         assert offsets(found.records) == [(0, 0), (1, 1)]
         assert [one.first_offset for one in found.aborted_transactions] == [0]
@@ -140,10 +134,10 @@ async def test_a_partition_that_was_not_added(version, error):
     """From version 12 on the write itself adds it (KIP-890)."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        producer = await init(client)
+        producer = await init_producer(client)
         result = await put(client, cluster, producer, b"a", version=version)
         assert result.error_code == error
-        ended = await end(client, producer, 5, commit=False)
+        ended = await end_transaction(client, producer, 5, commit=False)
         assert (ended.error_code, ended.producer_epoch) == (0, 1)
         assert cluster.partition("t", 0).log.end_offset == (0 if error else 2)
 
@@ -151,19 +145,19 @@ async def test_a_partition_that_was_not_added(version, error):
 async def test_a_fenced_producer_can_do_nothing():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
-        old = await init(client)
+        old = await init_producer(client)
         await client.ask(add_partitions(old, 0), 3)
         assert (await put(client, cluster, old, b"a")).error_code == 0
         again = await client.ask(m.InitProducerIdRequest("tx", 60_000))
         assert again.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-        new = await init(client)
+        new = await init_producer(client)
         assert (new.id, new.epoch) == (old.id, old.epoch + 2)
         fenced, invalid = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
         for version in range(6):
             known = fenced if version >= 2 else invalid
             asked = add_partitions(old, 0, 1, version=version)
             assert partition_errors(await client.ask(asked, version)) == [known, known]
-            assert (await end(client, old, version)).error_code == known
+            assert (await end_transaction(client, old, version)).error_code == known
             if version <= 4:
                 request = m.AddOffsetsToTxnRequest("tx", *old, "g")
                 assert (await client.ask(request, version)).error_code == known
@@ -180,32 +174,32 @@ async def test_a_fenced_producer_can_do_nothing():
 
 
 async def test_a_transaction_that_takes_too_long():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+    async with EmbeddedCluster(start_time=1000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        producer = await init(client, timeout=7_000)
+        producer = await init_producer(client, timeout=7_000)
         await client.ask(add_partitions(producer, 0), 3)
         await put(client, cluster, producer, b"a")
         found = await read(client, cluster, offset=0, max_wait_ms=60_000)
         assert now() == 7.0
         assert offsets(found.records) == [(0, 0), (1, 1)]
-        assert (await end(client, producer)).error_code == ErrorCode.PRODUCER_FENCED
+        assert (await end_transaction(client, producer)).error_code == ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 async def test_partitions_that_do_not_exist(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        producer = await init(client)
+        producer = await init_producer(client)
         answer = await client.ask(add_partitions(producer, 0, 7, version=version), version)
         expected = [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert partition_errors(answer) == expected
-        assert (await end(client, producer)).error_code == ErrorCode.INVALID_TXN_STATE
+        assert (await end_transaction(client, producer)).error_code == ErrorCode.INVALID_TXN_STATE
 
 
 async def test_asking_without_adding():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
-        producer = await init(client)
+        producer = await init_producer(client)
         await client.ask(add_partitions(producer, 0, version=4), 4)
         answer = await client.ask(add_partitions(producer, 0, 1, version=4, verify=True), 4)
         assert partition_errors(answer) == [0, ErrorCode.TRANSACTION_ABORTABLE]
@@ -218,13 +212,13 @@ async def test_only_one_node_answers_for_a_transactional_id():
         found = {(await client.ask(asked)).coordinators[0].node_id for client in (one, two)}
         (node_id,) = found
         mine, other = (one, two) if node_id == 1 else (two, one)
-        producer = await init(mine)
+        producer = await init_producer(mine)
         moved = ErrorCode.NOT_COORDINATOR
         answer = await other.ask(m.InitProducerIdRequest("tx", 60_000))
         assert (answer.error_code, answer.producer_id) == (moved, -1)
         assert partition_errors(await other.ask(add_partitions(producer, 0), 3)) == [moved]
         assert (await other.ask(m.AddOffsetsToTxnRequest("tx", *producer, "g"))).error_code == moved
-        assert (await end(other, producer)).error_code == moved
+        assert (await end_transaction(other, producer)).error_code == moved
 
 
 async def test_a_transaction_outlives_its_node():
@@ -234,102 +228,65 @@ async def test_a_transaction_outlives_its_node():
             asked = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
             first = (await one.ask(asked)).coordinators[0].node_id
             mine, other = (one, two) if first == 1 else (two, one)
-            producer = await init(mine)
+            producer = await init_producer(mine)
             await mine.ask(add_partitions(producer, 0), 3)
             await cluster.stop_node(first)
             assert (await other.ask(asked)).coordinators[0].node_id == 3 - first
-            assert (await end(other, producer)).error_code == 0
+            assert (await end_transaction(other, producer)).error_code == 0
             assert cluster.partition("t", 0).log.end_offset == 1
+        await cluster.start_node(first)
+        assert cluster.transaction_coordinator("tx") == 3 - first  # it stays where it is, as leaders do
 
 
-# -- offsets ----------------------------------------------------------------------------------------------------
-
-
-async def committed(client: Client, version: int, *, stable: bool, everything: bool = False):
-    """(offset, error) of the group's partition 0."""
-    request = m.OffsetFetchRequest
-    if version >= 8:
-        topics = None if everything else [request.OffsetFetchRequestTopics("t", partition_indexes=[0])]
-        group = request.OffsetFetchRequestGroup("g", topics=topics)
-        answer = await client.ask(request(groups=[group], require_stable=stable), version)
-        found = answer.groups[0].topics
-    else:
-        topics = None if everything else [request.OffsetFetchRequestTopic("t", [0])]
-        found = (await client.ask(request("g", topics, require_stable=stable), version)).topics
-    return [(p.committed_offset, p.error_code) for topic in found for p in topic.partitions]
-
-
-@pytest.mark.parametrize("version", range(6))
-async def test_offsets_in_a_transaction_in_every_version(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+async def test_a_transaction_s_coordinator_moves():
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t")
-        producer = await init(client)
-        await client.ask(commit_request(cluster, 9, {0: 3}), 9)
-        if version < 5:
-            error = ErrorCode.INVALID_TXN_STATE if version < 4 else ErrorCode.TRANSACTION_ABORTABLE
-            answer = await client.ask(txn_offset_commit(producer, {0: 8}), version)
-            assert partition_errors(answer) == [error]
-            added = await client.ask(m.AddOffsetsToTxnRequest("tx", *producer, "g"), min(version, 4))
-            assert added.error_code == 0
-        for offset in (7, 8):
-            answer = await client.ask(txn_offset_commit(producer, {0: offset}), version)
-            assert partition_errors(answer) == [0]
-        unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        for asked in (7, 8, 9):
-            assert await committed(client, asked, stable=True) == [unstable]
-            assert await committed(client, asked, stable=True, everything=True) == [unstable]
-            assert await committed(client, asked, stable=False) == [(3, 0)]
-        assert await committed(client, 2, stable=False) == [(3, 0)]
-        await end(client, producer, 5 if version == 5 else 3)
-        assert await committed(client, 9, stable=True) == [(8, 0)]
+        clients = {1: one, 2: two}
+        first = cluster.transaction_coordinator("tx")
+        producer = await init_producer(clients[first])
+        await clients[first].ask(add_partitions(producer, 0), 3)
+        cluster.move_transaction_coordinator("tx", 3 - first)
+        assert (await end_transaction(clients[first], producer)).error_code == ErrorCode.NOT_COORDINATOR
+        asked = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
+        assert (await clients[first].ask(asked)).coordinators[0].node_id == 3 - first
+        assert (await end_transaction(clients[3 - first], producer)).error_code == 0
 
 
-async def test_offsets_of_an_aborted_transaction_never_were():
+async def test_numbers_begin_with_0_where_a_write_adds_the_partition():
+    """KIP-890: each transaction has an epoch of its own, and Produce 12 needs no announcement."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 2)
+        producer = await init_producer(client)
+        gap = await put(client, cluster, producer, b"a", sequence=1, version=12)
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await put(client, cluster, producer, b"a", version=12)).error_code == 0
+        assert (await put(client, cluster, producer, b"b", version=12, sequence=1)).error_code == 0
+        # An older client announces its partitions, and the broker may have forgotten what it wrote before.
+        await client.ask(add_partitions(producer, 1), 3)
+        later = await put(client, cluster, producer, b"a", sequence=7, partition=1)
+        assert later.error_code == 0
+
+
+async def test_when_a_transaction_began():
+    async with EmbeddedCluster(start_time=5000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        producer = await init(client)
-        assert partition_errors(await client.ask(txn_offset_commit(producer, {0: 8}), 5)) == [0]
-        assert await committed(client, 9, stable=True) == [(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)]
-        await end(client, producer, 5, commit=False)
-        assert await committed(client, 9, stable=True) == [(-1, 0)]
 
+        async def began() -> int:
+            (state,) = (await client.ask(m.DescribeTransactionsRequest(["tx"]))).transaction_states
+            return state.transaction_start_time_ms
 
-async def test_whose_offsets_are_taken():
-    """A producer names its member (version 3 and up), and must be one of the group (KIP-447)."""
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        producer = await init(client)
-
-        async def errors(version: int = 5, group: str = "g", **who) -> list[int]:
-            request = txn_offset_commit(producer, {0: 1}, group=group, **who)
-            return partition_errors(await client.ask(request, version))
-
-        assert await errors(generation_id=3, member_id="?") == [ErrorCode.ILLEGAL_GENERATION]
-        joined = await member(client, 0)
-        who = {"member_id": joined.member_id, "generation_id": joined.generation_id}
-        assert await errors(**who) == [0]
-        assert await errors(**who | {"generation_id": 7}) == [ErrorCode.ILLEGAL_GENERATION]
-        assert await errors(**who | {"member_id": "?"}) == [ErrorCode.UNKNOWN_MEMBER_ID]
-        assert await errors() == [0]  # early clients can't say
-        rejoined = await join(client, member_id=joined.member_id)
-        assert await errors(**who) == [ErrorCode.ILLEGAL_GENERATION]
-        # between join and sync an ordinary commit would be told to wait
-        assert await errors(**who | {"generation_id": rejoined.generation_id}) == [0]
-        assert await errors(group="") == [ErrorCode.INVALID_GROUP_ID]
-
-
-async def test_offsets_for_places_that_do_not_exist():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        producer = await init(client)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answer = await client.ask(txn_offset_commit(producer, {0: 1, 5: 2}))
-        assert partition_errors(answer) == [0, unknown]
-        answer = await client.ask(txn_offset_commit(producer, {0: 1}, topic="nowhere"))
-        assert partition_errors(answer) == [unknown]
-        long = txn_offset_commit(producer, {0: 1})
-        long.topics[0].partitions[0].committed_metadata = "x" * 4097
-        assert partition_errors(await client.ask(long)) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+        producer = await init_producer(client)
+        assert await began() == -1
+        answer = await end_transaction(client, producer, 5, commit=False)  # of nothing
+        assert await began() == 5000
+        await asyncio.sleep(1)
+        producer = Producer(answer.producer_id, answer.producer_epoch)
+        await put(client, cluster, producer, b"a", version=12)
+        assert await began() == 6000
+        await end_transaction(client, producer, 5)
+        assert await began() == 6000
+        await init_producer(client)
+        assert await began() == -1
 
 
 # -- markers by hand --------------------------------------------------------------------------------------------
@@ -359,7 +316,7 @@ async def test_an_admin_ends_a_transaction_that_hangs(version):
 async def test_faults_by_topic(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        producer = await init(client)
+        producer = await init_producer(client)
         for api in ("AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"):
             cluster.faults.on(api, topic="t").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             cluster.faults.on(api, topic="other", times=None).error(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
+from hypothesis import given, strategies as st
 
-from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker import EmbeddedCluster, Exchange, Faults
+from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.handlers import HANDLERS
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.named import errors_in, topics_of
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import APIS
 from tests.broker.batches import batch
-from tests.broker.client import Disconnected, connect
-from tests.broker.requests import commit_request, fetch, join, now, partitions_of, produce, put
-from tests.broker.transactional import add_partitions, txn_offset_commit, write_markers
+from tests.broker.client import connect
+from tests.broker.requests import commit_request, fetch, now, produce
+from tests.broker.samples import sample
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -52,6 +51,7 @@ async def test_which_request_is_hit(options, hit):
         assert errors == [ErrorCode.NOT_COORDINATOR if i in hit else USUAL for i in range(4)]
         assert fault.hits == len(hit)
         assert cluster.faults.unused == ([] if hit else [fault])
+        fault.optional()
 
 
 async def test_faults_of_other_apis_stay_away_and_one_without_api_hits_all():
@@ -63,6 +63,8 @@ async def test_faults_of_other_apis_stay_away_and_one_without_api_hits_all():
         assert (fetching.hits, anything.hits) == (0, 2)
         assert cluster.faults.unused == [fetching]
         assert "Fetch" in repr(fetching)
+        fetching.cancel()
+        assert cluster.faults.unused == []
 
 
 async def test_the_first_fault_that_applies_acts_and_the_next_one_gets_the_next_request():
@@ -115,7 +117,7 @@ async def test_groups_are_found_wherever_they_stand():
             fault = cluster.faults.on(group="g")
             await client.ask(request, version)
             assert fault.hits == 1, request
-        other = cluster.faults.on(group="g")
+        other = cluster.faults.on(group="g").optional()
         await client.ask(m.FindCoordinatorRequest(key="g", key_type=1), 3)
         assert other.hits == 0
 
@@ -156,12 +158,22 @@ async def test_an_error_for_one_topic_leaves_the_others_alone():
         assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
+SPEECHLESS = {"DescribeLogDirs": 3}
+"""APIs whose answers have no place for an error before this version."""
+
+
+def versions(key: int) -> range:
+    """Those in which the API can say an error."""
+    low, high = HANDLERS[key].versions
+    return range(max(low, SPEECHLESS.get(HANDLERS[key].name, 0)), high + 1)
+
+
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: HANDLERS[key].name)
 async def test_every_api_can_be_refused_in_every_version(key):
     """What `error` answers can be said by each version, and says the error."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        for version in range(HANDLERS[key].versions.low, HANDLERS[key].versions.high + 1):
+        for version in versions(key):
             cluster.faults.on(HANDLERS[key].name).error(ErrorCode.UNKNOWN_SERVER_ERROR)
             request = sample(cluster, HANDLERS[key].name, version)
             answer = await client.ask(request, version)
@@ -171,166 +183,46 @@ async def test_every_api_can_be_refused_in_every_version(key):
         assert cluster.faults.unused == []
 
 
-def sample(cluster: EmbeddedCluster, api: str, version: int):
-    """A request that names something, so that there is a place for an error."""
-    made = {
-        "AddPartitionsToTxn": lambda: add_partitions(Producer(1, 0), 0, version=version),
-        "CreatePartitions": lambda: m.CreatePartitionsRequest(
-            [m.CreatePartitionsRequest.CreatePartitionsTopic("t", 9)]
-        ),
-        "CreateTopics": lambda: m.CreateTopicsRequest([m.CreateTopicsRequest.CreatableTopic("x", 1, 1)]),
-        "DeleteGroups": lambda: m.DeleteGroupsRequest(["g"]),
-        "DeleteTopics": lambda: m.DeleteTopicsRequest(
-            **(
-                {"topics": [m.DeleteTopicsRequest.DeleteTopicState("t")]}
-                if version >= 6
-                else {"topic_names": ["t"]}
-            )
-        ),
-        "DescribeConfigs": lambda: m.DescribeConfigsRequest(
-            [m.DescribeConfigsRequest.DescribeConfigsResource(2, "t")]
-        ),
-        "DescribeGroups": lambda: m.DescribeGroupsRequest(["g"]),
-        "Fetch": lambda: fetch(cluster, 0, version=version),
-        "FindCoordinator": lambda: m.FindCoordinatorRequest(
-            **({"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"})
-        ),
-        "ListOffsets": lambda: m.ListOffsetsRequest(
-            topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [m.ListOffsetsRequest.ListOffsetsPartition()])]
-        ),
-        "Metadata": lambda: m.MetadataRequest([m.MetadataRequest.MetadataRequestTopic(name="t")]),
-        "OffsetCommit": lambda: commit_request(cluster, version, {0: 1}),
-        "OffsetFetch": lambda: (
-            m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.OffsetFetchRequestGroup("g")])
-            if version >= 8
-            else m.OffsetFetchRequest("g", [m.OffsetFetchRequest.OffsetFetchRequestTopic("t", [0])])
-        ),
-        "OffsetForLeaderEpoch": lambda: m.OffsetForLeaderEpochRequest(
-            topics=[
-                m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
-                    "t", [m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition()]
-                )
-            ]
-        ),
-        "Produce": lambda: produce(cluster, batch(), version=version),
-        "InitProducerId": lambda: m.InitProducerIdRequest(transactional_id=None),
-        "TxnOffsetCommit": lambda: txn_offset_commit(Producer(1, 0), {0: 1}),
-        "WriteTxnMarkers": lambda: write_markers(Producer(1, 0), 0, commit=True),
-    }
-    request = APIS[next(key for key in HANDLERS if HANDLERS[key].name == api)].request
-    return made.get(api, request)()
-
-
-async def test_a_delay():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as other:
-        cluster.faults.on("Heartbeat").delay(2.5)
-        slow = client.send(BEAT)
-        fast = await other.ask(BEAT)
-        assert (now(), fast.error_code) == (0.0, USUAL)
-        assert (await client.receive(BEAT, *slow)).error_code == USUAL
-        assert now() == 2.5
-
-
-async def test_a_delay_and_an_error_together():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.faults.on("Heartbeat").delay(1.0).error(ErrorCode.NOT_COORDINATOR)
-        assert (await client.ask(BEAT)).error_code == ErrorCode.NOT_COORDINATOR
-        assert now() == 1.0
-
-
-async def test_holding_a_request():
+@pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: HANDLERS[key].name)
+async def test_every_api_with_topics_can_refuse_one_topic(key):
+    """What `error` answers for one topic, in every version that names topics."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        held = cluster.faults.on("Produce", times=2).hold()
-        request = produce(cluster, batch(b"a"))
-        sent = client.send(request)
-        await held.wait_hit()
-        await asyncio.sleep(100)
-        assert cluster.records("t") == []  # it was not handled yet
-        held.release()
-        await client.receive(request, *sent)
-        assert now() == 100.0
-        await client.ask(request)  # the gate stays open
-        assert held.hits == 2
+        cluster.create_topic("x")
+        for version in versions(key):
+            request = sample(cluster, HANDLERS[key].name, version)
+            named = topics_of(request, lambda topic_id: cluster.topic("t").name if topic_id.int else None)
+            for topic in named:
+                cluster.faults.on(HANDLERS[key].name, topic=topic).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                answer = await client.ask(request, version)
+                assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in errors_in(answer), (version, answer)
 
 
-async def test_a_held_join_holds_nobody_else():
-    async with (
-        EmbeddedCluster() as cluster,
-        connect(cluster, client_id="a") as a,
-        connect(cluster, client_id="b") as b,
-    ):
-        held = cluster.faults.on("JoinGroup", client_id="a").hold()
-        waiting = asyncio.ensure_future(join(a))
-        assert (await join(b)).generation_id == 1
-        held.release()
-        await asyncio.sleep(0)
-        waiting.cancel()
+CONTEXT = RequestContext(0.0, 1, "test", "", "Heartbeat", 12, 4, 1)
+KINDS = st.tuples(st.integers(1, 5), st.none() | st.integers(1, 4), st.booleans())
 
 
-async def test_dropping_an_answer():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Produce").drop()
-        client.send(produce(cluster, batch(b"a")))
-        client.send(BEAT)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.receive_frame(), 1000)
-        assert len(cluster.records("t")) == 1  # handled, but never answered
-        assert [exchange.api for exchange in cluster.history] == ["Produce"]
-
-
-@pytest.mark.parametrize(("when", "stored"), [("before", 0), ("after", 1), ("mid-frame", 1)])
-async def test_disconnecting(when, stored):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Produce").disconnect(when)
-        client.send(produce(cluster, batch(b"a")))
-        with pytest.raises(Disconnected) as caught:
-            await client.receive_frame()
-        assert bool(caught.value.args[0]) == (when == "mid-frame")
-        assert len(cluster.records("t")) == stored
-        async with connect(cluster) as again:
-            assert (await put(again, cluster, batch(b"b")))[0].error_code == 0
-
-
-async def test_throttling_mutes_the_connection():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as other:
-        cluster.faults.on("Heartbeat").throttle(1500)
-        answer = await client.ask(BEAT)
-        assert (answer.throttle_time_ms, answer.error_code, now()) == (1500, USUAL, 0.0)
-        await other.ask(BEAT)
-        assert now() == 0.0
-        await client.ask(BEAT)
-        assert now() == 1.5
-
-
-async def test_held_requests_do_not_outlive_the_cluster():
-    async with EmbeddedCluster() as cluster:
-        async with connect(cluster) as client:
-            held = cluster.faults.on("Heartbeat").hold()
-            client.send(BEAT)
-            await held.wait_hit()
-        await asyncio.sleep(1)
-        assert cluster.nodes[1].connections == set()
-
-
-async def test_an_error_without_acknowledgement_hangs_up():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Produce").error(ErrorCode.NOT_ENOUGH_REPLICAS)
-        client.send(produce(cluster, batch(b"a"), acks=0))
-        assert await client.disconnected() == b""
-        assert cluster.records("t") == []
-
-
-async def test_topics_of_a_fetch_error_are_news_to_a_session():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
-        cluster.faults.on("Fetch", topic="t").error(ErrorCode.KAFKA_STORAGE_ERROR)
-        session = {"session_id": first.session_id}
-        second = await client.ask(fetch(cluster, session_epoch=1, max_wait_ms=60_000, **session))
-        assert partitions_of(second)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        third = await client.ask(fetch(cluster, session_epoch=2, max_wait_ms=0, **session))
-        assert partitions_of(third)[0].error_code == 0
+@given(st.lists(KINDS, max_size=5), st.integers(0, 12))
+async def test_how_often_faults_hit(kinds: list[tuple[int, int | None, bool]], requests: int) -> None:
+    """At most one fault disturbs a request, the first that may; those that only watch see all that is theirs."""
+    faults = Faults(lambda *_: ())
+    made = []
+    for nth, times, disturbs in kinds:
+        fault = faults.on("Heartbeat", nth=nth, times=times)
+        made.append((fault.drop() if disturbs else fault, nth, times))
+    for number in range(1, requests + 1):
+        before = [fault.hits for fault, *_ in made]
+        taken = faults.take(CONTEXT, BEAT, Exchange.opened(CONTEXT, BEAT, 0))
+        due = [
+            fault
+            for (fault, nth, times), hits in zip(made, before, strict=True)
+            if fault.disturbs and nth <= number and (times is None or hits < times)
+        ]
+        assert taken is (due[0] if due else None)
+        hit = [fault for (fault, *_), hits in zip(made, before, strict=True) if fault.hits > hits]
+        assert [fault for fault in hit if fault.disturbs] == due[:1]
+    for fault, nth, times in made:
+        if not fault.disturbs:
+            possible = max(0, requests - nth + 1)
+            assert fault.hits == (possible if times is None else min(times, possible))
+    assert faults.unused == [fault for fault, *_ in made if fault.hits == 0]

@@ -191,5 +191,20 @@ def test_the_cache_is_bounded_and_idle_sessions_make_room():
     assert not made.context(request(session=first, epoch=2), NAME_VERSION).error
 
 
+def test_a_larger_session_takes_the_place_of_a_smaller_one_that_is_old_enough():
+    made, clock, first = established(0, slots=1, eviction=120.0)
+    clock.now = 100.0
+    made.context(request(session=first, epoch=1), NAME_VERSION)
+    clock.now = 120.0
+    context = made.context(request(0, 1), NAME_VERSION)
+    assert context.answer(fetched(context))[1] == 0  # not old enough
+    clock.now = 121.0
+    context = made.context(request(0), NAME_VERSION)
+    assert context.answer(fetched(context))[1] == 0  # not larger
+    context = made.context(request(0, 1), NAME_VERSION)
+    assert context.answer(fetched(context))[1] not in (0, first)
+    assert made.context(request(session=first, epoch=2), NAME_VERSION).error
+
+
 def test_epochs():
     assert [next_epoch(epoch) for epoch in (-1, 0, 1, 2**31 - 2, 2**31 - 1)] == [-1, 1, 2, 2**31 - 1, 1]

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import connect
@@ -101,3 +102,69 @@ async def test_picking_exchanges():
         assert [e.api for e in history.of(node=2)] == ["Metadata", "Heartbeat"]
         assert [e.api for e in history.of(client_id="a")] == ["JoinGroup", "JoinGroup"]
         assert [e.api for e in history.of(group="h")] == ["Heartbeat"]
+
+
+async def test_picking_by_topic_error_time_and_answer():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as other:
+        for name in "tu":
+            cluster.create_topic(name)
+        cluster.faults.on("Fetch").error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await client.ask(fetch(cluster, 0, version=12), 12)
+        await client.ask(fetch(cluster, 0, topic="u", max_wait_ms=0))
+        await asyncio.sleep(5)
+        first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
+        await client.ask(produce(cluster, batch()))
+        await client.ask(fetch(cluster, session_id=first.session_id, session_epoch=1))
+        other.send(fetch(cluster, 0, topic="u", max_wait_ms=5000))
+        await asyncio.sleep(1)
+        await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        history = cluster.history
+        refused, of_u, opened, produced, told, waiting, asked = history
+        assert history.of(topic="t") == [refused, opened, produced, told]  # the session's own by its answer
+        assert history.of("Fetch", topic="u") == [of_u, waiting]
+        assert history.of(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) == [refused]
+        assert history.of("Fetch", since=5.0) == [opened, told, waiting]
+        assert history.of("Fetch", answered=False) == [waiting]
+        assert history.of(answered=True)[-1] is asked
+        assert history.of(group="g") == [asked]
+        assert (set(refused.errors), of_u.errors) == ({ErrorCode.NOT_LEADER_OR_FOLLOWER}, [])
+        assert (of_u.duration, waiting.duration) == (0.0, None)
+
+
+async def test_waiting_for_requests():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        both = asyncio.create_task(cluster.history.wait_for("Heartbeat", count=2, group="g"))
+        answered = asyncio.create_task(cluster.history.wait_for("Fetch", answered=True))
+        given_up = asyncio.create_task(cluster.history.wait_for("Metadata"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await client.ask(m.HeartbeatRequest(group_id="h"))
+        await client.ask(m.HeartbeatRequest(group_id="g"))
+        await asyncio.sleep(0)
+        assert not both.done()
+        await client.ask(m.HeartbeatRequest(group_id="g"))
+        assert len(await both) == 2
+        sent = client.send(fetch(cluster, 0, max_wait_ms=500))
+        await asyncio.sleep(0.4)
+        assert not answered.done()
+        assert (await answered)[0].answered_at == 0.5
+        await client.receive(m.FetchRequest(), *sent)
+        assert len(await cluster.history.wait_for("Fetch")) == 1  # no waiting for what has been
+
+
+async def test_the_story():
+    async with EmbeddedCluster() as cluster, connect(cluster, client_id="app") as client:
+        await client.ask(m.MetadataRequest(), 7)
+        await asyncio.sleep(2)
+        await client.ask(m.HeartbeatRequest(group_id="g"), 4)
+        cluster.faults.on("Heartbeat").drop()
+        client.send(m.HeartbeatRequest(group_id="g"), 4)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        assert cluster.history.story().splitlines() == [
+            "     0.000  node 1  app  Metadata v7: ok after 0.000 s",
+            "     2.000  node 1  app  Heartbeat v4 of g: UNKNOWN_MEMBER_ID after 0.000 s",
+            "     2.000  node 1  app  Heartbeat v4 of g: no answer",
+        ]
+        assert cluster.history.story(1).endswith("no answer")

@@ -292,6 +292,6 @@ def test_a_dead_group_answers_that_the_coordinator_is_not_available():
     assert harness.leave(one) == [error]
     assert harness.commit(member_id=one, generation_id=1) == error
     assert harness.coordinator.offsets("g") == {}
-    assert harness.coordinator.delete("g") == ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
     harness.advance(1000.0)  # its timers do nothing any more
     assert one in harness.group.members

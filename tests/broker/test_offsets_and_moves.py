@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.ports import Written
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
-from tests.broker.harness import GROUP, FakeTimers, Harness
+from tests.broker.harness import GROUP, Harness
 
 T0 = TopicPartition("t", 0)
 
@@ -81,24 +80,27 @@ def test_metadata_has_a_limit():
 
 def test_deleting_a_group():
     harness = Harness()
-    assert harness.coordinator.delete(GROUP) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
     (one,) = harness.stable(1)
     harness.commit(3, member_id=one, generation_id=1)
-    assert harness.coordinator.delete(GROUP) == ErrorCode.NON_EMPTY_GROUP
+    assert harness.delete() == [ErrorCode.NON_EMPTY_GROUP]
     harness.leave(one)
-    assert harness.coordinator.delete(GROUP) == ErrorCode.NONE
+    assert harness.delete() == [ErrorCode.NONE]
     assert harness.coordinator.groups == {}
     assert harness.coordinator.offsets(GROUP) == {}
-    assert list(harness.store.groups(0)) == []
     assert harness.timers.keys == set()
+    move(harness)
+    assert harness.coordinator.groups == {}
 
 
 def test_a_deleted_topic_takes_its_offsets_along():
     harness = Harness()
     harness.commit(3)
-    harness.store.remove_topic("other")
+    harness.coordinator.remove_topic("other")
     assert T0 in harness.coordinator.offsets(GROUP)
-    harness.store.remove_topic("t")
+    harness.coordinator.remove_topic("t")
+    assert harness.coordinator.offsets(GROUP) == {}
+    move(harness)
     assert harness.coordinator.offsets(GROUP) == {}
 
 
@@ -107,11 +109,7 @@ def test_a_deleted_topic_takes_its_offsets_along():
 
 def move(harness: Harness) -> None:
     """The partition of `__consumer_offsets` goes to another node with a coordinator of its own."""
-    harness.coordinator.unload(0)
-    timers = FakeTimers()
-    timers.now = harness.timers.now
-    harness.timers, harness.coordinator = timers, harness.new_coordinator(timers)
-    harness.coordinator.load(0)
+    harness.move()
 
 
 def test_a_stable_group_survives_with_members_assignments_and_offsets():
@@ -214,87 +212,3 @@ def test_a_group_beyond_a_lowered_max_size_rebalances_after_loading():
     assert first == second == []  # as in Kafka, nobody looks whether the join phase is complete now
     harness.advance(60.0)
     assert first[0].generation_id == second[0].generation_id == 2
-
-
-# -- a store that takes its time -----------------------------------------------------------------------------
-
-
-class SlowStore:
-    """An `OffsetStore` around another one that acknowledges only when told: what `__consumer_offsets` will
-    be.
-    """
-
-    def __init__(self, store) -> None:
-        self._store = store
-        self.waiting: list[Written] = []
-
-    def write_group(self, snapshot, done):
-        if snapshot.members:
-            self.waiting.append(done)
-            self._store.write_group(snapshot, lambda _error: None)
-        else:
-            self._store.write_group(snapshot, done)
-
-    def write_offsets(self, group_id, offsets, done):
-        self.waiting.append(done)
-        self._store.write_offsets(group_id, offsets, lambda _error: None)
-
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    def acknowledge(self, error=ErrorCode.NONE):
-        waiting, self.waiting = self.waiting, []
-        for done in waiting:
-            done(error)
-
-
-def slow() -> Harness:
-    harness = Harness()
-    harness.store = SlowStore(harness.store)
-    harness.coordinator = harness.new_coordinator(harness.timers)
-    harness.coordinator.load(0)
-    return harness
-
-
-def in_sync_phase() -> tuple[Harness, list[str]]:
-    harness = slow()
-    ids = [harness.new_id(), harness.new_id()]
-    for member_id in ids:
-        harness.join(member_id)
-    harness.advance(0)
-    return harness, ids
-
-
-def test_assignments_are_given_out_only_when_they_are_written():
-    harness, (one, two) = in_sync_phase()
-    second, first = harness.sync(two), harness.sync(one, {one: b"A", two: b"B"})
-    assert first == second == []
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
-    harness.store.acknowledge()
-    assert (first[0].assignment, second[0].assignment) == (b"A", b"B")
-    assert harness.group.state is GroupState.STABLE
-
-
-def test_an_assignment_that_could_not_be_written_is_refused_and_the_group_rebalances():
-    harness, (one, two) = in_sync_phase()
-    second, first = harness.sync(two), harness.sync(one, {one: b"A"})
-    harness.store.acknowledge(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert {first[0].error, second[0].error} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
-
-
-def test_an_assignment_written_too_late_is_void():
-    harness, (one, two) = in_sync_phase()
-    first = harness.sync(one, {one: b"A", two: b"B"})
-    harness.leave(two)
-    assert first[0].error == ErrorCode.REBALANCE_IN_PROGRESS
-    harness.store.acknowledge()
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
-    assert harness.group.members[one].assignment == b""
-
-
-def test_a_commit_is_answered_only_when_it_is_written():
-    harness = slow()
-    with pytest.raises(ValueError, match="not enough values"):
-        harness.commit(1)  # no answer yet
-    harness.store.acknowledge(ErrorCode.COORDINATOR_NOT_AVAILABLE)

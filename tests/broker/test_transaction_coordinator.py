@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.controller import OFFSETS_PARTITIONS, Controller
 from asyncgroup.broker.coordinator.calls import CommittedOffset
-from asyncgroup.broker.coordinator.store import MemoryOffsetStore
+from asyncgroup.broker.coordinator.log_store import LogOffsetStore
+from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import Markers
 from asyncgroup.broker.transactions.metadata import LAST_EPOCH, NO_PRODUCER, Producer
@@ -45,13 +46,22 @@ class Place:
         self.controller = Controller(
             (1, 2), random.Random(1), default_partitions=2, default_replication_factor=1
         )
-        self.store = MemoryOffsetStore(self.controller.offsets_partition)
+        topic = OffsetsTopic(1, self.controller, self._note, self._clock)
+        self.store = LogOffsetStore(topic, self.timers, self.controller.offsets_partition, self._clock)
         self.appended: list[TopicPartition] = []
-        markers = Markers(self.controller, self.store, self._note, lambda: self.timers.now)
+        markers = Markers(self.controller, self._offsets_ended, self._note, self._clock)
         self.coordinator = TransactionCoordinator(self.controller, self.timers, markers)
         self.listener = Listener(self.coordinator)
         self.controller.node_up(1, self.listener)
+        for number in range(OFFSETS_PARTITIONS):
+            self.store.load(number)
         self.topic = self.controller.create_topic("t", 2)
+
+    def _clock(self) -> int:
+        return int(self.timers.now * 1000)
+
+    def _offsets_ended(self, partition: int, marker) -> None:
+        self.store.end_transaction(marker.producer.id, partition, commit=marker.commit)
 
     def _note(self, partition) -> None:
         self.appended.append(TopicPartition(partition.topic, partition.index))
@@ -305,6 +315,10 @@ def test_each_name_has_its_node(place):
     names = [f"tx-{number}" for number in range(20)]
     assert {place.coordinator.coordinator_of(name) for name in names} == {1}
     place.controller.node_up(2, place.listener)
+    assert {place.coordinator.coordinator_of(name) for name in names} == {
+        1
+    }  # it stays where it is, as leaders do
+    place.controller.spread_coordinators()
     assert {place.coordinator.coordinator_of(name) for name in names} == {1, 2}
     for name in names:
         node = place.coordinator.coordinator_of(name)
@@ -316,6 +330,24 @@ def test_each_name_has_its_node(place):
     assert place.coordinator.coordinator_of(names[0]) == -1
 
 
+def test_an_id_that_nobody_uses_is_forgotten(place):
+    day = 86_400
+    producer = place.init()
+    place.timers.advance(6 * day)
+    place.add(producer, PLACE)
+    assert place.coordinator.end(NAME, producer, commit=True).error is ErrorCode.NONE
+    place.timers.advance(6 * day)
+    assert place.init() == producer.bumped
+    assert list(place.coordinator.transactions) == [NAME]
+    place.timers.advance(7 * day)
+    assert place.coordinator.add_partitions(NAME, producer.bumped, [PLACE]) is (
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    )
+    assert list(place.coordinator.transactions) == []
+    again = place.init()
+    assert (again.id != producer.id, again.epoch) == (True, 0)
+
+
 # -- offsets of a group -----------------------------------------------------------------------------------------
 
 
@@ -325,9 +357,9 @@ def test_offsets_count_when_the_transaction_is_committed(place):
     def commit(offset: int, commit: bool) -> None:
         place.add(producer, place.coordinator.offsets_place("g"))
         pending = {PLACE: CommittedOffset(offset)}
-        place.store.write_pending_offsets("g", producer.id, pending, lambda _error: None)
+        place.store.write_pending_offsets("g", producer, pending, lambda _error: None)
         assert set(place.store.pending("g")) == {PLACE}
-        assert place.store.pending("other") == set()
+        assert not place.store.pending("other")
         place.coordinator.end(NAME, producer, commit=commit)
         assert not place.store.pending("g")
 
@@ -341,11 +373,12 @@ def test_a_later_commit_wins_over_a_pending_one(place):
     store = place.store
     number = place.controller.offsets_partition("g")
     for producer_id, offset in ((1, 5), (2, 6)):
-        store.write_pending_offsets("g", producer_id, {PLACE: CommittedOffset(offset)}, lambda _error: None)
+        pending = {PLACE: CommittedOffset(offset)}
+        store.write_pending_offsets("g", (producer_id, 0), pending, lambda _error: None)
     store.end_transaction(2, number, commit=True)
     store.end_transaction(1, number, commit=True)  # written before the other's
     assert store.offsets("g")[PLACE].offset == 6
-    store.write_pending_offsets("g", 1, {PLACE: CommittedOffset(7)}, lambda _error: None)
+    store.write_pending_offsets("g", (1, 0), {PLACE: CommittedOffset(7)}, lambda _error: None)
     store.write_offsets("g", {PLACE: CommittedOffset(3)}, lambda _error: None)
     store.end_transaction(1, (number + 1) % 50, commit=True)
     assert set(store.pending("g")) == {PLACE}  # another partition's marker
@@ -356,11 +389,11 @@ def test_a_later_commit_wins_over_a_pending_one(place):
 def test_pending_offsets_go_with_their_group_and_topic(place):
     store, number = place.store, place.controller.offsets_partition("g")
     pending = {PLACE: CommittedOffset(1), TopicPartition("u", 0): CommittedOffset(2)}
-    store.write_pending_offsets("g", 1, pending, lambda _error: None)
-    assert [group.group_id for group in store.groups(number)] == ["g"]
+    store.write_pending_offsets("g", (1, 0), pending, lambda _error: None)
+    assert [group.group_id for group in store.load(number)] == ["g"]
     store.remove_topic("t")
     assert set(store.pending("g")) == {TopicPartition("u", 0)}
-    store.remove_group("g")
+    store.remove_group("g", lambda _error: None)
     assert not store.pending("g")
     store.end_transaction(1, number, commit=True)
     assert store.offsets("g") == {}

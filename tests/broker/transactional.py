@@ -7,10 +7,13 @@ from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
 from tests.broker.batches import batch
+from tests.broker.client import Client
 
 __all__ = [
     "Writer",
     "add_partitions",
+    "end_transaction",
+    "init_producer",
     "partition_errors",
     "transactional",
     "txn_offset_commit",
@@ -109,3 +112,16 @@ def partition_errors(answer) -> list[int]:
         topics = batched or answer.results_by_topic_v3_and_below
         found = [(p.partition_index, p.partition_error_code) for t in topics for p in t.results_by_partition]
     return [code for _, code in sorted(found)]
+
+
+async def init_producer(client: Client, version: int = 5, timeout: int = 60_000, **expected) -> Producer:
+    """InitProducerId of `tx`; its producer."""
+    request = m.InitProducerIdRequest("tx", timeout, **expected)
+    answer = await client.ask(request, version)
+    assert answer.error_code == 0
+    return Producer(answer.producer_id, answer.producer_epoch)
+
+
+async def end_transaction(client: Client, producer: Producer, version: int = 4, *, commit: bool = True):
+    """EndTxn of `tx`; the answer."""
+    return await client.ask(m.EndTxnRequest("tx", *producer, commit), version)

@@ -1,3 +1,6 @@
-"""The group coordinator, free of wire and I/O: `coordinator` answers calls (`calls`), `joining` and `rebalance` move a
-`group` through its states (`state`, `member`), `store` keeps what outlives it; time and storage come in by `ports`.
+"""The group coordinator, free of I/O: `coordinator` answers calls (`calls`), `joining` and `rebalance` move a `group` of
+`groups` through its states (`state`, `member`), `offsets` takes commits and lets them expire (`expiry`).
+
+What outlives it goes through `log_store` into the log of `__consumer_offsets` as `records`, and comes back from there
+through `replayed`; time and the log come in by `ports`.
 """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
 __all__ = [
+    "CommitReply",
     "CommitRequest",
     "CommittedOffset",
     "GroupSnapshot",
@@ -113,17 +115,26 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset: the next one to read."""
+    """A committed offset: the next one to read.
+
+    `commit_timestamp` says when it was committed, `expire_timestamp` when it is to be forgotten if the client said so
+    (OffsetCommit 2-4); ms since 1970, -1: not known. `topic_id` is that of the topic at the time of the commit, zero: not
+    known. None of them counts when offsets are compared.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+    commit_timestamp: int = field(default=-1, compare=False, repr=False)
+    expire_timestamp: int = field(default=-1, compare=False, repr=False)
+    topic_id: UUID = field(default=UUID(int=0), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
     """An OffsetCommit request; generation -1 without a member id is a commit from outside the group's
-    membership. A TxnOffsetCommit request has the id of its producer.
+    membership. A TxnOffsetCommit request has the id and the epoch of its producer. `retention` (versions 2-4): seconds
+    after which the offsets are to be forgotten, None: what the broker is set to.
     """
 
     group_id: str
@@ -133,6 +144,8 @@ class CommitRequest:
     api_version: int = 9
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     producer_id: int | None = None
+    producer_epoch: int = -1
+    retention: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +165,7 @@ class MemberSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
     """A group as a group-metadata record keeps it (`GroupMetadataValue`): what survives the move of a
-    coordinator.
+    coordinator. `current_state_timestamp`: ms since 1970 at which it entered its state, -1: not known.
     """
 
     group_id: str
@@ -161,7 +174,11 @@ class GroupSnapshot:
     protocol_name: str | None
     leader: str | None
     members: tuple[MemberSnapshot, ...]
+    current_state_timestamp: int = -1
 
+
+CommitReply = Callable[[ErrorCode | dict[TopicPartition, ErrorCode]], None]
+"""Takes one error for all partitions of a commit or a deletion of offsets, or one for each."""
 
 JoinReply = Callable[[JoinResult], None]
 """Takes the answer to a JoinGroup, at once or when the join phase ends."""

@@ -3,18 +3,19 @@
 
 A coordinator serves the groups of those partitions of `__consumer_offsets` that its node leads. `load` and
 `unload` follow the leadership: what was written to the store survives, a rebalance under way does not, as in
-Kafka.
+Kafka. Offsets have a room of their own, `offsets`.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from asyncgroup.broker.coordinator.calls import (
+    CommitReply,
     CommitRequest,
     CommittedOffset,
-    GroupSnapshot,
     JoinReply,
     JoinRequest,
     JoinResult,
@@ -25,9 +26,10 @@ from asyncgroup.broker.coordinator.calls import (
     SyncResult,
 )
 from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.groups import Groups
 from asyncgroup.broker.coordinator.joining import Joining
-from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.ports import CoordinatorConfig, OffsetStore, Timers
+from asyncgroup.broker.coordinator.offsets import GroupOffsets
+from asyncgroup.broker.coordinator.ports import Clock, CoordinatorConfig, OffsetStore, Timers, Written
 from asyncgroup.broker.coordinator.rebalance import Rebalance, sync_result
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
@@ -35,13 +37,12 @@ from asyncgroup.model import TopicPartition
 
 __all__ = ["GroupCoordinator"]
 
-CommitReply = Callable[[ErrorCode | dict[TopicPartition, ErrorCode]], None]
-"""Takes one error for all partitions of a commit, or one for each."""
+log = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
     """Answers for the groups that live on one node. All methods are synchronous; parked answers come by
-    callback.
+    callback. `clock` gives ms since 1970.
     """
 
     def __init__(
@@ -52,26 +53,43 @@ class GroupCoordinator:
         partition_of: Callable[[str], int],
         *,
         rng: random.Random,
+        clock: Clock,
     ) -> None:
         self.config = config
-        self.groups: dict[str, ClassicGroup] = {}
         self.partitions: set[int] = set()
-        self._store = store
-        self._partition_of = partition_of
+        self.loading: set[int] = set()
+        self._timers, self._store, self._partition_of = timers, store, partition_of
+        self._groups = Groups(clock, self._watch_expiry)
         self._rebalance = Rebalance(config, timers, store)
         self._joining = Joining(self._rebalance, rng)
+        self._offsets = GroupOffsets(self._groups, self._rebalance)
+        self._expiry_is_watched = False
 
     def __repr__(self) -> str:
         return f"<GroupCoordinator partitions={len(self.partitions)} groups={len(self.groups)}>"
 
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """The groups of the partitions that are loaded, by id."""
+        return self._groups.by_id
+
     # -- leadership ------------------------------------------------------------------------------------------
 
     def load(self, partition: int) -> None:
-        """Become coordinator of the groups of `partition`: members get a whole session timeout to show up."""
+        """Become coordinator of the groups of `partition`, now or when `offsets_load_delay` is over."""
+        delay = self.config.offsets_load_delay
+        if delay > 0 and self._store.exists():
+            self.loading.add(partition)
+            self._timers.schedule(("load", partition), delay, lambda: self._load(partition))
+        else:
+            self._load(partition)
+
+    def _load(self, partition: int) -> None:
+        """Members get a whole session timeout to show up."""
+        self.loading.discard(partition)
         self.partitions.add(partition)
-        for snapshot in self._store.groups(partition):
-            group = _group_from(snapshot)
-            self.groups[group.group_id] = group
+        for snapshot in self._store.load(partition):
+            group = self._groups.restore(snapshot)
             for member in group.members.values():
                 self._rebalance.touch(group, member)
             if len(group.members) > self.config.max_size:
@@ -79,17 +97,24 @@ class GroupCoordinator:
 
     def unload(self, partition: int) -> None:
         """Stop being coordinator of `partition`: parked requests are answered NOT_COORDINATOR."""
+        self._timers.cancel(("load", partition))
+        self.loading.discard(partition)
         self.partitions.discard(partition)
-        for group_id in [g for g in self.groups if self._partition_of(g) == partition]:
-            self._rebalance.kill(self.groups.pop(group_id), ErrorCode.NOT_COORDINATOR)
+        for group in self._groups.all():
+            if self._partition_of(group.group_id) == partition:
+                self._groups.discard(group)
+                self._rebalance.kill(group, ErrorCode.NOT_COORDINATOR)
+        self._store.unload(partition)
 
     def error_for(self, group_id: str | None) -> ErrorCode:
-        """Why this coordinator cannot serve `group_id`: it is not its own, or no id at all; NONE if it can."""
+        """Why this coordinator cannot serve `group_id`: it is not its own, not yet, or no id at all; NONE if it can."""
         if group_id is None:
             return ErrorCode.INVALID_GROUP_ID
-        if self._partition_of(group_id) not in self.partitions:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE
+        partition = self._partition_of(group_id)
+        if partition in self.partitions:
+            return ErrorCode.NONE
+        loads = partition in self.loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else ErrorCode.NOT_COORDINATOR
 
     def _error_for_member_call(self, group_id: str) -> ErrorCode:
         return self.error_for(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
@@ -117,8 +142,14 @@ class GroupCoordinator:
         return self.error_for(request.group_id)
 
     def _create(self, group_id: str) -> ClassicGroup:
-        group = self.groups[group_id] = ClassicGroup(group_id)
-        self._store.write_group(group.snapshot({}), lambda _error: None)
+        group = self._groups.create(group_id)
+
+        def written(error: ErrorCode) -> None:
+            if error and self.groups.get(group_id) is group:
+                self._groups.discard(group)
+                self._rebalance.kill(group, error)
+
+        self._store.write_group(group.snapshot({}), written)
         return group
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
@@ -143,9 +174,9 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
-        """Heartbeat: NONE, or what the member has to do."""
+        """Heartbeat: NONE, or what the member has to do. While its group is being loaded it has nothing to do."""
         if error := self._error_for_member_call(group_id):
-            return error
+            return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -193,87 +224,68 @@ class GroupCoordinator:
         if member is not None:
             group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member_id)
+        reason = leaving.reason or "not provided"
+        log.info("group %s: member %s leaves; its reason: %s", group.group_id, member_id, reason)
         return ErrorCode.NONE
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
     def commit(self, request: CommitRequest, reply: CommitReply) -> None:
-        """OffsetCommit. A valid commit keeps the member's session alive."""
-        error = self.error_for(request.group_id)
-        group = self.groups.get(request.group_id)
-        if not error and group is None:
-            if request.generation_id >= 0:
-                newer = request.api_version >= 9
-                error = ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
-            else:  # a consumer without group management, or an admin client
-                group = self.groups[request.group_id] = ClassicGroup(request.group_id)
-        if not error and group is not None:
-            error = group.check_commit(request.member_id, request.group_instance_id, request.generation_id)
-        if error or group is None:
+        """OffsetCommit."""
+        if error := self.error_for(request.group_id):
             reply(error)
-            return
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self._rebalance.touch(group, group.members[request.member_id])
-        self._write_offsets(request, reply)
+        else:
+            self._offsets.commit(request, reply)
 
     def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
-        """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
-        error = self.error_for(request.group_id)
-        group = self.groups.get(request.group_id)
-        if not error and group is None:
-            if request.generation_id >= 0:
-                error = ErrorCode.ILLEGAL_GENERATION
-            else:
-                group = self.groups[request.group_id] = ClassicGroup(request.group_id)
-        if not error and group is not None:
-            error = group.check_commit(
-                request.member_id, request.group_instance_id, request.generation_id, transactional=True
-            )
-        if error:
+        """TxnOffsetCommit."""
+        if error := self.error_for(request.group_id):
             reply(error)
         else:
-            self._write_offsets(request, reply)
+            self._offsets.commit_transactional(request, reply)
 
-    def _write_offsets(self, request: CommitRequest, reply: CommitReply) -> None:
-        limit = self.config.offset_metadata_max_size
-        results: dict[TopicPartition, ErrorCode] = {}
-        accepted: dict[TopicPartition, CommittedOffset] = {}
-        for partition, offset in request.offsets.items():
-            if len(offset.metadata) > limit:
-                results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                results[partition] = ErrorCode.NONE
-                accepted[partition] = offset
-
-        def written(error: ErrorCode) -> None:
-            reply(error or results)
-
-        if request.producer_id is None:
-            self._store.write_offsets(request.group_id, accepted, written)
-        else:
-            self._store.write_pending_offsets(request.group_id, request.producer_id, accepted, written)
-
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions of a group whose offsets are not stable (KIP-447)."""
-        return self._store.pending(group_id)
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """A marker was appended to `partition`: the producer's offsets there count now, or never."""
+        self._store.end_transaction(producer_id, partition, commit=commit)
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The committed offsets of a group; empty for an unknown one. Ask `error_for` first."""
-        group = self.groups.get(group_id)
-        return {} if group is None or group.state is GroupState.DEAD else self._store.offsets(group_id)
+        return self._offsets.committed(group_id)
 
-    def delete(self, group_id: str) -> ErrorCode:
-        """DeleteGroups: only a group without members, with its offsets."""
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions of a group whose offsets are not stable (KIP-447)."""
+        return self._offsets.pending(group_id)
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
+        """OffsetDelete."""
+        if error := self._error_for_member_call(group_id):
+            reply(error)
+        else:
+            self._offsets.delete(group_id, partitions, reply)
+
+    def delete(self, group_id: str, done: Written) -> None:
+        """DeleteGroups of one group."""
         if error := self.error_for(group_id):
-            return error
-        group = self.groups.get(group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if error := group.check_delete():
-            return error
-        self._rebalance.kill(self.groups.pop(group_id), ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._store.remove_group(group_id)
-        return ErrorCode.NONE
+            done(error)
+        else:
+            self._offsets.delete_group(group_id, done)
+
+    def remove_topic(self, topic: str) -> None:
+        """A topic was deleted: its offsets go, too."""
+        self._store.remove_topic(topic)
+
+    def _watch_expiry(self) -> None:
+        """Look for expired offsets from time to time, as long as there are groups."""
+        if not self._expiry_is_watched:
+            self._expiry_is_watched = True
+            interval = self.config.offsets_retention_check_interval
+            self._timers.schedule(("expiry",), interval, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_is_watched = False
+        self._offsets.expire()
+        if self.groups:
+            self._watch_expiry()
 
 
 def _sync_error(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
@@ -296,27 +308,3 @@ def _sync_error(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
 def _differs(said: str | None, known: str | None) -> bool:
     """A protocol type or name that a member stated, and wrongly (older versions state none)."""
     return said is not None and known is not None and said != known
-
-
-def _group_from(snapshot: GroupSnapshot) -> ClassicGroup:
-    """A group as it is after loading: STABLE with its members and assignments, or EMPTY."""
-    group = ClassicGroup(snapshot.group_id)
-    for kept in snapshot.members:
-        group.add(
-            GroupMember(
-                member_id=kept.member_id,
-                group_instance_id=kept.group_instance_id,
-                client_id=kept.client_id,
-                client_host=kept.client_host,
-                rebalance_timeout=kept.rebalance_timeout,
-                session_timeout=kept.session_timeout,
-                protocol_type=snapshot.protocol_type or "",
-                protocols=((snapshot.protocol_name or "", kept.subscription),),
-                assignment=kept.assignment,
-            )
-        )
-    group.generation_id = snapshot.generation_id
-    group.protocol_type, group.protocol_name = snapshot.protocol_type, snapshot.protocol_name
-    group.leader = snapshot.leader
-    group.state = GroupState.STABLE if snapshot.members else GroupState.EMPTY
-    return group

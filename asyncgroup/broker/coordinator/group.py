@@ -1,7 +1,7 @@
 """A group that speaks the classic protocol: its members, its state and what they allow (Kafka's
 `ClassicGroup`).
 
-Pure: no clock, no timers, no waiting. Parked requests are callables on the members; the phases that use them
+Pure: no timers, no waiting, and the clock only dates its states. Parked requests are callables on the members; the phases that use them
 are in `rebalance.py` and `joining.py`. Members keep the order in which they joined, so the leader is the
 first joiner and, when it leaves, the next one in line (Kafka's hash map leaves that to chance).
 """
@@ -18,6 +18,7 @@ from asyncgroup.broker.coordinator.calls import (
     SyncResult,
 )
 from asyncgroup.broker.coordinator.member import GroupMember
+from asyncgroup.broker.coordinator.ports import Clock
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
 
@@ -27,16 +28,21 @@ CONSUMER_PROTOCOL = "consumer"
 """The protocol type of consumer groups."""
 
 
+def _no_clock() -> int:
+    return -1
+
+
 class ClassicGroup:
-    """One group.
+    """One group. `current_state_timestamp`: ms since 1970 at which it entered its state, -1: not known.
 
     `pending_join` holds ids that were given out (MEMBER_ID_REQUIRED) and have not joined yet, `pending_sync`
     members that have not synced in this generation. `new_member_added` extends the initial rebalance delay.
     """
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, clock: Clock = _no_clock) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
+        self.current_state_timestamp = clock()
         self.previous_state = GroupState.DEAD
         self.generation_id = 0
         self.protocol_type: str | None = None
@@ -49,6 +55,7 @@ class ClassicGroup:
         self.new_member_added = False
         self.awaiting_join_count = 0
         self._supporters: dict[str, int] = {}
+        self._clock = clock
 
     def __repr__(self) -> str:
         return (
@@ -131,6 +138,7 @@ class ClassicGroup:
                 m.snapshot(self.protocol_name, assignments.get(m.member_id, b""))
                 for m in self.members.values()
             ),
+            current_state_timestamp=self.current_state_timestamp,
         )
 
     # -- validation ------------------------------------------------------------------------------------------
@@ -187,6 +195,7 @@ class ClassicGroup:
         if self.state not in state.predecessors:
             raise RuntimeError(f"group {self.group_id!r} may not go from {self.state} to {state}")
         self.previous_state, self.state = self.state, state
+        self.current_state_timestamp = self._clock()
 
     def add(self, member: GroupMember, reply: JoinReply | None = None) -> None:
         """Add `member`, with its parked JoinGroup if there is one. The first member leads."""

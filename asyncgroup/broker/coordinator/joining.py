@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 
@@ -13,6 +14,8 @@ from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["Joining"]
+
+log = logging.getLogger(__name__)
 
 
 class Joining:
@@ -89,6 +92,14 @@ class Joining:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, reply)
+        log.info(
+            "group %s: member %s joins, client %r from %s; its reason: %s",
+            group.group_id,
+            member_id,
+            request.client_id,
+            request.client_host.removeprefix("/") or "nowhere",
+            request.reason or "not provided",
+        )
         # It sends no heartbeats while it waits, and a client that went away meanwhile goes unnoticed: hence a limit
         # of its own, at which a living client is told to join again.
         self._rebalance.touch(group, member, self._rebalance.config.new_member_join_timeout)

@@ -12,7 +12,7 @@ __all__ = ["Pending", "PendingOffsets"]
 
 
 class Pending(NamedTuple):
-    """An offset that waits for its marker; `number` says when it was written, among all writes."""
+    """An offset that waits for its marker; `number` is the offset of its record in the log."""
 
     number: int
     offset: CommittedOffset
@@ -53,21 +53,17 @@ class PendingOffsets:
         """The groups that a producer left offsets for."""
         return list(self._by_producer.get(producer_id, ()))
 
-    def all_groups(self) -> list[str]:
-        """The groups that anybody left offsets for."""
-        return [group_id for groups in self._by_producer.values() for group_id in groups]
-
-    def remove_group(self, group_id: str) -> None:
-        """Forget a group's."""
-        for producer_id in list(self._by_producer):
-            self.take(producer_id, group_id)
-
-    def remove_topic(self, topic: str) -> None:
-        """Forget a deleted topic's."""
-        for kept in self._all():
-            for tp in [tp for tp in kept if tp.topic == topic]:
-                del kept[tp]
-
-    def _all(self) -> Iterator[dict[TopicPartition, Pending]]:
+    def remove(self, group_id: str, partition: TopicPartition) -> None:
+        """A tombstone: forget the group's offset of this partition, whoever left it."""
         for groups in self._by_producer.values():
-            yield from groups.values()
+            groups.get(group_id, {}).pop(partition, None)
+
+    def of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
+        """The (group, partition) pairs of one topic."""
+        for groups in self._by_producer.values():
+            for group_id, kept in groups.items():
+                yield from ((group_id, tp) for tp in kept if tp.topic == topic)
+
+    def has_open(self, group_id: str) -> bool:
+        """Whether some transaction with offsets of this group is open."""
+        return any(group_id in groups for groups in self._by_producer.values())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
+from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["CoordinatorConfig", "OffsetStore", "Timers", "Written"]
+__all__ = ["Clock", "CoordinatorConfig", "OffsetStore", "OffsetsLog", "Timers", "Written"]
+
+Clock = Callable[[], int]
+"""Gives the time of day in ms since 1970."""
 
 Written = Callable[[ErrorCode], None]
 """Told when a write is durable (NONE) or failed."""
@@ -22,7 +26,12 @@ class CoordinatorConfig:
 
     `max_size`: `group.max.size`. `new_member_join_timeout`: how long a JoinGroup of a new member may be
     parked before the member is dropped, as its client may be gone (`classicGroupNewMemberJoinTimeoutMs`, five
-    minutes in Kafka).
+    minutes in Kafka). `offsets_retention`: `offsets.retention.minutes`, looked at every `offsets_retention_check_interval`
+    (KIP-211).
+
+    Two things that no setting of Kafka's says, as they take there what they take: `offsets_append_delay`, from an append
+    to `__consumer_offsets` until it is replicated and answered (what has not arrived by then is lost with its node), and
+    `offsets_load_delay`, for reading a partition of it into memory.
     """
 
     initial_rebalance_delay: float = 0.0
@@ -31,6 +40,10 @@ class CoordinatorConfig:
     max_size: int = 2**31 - 1
     new_member_join_timeout: float = 300.0
     offset_metadata_max_size: int = 4096
+    offsets_retention: float = 7 * 24 * 3600.0
+    offsets_retention_check_interval: float = 600.0
+    offsets_append_delay: float = 0.0
+    offsets_load_delay: float = 0.0
 
 
 class Timers(Protocol):
@@ -43,12 +56,35 @@ class Timers(Protocol):
         """Forget the timer; no error if there is none."""
 
 
-class OffsetStore(Protocol):
-    """Where groups and offsets outlive a coordinator, as `__consumer_offsets` does in Kafka.
+class OffsetsLog(Protocol):
+    """The partitions of `__consumer_offsets` as one node has them."""
 
-    A write is acknowledged through its `Written` callback, which may come at once or later. Reads see what
-    was acknowledged. `partition` is the number of a partition of `__consumer_offsets`.
+    def exists(self) -> bool:
+        """Whether there is such a topic by now."""
+
+    def read(self, partition: int) -> Iterator[Buffer]:
+        """All whole record batches of a partition, in pieces."""
+
+    def append(self, partition: int, batch: bytes) -> int:
+        """Append a record batch and give its base offset; raises `Refused`, as when this node does not lead any more."""
+
+
+class OffsetStore(Protocol):
+    """Where groups and offsets outlive a coordinator: `__consumer_offsets`, and what it says read into memory.
+
+    Reads and writes are for groups of the partitions that were loaded. A write is acknowledged through its `Written`
+    callback, which may come at once or later; reads see what was acknowledged. `partition` is the number of a partition
+    of `__consumer_offsets`.
     """
+
+    def exists(self) -> bool:
+        """Whether there is anything to load."""
+
+    def load(self, partition: int) -> Iterable[GroupSnapshot]:
+        """Read the partition into memory; its groups, those with offsets only included."""
+
+    def unload(self, partition: int) -> None:
+        """Forget the partition; what is being written to it fails with NOT_COORDINATOR."""
 
     def write_group(self, snapshot: GroupSnapshot, done: Written) -> None:
         """Append a group-metadata record."""
@@ -61,23 +97,29 @@ class OffsetStore(Protocol):
     def write_pending_offsets(
         self,
         group_id: str,
-        producer_id: int,
+        producer: tuple[int, int],
         offsets: Mapping[TopicPartition, CommittedOffset],
         done: Written,
     ) -> None:
-        """Append offset-commit records of a transaction; they count from its commit marker on."""
+        """Append offset-commit records of a transaction of `producer` (id, epoch); they count from its commit marker on."""
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """The marker of a producer's transaction in `partition`: its offsets count now, or never."""
+        """The marker of a producer's transaction was appended to `partition`: its offsets count now, or never."""
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions for which a group has offsets in an open transaction."""
 
-    def remove_group(self, group_id: str) -> None:
-        """Append tombstones for the group and all its offsets."""
+    def has_open_transactions(self, group_id: str) -> bool:
+        """Whether a transaction with offsets of a group is open, even if tombstones took the offsets back."""
 
-    def groups(self, partition: int) -> Iterable[GroupSnapshot]:
-        """The groups whose records live in `partition`."""
+    def remove_offsets(self, group_id: str, partitions: Iterable[TopicPartition], done: Written) -> None:
+        """Append tombstones for a group's offsets, pending ones included."""
+
+    def remove_topic(self, topic: str) -> None:
+        """Append tombstones for all offsets of a topic."""
+
+    def remove_group(self, group_id: str, done: Written) -> None:
+        """Append tombstones for the group and all its offsets."""
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The committed offsets of a group."""

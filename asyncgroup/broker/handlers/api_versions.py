@@ -34,7 +34,8 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
     response = m.ApiVersionsResponse(api_keys=ADVERTISED)
     if context.api_version >= 3:
-        response.supported_features = [response.SupportedFeatureKey(_TRANSACTIONS, 0, 2)]
+        if context.api_version >= 4:  # a lowest level of 0 is more than version 3 can say (KAFKA-17011)
+            response.supported_features = [response.SupportedFeatureKey(_TRANSACTIONS, 0, 2)]
         response.finalized_features = [response.FinalizedFeatureKey(_TRANSACTIONS, 2, 2)]
         response.finalized_features_epoch = 1
     return response

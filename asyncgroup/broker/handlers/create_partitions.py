@@ -43,9 +43,9 @@ def _create(
     node: Node, context: RequestContext, wanted: Wanted, *, validate_only: bool
 ) -> tuple[ErrorCode, str]:
     topic = node.controller.topics.get(wanted.name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""
     try:
-        if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.check_topic(wanted.name)
         node.controller.create_partitions(
             topic,

@@ -5,7 +5,6 @@ answered.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
@@ -15,8 +14,6 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (2, 7)
-
-_DEFAULTS_SINCE: Final = 4
 
 Creatable = m.CreateTopicsRequest.CreatableTopic
 Result = m.CreateTopicsResponse.CreatableTopicResult
@@ -48,8 +45,6 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
             raise Refused(
                 ErrorCode.INVALID_REQUEST, "with assignments, partitions and replication factor are -1"
             )
-        if context.api_version < _DEFAULTS_SINCE and not assignments and topic.num_partitions == -1:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, "defaults need version 4")
         created = node.controller.create_topic(
             topic.name,
             topic.num_partitions,
@@ -62,7 +57,7 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
         return _refused(topic.name, error.code, str(error))
     return Result(
         name=created.name,
-        topic_id=m.NO_UUID if validate_only else created.id,
+        topic_id=created.id,
         error_message=None,
         num_partitions=len(created.partitions),
         replication_factor=len(created.partitions[0].replicas),
@@ -74,4 +69,4 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
 
 
 def _refused(name: str, code: ErrorCode, message: str | None = None) -> Result:
-    return Result(name=name, error_code=code, error_message=message or code.name, configs=None)
+    return Result(name=name, error_code=code, error_message=message or code.name)

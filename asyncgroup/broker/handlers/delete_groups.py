@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 2)
@@ -11,10 +15,24 @@ VERSIONS = (0, 2)
 Result = m.DeleteGroupsResponse.DeletableGroupResult
 
 
-def handle(node: Node, _context: RequestContext, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
-    """Delete each group."""
-    results = [Result(group_id, node.coordinator.delete(group_id)) for group_id in request.groups_names]
-    return m.DeleteGroupsResponse(results=results)
+def handle(
+    node: Node, _context: RequestContext, request: m.DeleteGroupsRequest
+) -> asyncio.Future[m.DeleteGroupsResponse]:
+    """Delete each group; the answer comes when the last tombstone is written."""
+    future = node.new_future(m.DeleteGroupsResponse)
+    names = request.groups_names
+    wanted, errors = dict.fromkeys(names), dict[str, ErrorCode]()
+
+    def deleted(group_id: str, error: ErrorCode) -> None:
+        errors[group_id] = error
+        if len(errors) == len(wanted) and not future.done():
+            future.set_result(m.DeleteGroupsResponse(results=[Result(name, errors[name]) for name in names]))
+
+    for group_id in wanted:
+        node.coordinator.delete(group_id, functools.partial(deleted, group_id))
+    if not names:
+        future.set_result(m.DeleteGroupsResponse())
+    return future
 
 
 def refuse(_context: RequestContext, request: m.DeleteGroupsRequest, code: int) -> m.DeleteGroupsResponse:

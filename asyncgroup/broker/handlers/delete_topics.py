@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.topics import Topic
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -14,14 +16,20 @@ VERSIONS = (1, 6)
 
 Result = m.DeleteTopicsResponse.DeletableTopicResult
 
+_TWICE: Final = (ErrorCode.INVALID_REQUEST, "named once by name and once by id")
+
 
 def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
     """Delete the topics, each with its own result."""
-    wanted = _wanted(context, request)
-    counts = Counter(wanted)
-    return m.DeleteTopicsResponse(
-        responses=[_delete(node, context, name, topic_id, counts) for name, topic_id in counts]
-    )
+    counts = Counter(_wanted(context, request))
+    meant = Counter(_find(node, name, topic_id) for name, topic_id in counts)
+    twice = {topic: Result(topic.name, topic.id, *_TWICE) for topic, n in meant.items() if topic and n > 1}
+    once = [
+        _delete(node, context, name, topic_id, counts)
+        for name, topic_id in counts
+        if _find(node, name, topic_id) not in twice
+    ]
+    return m.DeleteTopicsResponse(responses=[*twice.values(), *once])
 
 
 def refuse(context: RequestContext, request: m.DeleteTopicsRequest, code: int) -> m.DeleteTopicsResponse:
@@ -37,6 +45,13 @@ def _wanted(context: RequestContext, request: m.DeleteTopicsRequest) -> list[tup
     return [(name, m.NO_UUID) for name in request.topic_names]
 
 
+def _find(node: Node, name: str | None, topic_id: UUID) -> Topic | None:
+    """The topic that is meant, None if there is none or if it is not said in one way."""
+    if name is None:
+        return node.controller.topics_by_id.get(topic_id)
+    return node.controller.topics.get(name) if topic_id == m.NO_UUID else None
+
+
 def _delete(
     node: Node,
     context: RequestContext,
@@ -49,8 +64,7 @@ def _delete(
 
     if (name is None) == (topic_id == m.NO_UUID) or counts[name, topic_id] > 1:
         return refused(ErrorCode.INVALID_REQUEST)
-    controller = node.controller
-    topic = controller.topics_by_id.get(topic_id) if name is None else controller.topics.get(name)
+    topic = _find(node, name, topic_id)
     if topic is None:
         return refused(ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.name in context.topic_errors:

@@ -1,70 +1,113 @@
-"""DescribeConfigs (32), versions 1-4, for topics; a node (resource type 4) has no settings to show.
+"""DescribeConfigs (32), versions 1-4: the settings of topics and nodes (Kafka's `ConfigHelper`).
 
-Gap: no synonyms and no documentation.
+Groups, loggers and client metrics have none that could be set here. Gap: no documentation.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from asyncgroup.broker.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    check_node,
+)
 from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topic_configs import topic_configs
+from asyncgroup.broker.node_configs import cluster_configs, node_configs
+from asyncgroup.broker.topic_configs import ConfigValue, topic_configs
+from asyncgroup.broker.topics import check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (1, 4)
 
-_TOPIC: Final = 2
-_BROKER: Final = 4
+_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 Resource = m.DescribeConfigsRequest.DescribeConfigsResource
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
+ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 def handle(
     node: Node, context: RequestContext, request: m.DescribeConfigsRequest
 ) -> m.DescribeConfigsResponse:
-    """Describe each resource."""
-    return m.DescribeConfigsResponse(results=[_describe(node, context, r) for r in request.resources])
+    """Describe each resource; one of an unknown kind spoils the whole request, as in Kafka."""
+    if any(resource.resource_type not in _KINDS for resource in request.resources):
+        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+    return m.DescribeConfigsResponse(
+        results=[
+            _describe(node, context, resource, synonyms=request.include_synonyms)
+            for resource in request.resources
+        ]
+    )
 
 
 def refuse(
     _context: RequestContext, request: m.DescribeConfigsRequest, code: int
 ) -> m.DescribeConfigsResponse:
     """The error for every resource."""
-    return m.DescribeConfigsResponse(results=[_refused(r, ErrorCode(code)) for r in request.resources])
+    name = ErrorCode(code).name
+    return m.DescribeConfigsResponse(results=[_refused(r, ErrorCode(code), name) for r in request.resources])
 
 
-def _refused(resource: Resource, code: ErrorCode) -> Result:
-    return Result(code, code.name, resource.resource_type, resource.resource_name)
+def _refused(resource: Resource, code: ErrorCode, message: str) -> Result:
+    return Result(code, message, resource.resource_type, resource.resource_name)
 
 
-def _describe(node: Node, context: RequestContext, resource: Resource) -> Result:
-    if resource.resource_type == _BROKER:
-        return Result(ErrorCode.NONE, None, resource.resource_type, resource.resource_name)
-    if resource.resource_type != _TOPIC:
-        return _refused(resource, ErrorCode.INVALID_REQUEST)
-    topic = node.controller.topics.get(resource.resource_name)
-    if topic is None:
-        return _refused(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.name in context.topic_errors:
-        return _refused(resource, context.topic_errors[topic.name])
+def _describe(node: Node, context: RequestContext, resource: Resource, *, synonyms: bool) -> Result:
+    try:
+        found = _configs(node, context, resource)
+    except Refused as error:
+        # Kafka says nothing more of a topic that it does not know.
+        unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _refused(resource, error.code, "" if unknown else str(error))
     keys = resource.configuration_keys
     return Result(
         ErrorCode.NONE,
-        None,
+        "",
         resource.resource_type,
         resource.resource_name,
         [
-            m.DescribeConfigsResponse.DescribeConfigsResourceResult(
-                name=config.name,
-                value=config.value,
-                config_source=config.source,
-                config_type=config.type,
-                documentation=None,
-            )
-            for config in topic_configs(topic.configs)
+            _shown(config, synonyms=synonyms, read_only=resource.resource_type == BROKER)
+            for config in found
             if not keys or config.name in keys
         ],
+    )
+
+
+def _configs(node: Node, context: RequestContext, resource: Resource) -> list[ConfigValue]:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == TOPIC:
+        check_topic_name(name)
+        context.check_topic(name)
+        topic = node.controller.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic_configs(topic.configs)
+    if kind == BROKER and not name:
+        return cluster_configs()
+    if kind in (BROKER, BROKER_LOGGER):
+        check_node(node, name)
+        return node_configs(node) if kind == BROKER else []
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "groups and client metrics have names")
+    return []
+
+
+def _shown(config: ConfigValue, *, synonyms: bool, read_only: bool) -> ResourceResult:
+    return ResourceResult(
+        name=config.name,
+        value=config.value,
+        read_only=read_only,
+        config_source=config.source,
+        synonyms=[m.DescribeConfigsResponse.DescribeConfigsSynonym(*synonym) for synonym in config.synonyms]
+        if synonyms
+        else [],
+        config_type=config.type,
+        documentation=None,
     )

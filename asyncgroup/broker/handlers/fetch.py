@@ -18,6 +18,7 @@ from uuid import UUID
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.fetch_sessions import FetchContext, Fetched, FetchKey
+from asyncgroup.broker.log import PartitionLog
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.producer_state import AbortedTransaction
 from asyncgroup.broker.replica_selector import preferred_replica
@@ -32,6 +33,8 @@ MAX_BYTES: Final = 55 * 1024 * 1024
 """Kafka's default of the broker's `fetch.max.bytes`."""
 
 _READ_COMMITTED: Final = 1
+_UNREAD: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+"""Errors of what was never looked at: Kafka lists no aborted transactions then, where it otherwise says null."""
 _NO_DIVERGENCE: Final = m.FetchResponse.EpochEndOffset()
 _NO_HINT: Final = m.FetchResponse.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = m.FetchResponse.SnapshotId()
@@ -43,6 +46,8 @@ def handle(
     node: Node, context: RequestContext, request: m.FetchRequest
 ) -> m.FetchResponse | asyncio.Future[object]:
     """Answer with what there is, or wait for `min_bytes` up to `max_wait_ms`."""
+    if request.isolation_level not in (0, _READ_COMMITTED):
+        return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     session = node.fetch_sessions.context(request, context.api_version)
     if session.error:
         return m.FetchResponse(error_code=session.error)
@@ -64,7 +69,7 @@ def refuse(context: RequestContext, request: m.FetchRequest, code: int) -> m.Fet
             m.FetchResponse.FetchableTopicResponse(
                 topic=topic.topic,
                 partitions=[
-                    _partition_data(p.partition, Fetched(ErrorCode(code)), committed=False)
+                    _partition_data(p.partition, Fetched(ErrorCode(code)), committed=True)
                     for p in topic.partitions
                 ],
             )
@@ -145,7 +150,7 @@ class _Fetch:
         aborted: Sequence[AbortedTransaction] = ()
         if offset < log.end_offset:
             limit = min(wanted.partition_max_bytes, left)
-            end = stable if self._committed else None
+            end = self._end(log)
             records = log.read(offset, limit, at_least_one=at_least_one, end=end)
             aborted = log.aborted_in(offset, records) if self._committed else ()
         return Fetched(
@@ -174,6 +179,12 @@ class _Fetch:
             return epoch, end_offset
         return None
 
+    def _end(self, log: PartitionLog) -> int | None:
+        """Where the log ends for this reader, None for where it does end."""
+        if self._committed:
+            return log.last_stable_offset
+        return None if log.held_at is None else log.high_watermark
+
     def is_ready(self) -> bool:
         """Whether the wait is over: enough bytes, or something that the reader has to know."""
         size = 0
@@ -183,7 +194,7 @@ class _Fetch:
                 partition.log.check_offset(wanted.fetch_offset)
             except PartitionError:
                 return True
-            end = partition.log.last_stable_offset if self._committed else None
+            end = self._end(partition.log)
             size += min(partition.log.bytes_from(wanted.fetch_offset, end), wanted.partition_max_bytes)
         return size >= self.min_bytes
 
@@ -220,6 +231,7 @@ class _Fetch:
 
 def _partition_data(index: int, fetched: Fetched, *, committed: bool) -> m.FetchResponse.PartitionData:
     diverging, leader = fetched.diverging, fetched.leader
+    lists_aborted = committed or fetched.error in _UNREAD
     return m.FetchResponse.PartitionData(
         index,
         fetched.error,
@@ -229,7 +241,7 @@ def _partition_data(index: int, fetched: Fetched, *, committed: bool) -> m.Fetch
         _NO_DIVERGENCE if diverging is None else m.FetchResponse.EpochEndOffset(*diverging),
         _NO_HINT if leader is None else m.FetchResponse.LeaderIdAndEpoch(*leader),
         _NO_SNAPSHOT,
-        [m.FetchResponse.AbortedTransaction(*one[:2]) for one in fetched.aborted] if committed else None,
+        [m.FetchResponse.AbortedTransaction(*one[:2]) for one in fetched.aborted] if lists_aborted else None,
         fetched.preferred,
         fetched.records,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -30,7 +31,7 @@ def handle(
     one = _find(node, request.key_type, request.key)
     return m.FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message,
+        error_message=one.error_message or ErrorCode.NONE.name,
         node_id=one.node_id,
         host=one.host,
         port=one.port,
@@ -51,6 +52,10 @@ def refuse(
 
 def _find(node: Node, key_type: int, key: str) -> Coordinator:
     if key_type == _GROUP:
+        try:
+            node.controller.offsets_topic()
+        except Refused:  # there is no room for it on the disk
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         node_id = node.controller.coordinator_of(key)
     elif key_type == _TRANSACTION:
         node_id = node.transactions.coordinator_of(key)
@@ -59,7 +64,7 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
     peer = node.peers.get(node_id)
     if peer is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return Coordinator(key, peer.id, peer.advertised_host, peer.port, ErrorCode.NONE, None)
+    return Coordinator(key, peer.id, peer.advertised_host, peer.port)
 
 
 def _nobody(key: str, error: ErrorCode) -> Coordinator:

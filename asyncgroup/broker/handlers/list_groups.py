@@ -8,15 +8,21 @@ from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
-_TYPE: Final = "Classic"
+_TYPE: Final = "classic"
 
 
 def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
-    """List them; names of states and types are compared without regard to case."""
+    """List them; names of states and types are compared without regard to case.
+
+    As long as the groups of one partition are being loaded nothing is listed, so that no group is missing.
+    """
+    if node.coordinator.loading:
+        return m.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.strip().lower() for state in request.states_filter}
     types = {kind.strip().lower() for kind in request.types_filter}
     return m.ListGroupsResponse(
@@ -25,7 +31,7 @@ def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -
                 group.group_id, group.protocol_type or "", str(group.state), _TYPE
             )
             for group in node.coordinator.groups.values()
-            if (not states or str(group.state).lower() in states) and (not types or _TYPE.lower() in types)
+            if (not states or str(group.state).lower() in states) and (not types or _TYPE in types)
         ]
     )
 

@@ -48,10 +48,11 @@ def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -
                     else _answer(
                         node, context, topic.name, p, committed=request.isolation_level == _READ_COMMITTED
                     )
-                    for p in topic.partitions
+                    for p in {p.partition_index: p for p in topic.partitions}.values()
                 ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
     )
 

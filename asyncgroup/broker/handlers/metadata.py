@@ -31,6 +31,8 @@ TopicData = m.MetadataResponse.MetadataResponseTopic
 
 def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
     """Describe the live nodes and the topics asked for."""
+    if any(topic.name is None and topic.topic_id == m.NO_UUID for topic in request.topics or []):
+        return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     topics = [_topic(node, context, topic) for topic in _wanted(node, context, request)]
     if request.include_topic_authorized_operations:
         for topic in topics:
@@ -50,7 +52,7 @@ def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m
 
 def refuse(context: RequestContext, request: m.MetadataRequest, code: int) -> m.MetadataResponse:
     """The error for every topic asked for; version 13 has a place for one error for all."""
-    topics = [TopicData(code, t.name, t.topic_id) for t in request.topics or []]
+    topics = [TopicData(code, t.name or "", t.topic_id) for t in request.topics or []]
     return m.MetadataResponse(topics=topics, error_code=code if context.api_version >= 13 else 0)
 
 
@@ -91,6 +93,7 @@ def _topic(node: Node, context: RequestContext, topic: Topic | TopicData) -> Top
     return TopicData(
         name=topic.name,
         topic_id=topic.id,
+        is_internal=topic.is_internal,
         partitions=[_partition(partition, alive) for partition in topic.partitions],
     )
 

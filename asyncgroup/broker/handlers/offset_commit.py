@@ -1,7 +1,6 @@
 """OffsetCommit (8), versions 2-10. From version 10 on topics are named by id.
 
 Partitions that the cluster does not know are refused before the coordinator sees them, as in Kafka.
-Gap: the retention time of versions 2-4 is read and not used.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def handle(
     """Check the partitions, then hand the offsets to the coordinator."""
     results: Results = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
-    places: dict[TopicPartition, tuple[int, int]] = {}
+    places: dict[TopicPartition, list[tuple[int, int]]] = {}
     for i, topic in enumerate(request.topics):
         name, error = _resolve(node, context, topic)
         count = len(node.controller.topics[name].partitions) if not error else 0
@@ -36,19 +35,20 @@ def handle(
                 results[i, j] = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             key = TopicPartition(name, partition.partition_index)
-            places[key] = (i, j)
+            places.setdefault(key, []).append((i, j))
             offsets[key] = CommittedOffset(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
+                topic_id=node.controller.topics[name].id,
             )
     if request.topics and not offsets:
         return _response(request, results)
     future = node.new_future(m.OffsetCommitResponse)
 
     def reply(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> None:
-        for key, place in places.items():
-            results[place] = outcome[key] if isinstance(outcome, dict) else outcome
+        for key, same in places.items():
+            results.update(dict.fromkeys(same, outcome[key] if isinstance(outcome, dict) else outcome))
         if not future.done():
             future.set_result(_response(request, results))
 
@@ -60,6 +60,7 @@ def handle(
             group_instance_id=request.group_instance_id,
             api_version=context.api_version,
             offsets=offsets,
+            retention=request.retention_time_ms / 1000 if request.retention_time_ms >= 0 else None,
         ),
         reply,
     )
@@ -101,5 +102,6 @@ def _response(request: m.OffsetCommitRequest, results: Results) -> m.OffsetCommi
                 ],
             )
             for i, topic in enumerate(request.topics)
+            if topic.partitions
         ]
     )

@@ -142,6 +142,12 @@ def _values(
     committed = offsets.get(tp)
     if not topic.error and tp in pending:
         return -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
-    if topic.error or committed is None:
+    if topic.error or committed is None or _is_of_another(topic, committed):
         return -1, -1, "", topic.error
     return committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE
+
+
+def _is_of_another(topic: _Topic, committed: CommittedOffset) -> bool:
+    """Whether the offset was committed for an earlier topic of this name (Kafka's `isMismatchedTopicId`)."""
+    known = m.NO_UUID not in (topic.topic_id, committed.topic_id)
+    return known and topic.topic_id != committed.topic_id

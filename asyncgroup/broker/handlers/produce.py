@@ -1,37 +1,58 @@
 """Produce (0), versions 3-13 (offered from 0, see `handlers/__init__.py`). From version 13 on topics are
 named by id.
 
-Every replica shares the one log, so acks=1 and acks=all are answered at once and NOT_ENOUGH_REPLICAS does not
-occur. A transactional batch must belong to a transaction that its coordinator knows of, from version 12 on it
-makes its partition part of it (KIP-890). Gaps: LogAppendTime and compacted topics' key check are missing.
+Every replica shares the one log, so what is appended is replicated at once; only where a test holds the followers back
+(`EmbeddedCluster.hold_followers`) does acks=all wait, up to the request's timeout. A transactional batch must belong to
+a transaction that its coordinator knows of, from version 12 on it makes its partition part of it (KIP-890). What records
+must be like is in `record_checks`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from typing import Final, NamedTuple
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
+from asyncgroup.broker.log import Appended
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import Partition
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.produced_batches import (
+    Unsuited,
+    check_replicas,
+    check_transaction,
+    has_transactions,
+    whole_batch,
+)
+from asyncgroup.broker.record_checks import InvalidRecords, checked_records
+from asyncgroup.broker.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import CODECS, read_batch_header
+from asyncgroup.wire.primitives import Buffer
+from asyncgroup.wire.records import read_batch_header
 
 VERSIONS = (3, 13)
 
-_ZSTD: Final = CODECS["zstd"]
-_CODEC_MASK: Final = 0x07
-_TRANSACTIONAL: Final = 0x10
-_HEADER_SIZE: Final = 61
-_ATTRIBUTES_LOW: Final = 22
-"""Where the low byte of a batch's attributes stands."""
+_ALL: Final = -1
+"""acks of a request that waits for all replicas in sync."""
 
-_KNOWS_ABORTABLE: Final = 11
-_ADDS_PARTITIONS: Final = 12
-"""The versions that know TRANSACTION_ABORTABLE, and that add partitions to transactions (KIP-890)."""
+_ADMIN_CLIENT: Final = "__admin_client"
+"""The client id that may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`)."""
+
+_BEFORE_THE_LOG: Final = frozenset(
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
+)
+"""Errors with which Kafka does not tell where the log starts."""
+
+_EXPLAINED: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Those of `Unsuited` that Kafka sends a text with; most errors of Produce go without."""
 
 _NO_HINT: Final = m.ProduceResponse.LeaderIdAndEpoch()
 
@@ -40,32 +61,23 @@ Produced = m.ProduceRequest.PartitionProduceData
 PartitionResponse = m.ProduceResponse.PartitionProduceResponse
 
 
-def handle(node: Node, context: RequestContext, request: m.ProduceRequest) -> m.ProduceResponse | None:
+def handle(
+    node: Node, context: RequestContext, request: m.ProduceRequest
+) -> m.ProduceResponse | asyncio.Future[object] | None:
     """Append the batches; with acks=0 nothing is answered, and an error closes the connection."""
-    if request.acks not in (-1, 0, 1):
+    if request.acks not in (_ALL, 0, 1):
         return refuse(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
-    written: list[Partition] = []
-    response = m.ProduceResponse(
-        responses=[
-            m.ProduceResponse.TopicProduceResponse(
-                topic.name,
-                topic.topic_id,
-                [
-                    _append(node, context, request, (topic, produced), written)
-                    for produced in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
-    for partition in written:
-        node.appended(partition)
+    if request.transactional_id is None and has_transactions(request):
+        return refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    produce = _Produce(node, context, request)
+    produce.append()
     if request.acks == 0:
-        _close_on_error(response)
+        _close_on_error(produce.response)
         return None
-    if context.api_version >= 10:
-        _add_endpoints(node, response)
-    return response
+    if request.acks == _ALL and not produce.is_replicated():
+        keys = [TopicPartition(one.partition.topic, one.partition.index) for one in produce.written]
+        return node.purgatory.park(keys, request.timeout_ms / 1000, produce.is_replicated, produce.finish)
+    return produce.response
 
 
 def refuse(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.ProduceResponse:
@@ -83,34 +95,101 @@ def refuse(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.
     return response
 
 
-def _append(
-    node: Node,
-    context: RequestContext,
-    request: m.ProduceRequest,
-    place: tuple[Topic, Produced],
-    written: list[Partition],
-) -> PartitionResponse:
-    topic, produced = place
-    try:
-        partition = _find(node, context, topic, produced.index)
-        node.check_leads(partition)
-        records = _records(context, produced)
-        if records[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
-            _check_transaction(node, context, request.transactional_id, partition, records)
-        appended = partition.log.append(records, partition.leader_epoch)
-    except PartitionError as error:
-        leader = error.leader if context.api_version >= 10 else None
-        return _refused(produced.index, error.code, str(error), leader)
-    except AppendError as error:
-        return _refused(produced.index, error.code, str(error))
-    if not appended.duplicate:
-        written.append(partition)
-    return PartitionResponse(
-        produced.index,
-        base_offset=appended.base_offset,
-        log_start_offset=partition.log.start_offset,
-        current_leader=_NO_HINT,
-    )
+class _Written(NamedTuple):
+    """A batch that is in its log, with its place in the response."""
+
+    partition: Partition
+    end_offset: int
+    result: PartitionResponse
+
+
+class _Produce:
+    """One Produce request on its way into the logs."""
+
+    def __init__(self, node: Node, context: RequestContext, request: m.ProduceRequest) -> None:
+        self._node, self._context, self._request = node, context, request
+        self.response = m.ProduceResponse()
+        self.written: list[_Written] = []
+
+    def append(self) -> None:
+        """Append what can be appended, fill the response and wake who waits for records."""
+        self.response.responses = [
+            m.ProduceResponse.TopicProduceResponse(
+                topic.name,
+                topic.topic_id,
+                [self._append(topic, produced) for produced in topic.partition_data],
+            )
+            for topic in self._request.topic_data
+            if topic.partition_data
+        ]
+        if self._context.api_version >= 10:
+            _add_endpoints(self._node, self.response)
+        for one in self.written:
+            self._node.appended(one.partition)
+
+    def is_replicated(self) -> bool:
+        """Whether nothing waits for followers any more."""
+        return all(
+            one.partition.log.high_watermark >= one.end_offset or one.partition.leader != self._node.id
+            for one in self.written
+        )
+
+    def finish(self) -> m.ProduceResponse:
+        """The response now: batches that the followers still lack are REQUEST_TIMED_OUT, those of a partition that
+        went to another leader NOT_LEADER_OR_FOLLOWER (Kafka's `DelayedProduce`).
+        """
+        for partition, end_offset, result in self.written:
+            if partition.leader != self._node.id:
+                result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif partition.log.high_watermark < end_offset:
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return self.response
+
+    def _append(self, topic: Topic, produced: Produced) -> PartitionResponse:
+        node, context = self._node, self._context
+        partition: Partition | None = None
+        try:
+            partition = _find(node, context, topic, produced.index)
+            records = whole_batch(context, produced.records)
+            self._check_place(partition)
+            check_transaction(node, context, self._request.transactional_id, partition, records)
+            if self._request.acks == _ALL:
+                check_replicas(node, partition)
+            batch = checked_records(partition, records, node.clock())
+            appended = partition.log.append(batch, partition.leader_epoch)
+        except PartitionError as error:
+            leader = error.leader if context.api_version >= 10 else None
+            return _refused(produced.index, error.code, leader)
+        except AppendError as error:
+            return _not_appended(produced.index, error, partition)
+        result = PartitionResponse(
+            produced.index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=_append_time(partition, appended, batch),
+            log_start_offset=partition.log.start_offset,
+            current_leader=_NO_HINT,
+        )
+        # A repetition waits for the followers as well: the first answer may never have come.
+        self.written.append(_Written(partition, appended.last_offset + 1, result))
+        return result
+
+    def _check_place(self, partition: Partition) -> None:
+        """Raises PartitionError unless clients may write here."""
+        if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT:
+            raise PartitionError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is the brokers' own topic"
+            )
+        self._node.check_leads(partition)
+
+
+def _append_time(partition: Partition, appended: Appended, records: Buffer) -> int:
+    """The broker's time if that is what the topic keeps; for a repetition the time of the first batch, as in Kafka."""
+    if appended.duplicate:
+        records = partition.log.read(appended.base_offset, 1, at_least_one=True)
+    elif not partition.config.log_append_time:
+        return -1
+    header = read_batch_header(records)
+    return -1 if header is None else header.max_timestamp
 
 
 def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Partition:
@@ -122,50 +201,23 @@ def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Part
     return node.partition(context, known, index)
 
 
-def _records(context: RequestContext, produced: Produced) -> bytes | memoryview:
-    """The batch, checked for what depends on the version or on what is not served."""
-    records = produced.records
-    if records is None or len(records) < _HEADER_SIZE:
-        raise AppendError(ErrorCode.INVALID_RECORD, "a produce request must have a whole record batch")
-    attributes = records[_ATTRIBUTES_LOW]
-    if attributes & _CODEC_MASK == _ZSTD and context.api_version < 7:
-        raise AppendError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7")
-    return records
+def _not_appended(index: int, error: AppendError, partition: Partition | None) -> PartitionResponse:
+    result = _refused(index, error.code)
+    if isinstance(error, Unsuited):
+        result.error_message = str(error) if error.code in _EXPLAINED else None
+    elif partition is not None and error.code not in _BEFORE_THE_LOG:
+        result.log_start_offset = partition.log.start_offset
+    if isinstance(error, InvalidRecords):
+        result.error_message = str(error)
+        result.record_errors = [
+            m.ProduceResponse.BatchIndexAndErrorMessage(number, text) for number, text in error.records
+        ]
+    return result
 
 
-def _check_transaction(
-    node: Node,
-    context: RequestContext,
-    transactional_id: str | None,
-    partition: Partition,
-    records: bytes | memoryview,
-) -> None:
-    """Raises AppendError for a batch outside of any transaction, or of a producer that was fenced (KIP-890).
-
-    A partition in which the producer's transaction is open needs no question to its coordinator.
-    """
-    header = read_batch_header(records)
-    if header is None:
-        return  # the log says what is wrong with it
-    producer = Producer(header.producer_id, header.producer_epoch)
-    if partition.log.producers.is_open(*producer):
-        return
-    error = node.transactions.admit(
-        transactional_id,
-        producer,
-        TopicPartition(partition.topic, partition.index),
-        adds=context.api_version >= _ADDS_PARTITIONS,
-        knows_abortable=context.api_version >= _KNOWS_ABORTABLE,
-    )
-    if error:
-        raise AppendError(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
-
-
-def _refused(
-    index: int, code: ErrorCode, message: str | None = None, leader: tuple[int, int] | None = None
-) -> PartitionResponse:
+def _refused(index: int, code: ErrorCode, leader: tuple[int, int] | None = None) -> PartitionResponse:
     hint = _NO_HINT if leader is None else m.ProduceResponse.LeaderIdAndEpoch(*leader)
-    return PartitionResponse(index, code, base_offset=-1, error_message=message, current_leader=hint)
+    return PartitionResponse(index, code, base_offset=-1, error_message=None, current_leader=hint)
 
 
 def _close_on_error(response: m.ProduceResponse) -> None:
@@ -182,7 +234,7 @@ def _add_endpoints(node: Node, response: m.ProduceResponse) -> None:
     """Say where the leaders are that were missed (KIP-951)."""
     leaders = {p.current_leader.leader_id for topic in response.responses for p in topic.partition_responses}
     response.node_endpoints = [
-        m.ProduceResponse.NodeEndpoint(peer.id, peer.advertised_host, peer.port)
+        m.ProduceResponse.NodeEndpoint(peer.id, peer.advertised_host, peer.port, peer.rack)
         for peer in node.live_peers()
         if peer.id in leaders
     ]

@@ -50,6 +50,7 @@ def handle(
             api_version=context.api_version,
             offsets=offsets,
             producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
         ),
         reply,
     )

@@ -4,22 +4,23 @@ There is one for the cluster, and each transactional id has a node that answers 
 `__transaction_state` survives the end of that node here as there. Every step, markers included, is done at once,
 unless a partition has no leader: then its marker waits for one, and the transaction is prepared meanwhile.
 
-Gaps: transactional ids do not expire, `__transaction_state` is no topic, a node that comes back takes its ids back at
-once.
+Gap: `__transaction_state` is no topic. An id that is idle for `transactional.id.expiration.ms` is forgotten; as that is
+looked at when somebody asks for it, no timer is needed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
-from asyncgroup.broker.controller import Controller, java_hash
+from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.ports import Timers
-from asyncgroup.broker.topics import NO_LEADER
+from asyncgroup.broker.journal import Journal
 from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, Marker, Markers
 from asyncgroup.broker.transactions.metadata import NO_PRODUCER, Producer, TransactionMetadata
-from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.state import IDLE_STATES, TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
@@ -30,8 +31,12 @@ log = logging.getLogger(__name__)
 MAX_TIMEOUT: Final = 900.0
 """Kafka's default of `transaction.max.timeout.ms`, in seconds."""
 
-TRANSACTION_PARTITIONS: Final = 50
-"""Kafka's default of `transaction.state.log.num.partitions`."""
+STORAGE_RETRY: Final = 1.0
+"""Seconds after which a marker is written again that the disk did not take."""
+
+
+ID_EXPIRATION_MS: Final = 604_800_000
+"""Kafka's default of `transactional.id.expiration.ms`."""
 
 
 class TransactionResult(NamedTuple):
@@ -55,16 +60,30 @@ class TransactionCoordinator:
     @property
     def transactions(self) -> Mapping[str, TransactionMetadata]:
         """What is known, by transactional id."""
+        for name in list(self._transactions):
+            self.find(name)
         return self._transactions
+
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of a transactional id, None for one that is unknown, or idle for so long that it is forgotten."""
+        found = self._transactions.get(transactional_id)
+        if found is None or found.state not in IDLE_STATES:
+            return found
+        if self.markers.clock() - found.updated < ID_EXPIRATION_MS:
+            return found
+        del self._transactions[transactional_id]
+        self._journal.transaction_deleted(transactional_id)
+        return None
+
+    def _changed(self, found: TransactionMetadata) -> None:
+        found.updated = self.markers.clock()
+        self._journal.transaction_changed(found)
 
     # -- who answers -----------------------------------------------------------------------------------------
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The node that answers for a transactional id, -1 if none is alive."""
-        nodes = sorted(self._controller.alive)
-        return (
-            nodes[java_hash(transactional_id) % TRANSACTION_PARTITIONS % len(nodes)] if nodes else NO_LEADER
-        )
+        return self._controller.transaction_coordinator_of(transactional_id)
 
     def error_for(self, transactional_id: str, node_id: int) -> ErrorCode:
         """Why this node cannot serve a transactional id; NONE if it can."""
@@ -88,7 +107,7 @@ class TransactionCoordinator:
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        found = self._transactions.get(transactional_id)
+        found = self.find(transactional_id)
         if found is None:
             found = TransactionMetadata(transactional_id, self._controller.next_producer_id())
             self._transactions[transactional_id] = found
@@ -101,26 +120,30 @@ class TransactionCoordinator:
         if found.producer.is_exhausted and expected.epoch in (NO_PRODUCER.epoch, found.producer.epoch):
             new_id = self._controller.next_producer_id()
         error = found.begin_life(expected, new_id, timeout)
+        self._changed(found)
         return TransactionResult(error) if error else TransactionResult(ErrorCode.NONE, found.producer)
 
     def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> ErrorCode:
         """Let the transaction hold these partitions (AddPartitionsToTxn, AddOffsetsToTxn, Produce of KIP-890)."""
-        found = self._transactions.get(transactional_id)
+        found = self.find(transactional_id)
         if found is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if error := found.check_producer(producer):
             return error
         begins = found.state is not TransactionState.ONGOING
+        if begins:
+            found.started = self.markers.clock()
         found.add(partitions)
+        self._changed(found)
         if begins:
             self._timers.schedule(transactional_id, found.timeout, lambda: self._time_out(found))
         return ErrorCode.NONE
 
     def verify(self, transactional_id: str, producer: Producer, tp: TopicPartition) -> ErrorCode:
         """Whether the transaction holds a partition (AddPartitionsToTxn with VerifyOnly, KIP-890)."""
-        found = self._transactions.get(transactional_id)
+        found = self.find(transactional_id)
         if found is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if error := found.check_producer(producer):
@@ -157,7 +180,7 @@ class TransactionCoordinator:
 
     def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> TransactionResult:
         """Commit or abort (EndTxn up to version 4): the epoch stays, and the same request may come again."""
-        found = self._transactions.get(transactional_id)
+        found = self.find(transactional_id)
         if found is None or producer.id != found.producer.id:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if producer.epoch != found.producer.epoch:
@@ -172,7 +195,7 @@ class TransactionCoordinator:
 
         A repeated request is known by its epoch, one below the current. An abort of nothing bumps as well.
         """
-        found = self._transactions.get(transactional_id)
+        found = self.find(transactional_id)
         if found is None:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         overflowed = producer.id == found.previous_id and producer.is_exhausted and found.producer.epoch == 0
@@ -218,18 +241,38 @@ class TransactionCoordinator:
 
     def _settle(self, found: TransactionMetadata, *, commit: bool) -> None:
         self._timers.cancel(found.transactional_id)
+        if found.state is not TransactionState.ONGOING:  # an abort of nothing (KIP-890)
+            found.started = self.markers.clock()
         found.prepare(commit=commit)
+        self._changed(found)  # before any marker: from here on there is no way back
         self._write_markers(found, list(found.partitions))
 
     def _write_markers(self, found: TransactionMetadata, partitions: Iterable[TopicPartition]) -> None:
         marker = Marker(found.producer, found.state is TransactionState.PREPARE_COMMIT)
         for tp in partitions:
-            if self.markers.write(tp, marker) is ErrorCode.LEADER_NOT_AVAILABLE:
+            error = self.markers.write(tp, marker)
+            if error in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR):
                 self._waiting.setdefault(tp, {})[found.transactional_id] = None
+                if error is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self._timers.schedule(tp, STORAGE_RETRY, partial(self.partition_changed, tp))
             else:
                 del found.partitions[tp]
         if not found.partitions:
             found.complete()
+            self._changed(found)
+
+    def restore(self, transactions: Iterable[TransactionMetadata]) -> None:
+        """Take up what a journal kept: outcomes that were settled get their markers, open transactions their time."""
+        for found in transactions:
+            self._transactions[found.transactional_id] = found
+            if found.state is TransactionState.ONGOING:
+                self._timers.schedule(found.transactional_id, found.timeout, partial(self._time_out, found))
+            elif found.state.is_prepared:
+                self._write_markers(found, list(found.partitions))
+
+    @property
+    def _journal(self) -> Journal:
+        return self._controller.journal
 
     def partition_changed(self, tp: TopicPartition) -> None:
         """The partition may have a leader again, or be gone: write the markers that waited for it."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.ports import OffsetStore
 from asyncgroup.broker.errors import AppendError
-from asyncgroup.broker.topics import NO_LEADER, Partition
+from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Partition
 from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 
 __all__ = ["OFFSETS_TOPIC", "Marker", "Markers"]
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""Where offsets of a transaction are pending, partition by partition, until its marker."""
 
 
 class Marker(NamedTuple):
@@ -29,20 +25,21 @@ class Marker(NamedTuple):
 
 
 class Markers:
-    """Appends markers to the cluster's logs; those to `__consumer_offsets` go to the store of groups and offsets.
+    """Appends markers to the cluster's logs; of those to `__consumer_offsets` `offsets_ended` is told as well, with the
+    partition: there the offsets of the transaction are pending until its marker.
 
-    `appended` is told of each partition that got one, `now` is the loop's time in seconds.
+    `appended` is told of each partition that got one, `clock` gives ms since 1970.
     """
 
     def __init__(
         self,
         controller: Controller,
-        store: OffsetStore,
+        offsets_ended: Callable[[int, Marker], None],
         appended: Callable[[Partition], None],
-        now: Callable[[], float],
+        clock: Callable[[], int],
     ) -> None:
-        self._controller, self._store = controller, store
-        self._appended, self._now = appended, now
+        self._controller, self._offsets_ended = controller, offsets_ended
+        self._appended, self.clock = appended, clock
 
     def write(self, tp: TopicPartition, marker: Marker) -> ErrorCode:
         """Append a marker.
@@ -50,9 +47,6 @@ class Markers:
         LEADER_NOT_AVAILABLE has to be tried again when the partition has a leader; UNKNOWN_TOPIC_OR_PARTITION (it was
         deleted) and INVALID_PRODUCER_EPOCH (a newer life of the producer wrote here) need no marker any more.
         """
-        if tp.topic == OFFSETS_TOPIC:
-            self._store.end_transaction(marker.producer.id, tp.partition, commit=marker.commit)
-            return ErrorCode.NONE
         topic = self._controller.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -65,9 +59,11 @@ class Markers:
                 *marker.producer,
                 partition.leader_epoch,
                 coordinator_epoch=marker.coordinator_epoch,
-                timestamp=int(self._now() * 1000),
+                timestamp=self.clock(),
             )
         except AppendError as error:
             return error.code
+        if tp.topic == OFFSETS_TOPIC:
+            self._offsets_ended(tp.partition, marker)
         self._appended(partition)
         return ErrorCode.NONE

@@ -42,7 +42,8 @@ class TransactionMetadata:
 
     `last_epoch` is the epoch before the last bump, so that a repeated request is known as one (KIP-360, KIP-890), -1
     after the start of a producer that did not say who it was; `previous_id` the producer id before the current one.
-    `timeout` is in seconds. `successor` takes over when the markers are written, if the producer's epochs are used up.
+    `timeout` is in seconds, `started` says when the transaction at hand began (ms since 1970, -1: none did yet),
+    `updated` when anything last changed. `successor` takes over when the markers are written, if the producer's epochs are used up.
     """
 
     __slots__ = (
@@ -50,10 +51,12 @@ class TransactionMetadata:
         "partitions",
         "previous_id",
         "producer",
+        "started",
         "state",
         "successor",
         "timeout",
         "transactional_id",
+        "updated",
     )
 
     def __init__(self, transactional_id: str, producer_id: int) -> None:
@@ -62,6 +65,8 @@ class TransactionMetadata:
         self.last_epoch = NO_EPOCH
         self.previous_id = -1
         self.timeout = 0.0
+        self.started = -1
+        self.updated = -1
         self.state = TransactionState.EMPTY
         self.successor: Producer | None = None
         self.partitions: dict[TopicPartition, None] = {}  # ordered, so that a run can be replayed
@@ -116,7 +121,7 @@ class TransactionMetadata:
             last_epoch = self.last_epoch
         else:
             return ErrorCode.PRODUCER_FENCED
-        self.last_epoch, self.timeout = last_epoch, timeout
+        self.last_epoch, self.timeout, self.started = last_epoch, timeout, -1
         self.partitions.clear()
         self.transition_to(TransactionState.EMPTY)
         return ErrorCode.NONE

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["TransactionState"]
+__all__ = ["IDLE_STATES", "TransactionState"]
 
 
 class TransactionState(Enum):
     """Where a transactional id stands.
 
     A transaction is prepared when its outcome is settled, and complete when every partition has the marker. Kafka's
-    `Dead` (an expired id) and `PrepareEpochFence` (a fence being written) do not occur: ids do not expire here, and
-    every step is done at once.
+    `Dead` (an id about to expire) and `PrepareEpochFence` (a fence being written) do not occur: every step is done at
+    once.
     """
 
     EMPTY = "Empty"
@@ -36,14 +36,17 @@ class TransactionState(Enum):
         return self.value
 
 
-_DONE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+IDLE_STATES = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
+"""Those in which a transactional id may be forgotten (`TransactionState.isExpirationAllowed`)."""
 
 _PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
-    TransactionState.EMPTY: _DONE,
-    TransactionState.ONGOING: _DONE | {TransactionState.ONGOING},
+    TransactionState.EMPTY: IDLE_STATES,
+    TransactionState.ONGOING: IDLE_STATES | {TransactionState.ONGOING},
     TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
     # A client of KIP-890 may abort before anything was added: its epoch goes up all the same.
-    TransactionState.PREPARE_ABORT: _DONE | {TransactionState.ONGOING},
+    TransactionState.PREPARE_ABORT: IDLE_STATES | {TransactionState.ONGOING},
     TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
     TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
 }

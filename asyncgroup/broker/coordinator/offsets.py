@@ -1,0 +1,177 @@
+"""The offsets of the groups of one coordinator: commits, deletions, expiry (the checking half of Kafka's
+`OffsetMetadataManager`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from asyncgroup.broker.coordinator.calls import CommitReply, CommitRequest, CommittedOffset
+from asyncgroup.broker.coordinator.expiry import expired_offsets, is_subscribed
+from asyncgroup.broker.coordinator.group import CONSUMER_PROTOCOL, ClassicGroup
+from asyncgroup.broker.coordinator.groups import Groups
+from asyncgroup.broker.coordinator.ports import Written
+from asyncgroup.broker.coordinator.rebalance import Rebalance
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+
+__all__ = ["GroupOffsets"]
+
+log = logging.getLogger(__name__)
+
+_COMMIT_KNOWS_NO_GROUP = 9
+"""The first version of OffsetCommit that knows GROUP_ID_NOT_FOUND."""
+
+
+class GroupOffsets:
+    """Takes commits for the groups of a coordinator; whether it is their coordinator is asked before."""
+
+    def __init__(self, groups: Groups, rebalance: Rebalance) -> None:
+        self._groups, self._rebalance = groups, rebalance
+        self._config, self._store = rebalance.config, rebalance.store
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """The committed offsets of a group; empty for an unknown one."""
+        group = self._groups.get(group_id)
+        return {} if group is None or group.state is GroupState.DEAD else self._store.offsets(group_id)
+
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions of a group whose offsets are not stable (KIP-447)."""
+        return self._store.pending(group_id)
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    def commit(self, request: CommitRequest, reply: CommitReply) -> None:
+        """OffsetCommit. A valid commit keeps the member's session alive."""
+        group = self._groups.get(request.group_id)
+        if group is None and request.generation_id >= 0:
+            newer = request.api_version >= _COMMIT_KNOWS_NO_GROUP
+            reply(ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION)
+            return
+        if group is None:  # a consumer without group management, or an admin client
+            group = self._groups.create(request.group_id)
+        if error := group.check_commit(request.member_id, request.group_instance_id, request.generation_id):
+            reply(error)
+            return
+        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._rebalance.touch(group, group.members[request.member_id])
+        self._write(group, request, reply)
+
+    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
+        """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
+        group = self._groups.get(request.group_id)
+        if group is None and request.generation_id >= 0:
+            reply(ErrorCode.ILLEGAL_GENERATION)
+            return
+        if group is None:
+            group = self._groups.create(request.group_id)
+        error = group.check_commit(
+            request.member_id, request.group_instance_id, request.generation_id, transactional=True
+        )
+        if error:
+            reply(error)
+        else:
+            self._write(group, request, reply)
+
+    def _write(self, group: ClassicGroup, request: CommitRequest, reply: CommitReply) -> None:
+        accepted, results = self._accepted(request)
+
+        def written(error: ErrorCode) -> None:
+            if error:
+                self._forget_unwritten(group)
+            elif self._groups.get(group.group_id) is None:  # it was deleted while the commit was on its way
+                self._groups.create(group.group_id)
+            reply(error or results)
+
+        if request.producer_id is None:
+            self._store.write_offsets(request.group_id, accepted, written)
+        else:
+            producer = (request.producer_id, request.producer_epoch)
+            self._store.write_pending_offsets(request.group_id, producer, accepted, written)
+
+    def _forget_unwritten(self, group: ClassicGroup) -> None:
+        """A group that was made for offsets which did not get into the log."""
+        written = self._store.offsets(group.group_id) or self._store.pending(group.group_id)
+        if group.is_simple and not written:
+            self._groups.discard(group)
+
+    def _accepted(
+        self, request: CommitRequest
+    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
+        """The offsets to write, with their times, and the errors of all."""
+        now = self._groups.clock()
+        expires = -1 if request.retention is None else now + round(request.retention * 1000)
+        results: dict[TopicPartition, ErrorCode] = {}
+        accepted: dict[TopicPartition, CommittedOffset] = {}
+        for tp, offset in request.offsets.items():
+            if len(offset.metadata) > self._config.offset_metadata_max_size:
+                results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                results[tp] = ErrorCode.NONE
+                accepted[tp] = dataclasses.replace(offset, commit_timestamp=now, expire_timestamp=expires)
+        return accepted, results
+
+    # -- deletions -------------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
+        """OffsetDelete (KIP-496): of topics that no member is subscribed to."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            reply(ErrorCode.GROUP_ID_NOT_FOUND)
+            return
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL:
+            reply(ErrorCode.NON_EMPTY_GROUP)
+            return
+        partitions = list(partitions)
+        wanted = {topic for topic in {tp.topic for tp in partitions} if is_subscribed(group, topic)}
+        known = {*self._store.offsets(group_id), *self._store.pending(group_id)}
+        results = {
+            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if tp.topic in wanted else ErrorCode.NONE
+            for tp in partitions
+        }
+        doomed = [tp for tp, error in results.items() if not error and tp in known]
+        self._store.remove_offsets(group_id, doomed, lambda error: reply(error or results))
+
+    def delete_group(self, group_id: str, done: Written) -> None:
+        """DeleteGroups: only a group without members, with its offsets."""
+        group = self._groups.get(group_id)
+        if group is None:
+            done(ErrorCode.GROUP_ID_NOT_FOUND)
+        elif error := group.check_delete():
+            done(error)
+        else:
+            self._remove(group, done)
+
+    def _remove(self, group: ClassicGroup, done: Written) -> None:
+        def written(error: ErrorCode) -> None:
+            if not error and group.state is GroupState.EMPTY:  # else somebody joined meanwhile
+                self._groups.discard(group)
+                self._rebalance.kill(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            done(error)
+
+        self._store.remove_group(group.group_id, written)
+
+    def expire(self) -> None:
+        """Write tombstones for offsets that were kept long enough, and for empty groups that have none left."""
+        now, retention = self._groups.clock(), round(self._config.offsets_retention * 1000)
+        for group in self._groups.all():
+            offsets = self._store.offsets(group.group_id)
+            pending = self._store.pending(group.group_id)
+            expired = expired_offsets(group, offsets, pending, now, retention)
+            all_gone = len(expired) == len(offsets)
+            empty = group.state is GroupState.EMPTY
+            if empty and all_gone and not self._store.has_open_transactions(group.group_id):
+                log.info("group %s: expired with %d offsets", group.group_id, len(expired))
+                self._remove(group, _ignore)
+            elif expired:
+                log.info("group %s: %d offsets expired", group.group_id, len(expired))
+                self._store.remove_offsets(group.group_id, expired, _ignore)
+
+
+def _ignore(_error: ErrorCode) -> None:
+    """What could not be removed is found again by the next check."""

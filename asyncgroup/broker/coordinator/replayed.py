@@ -1,0 +1,134 @@
+"""One partition of `__consumer_offsets`, read into memory (the replaying half of Kafka's `OffsetMetadataManager` and
+`GroupMetadataManager`).
+
+The same two steps, `apply` and `end_transaction`, serve the loading of a log and each append to it, so that what a
+coordinator has in memory is at any time what its successor will read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
+from asyncgroup.broker.coordinator.pending_offsets import PendingOffsets
+from asyncgroup.broker.coordinator.records import (
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+    decode_record,
+)
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire.control import ControlType, read_control_type
+from asyncgroup.wire.primitives import Buffer
+from asyncgroup.wire.records import BatchHeader, decode_batch, iter_batch_headers
+
+__all__ = ["ReplayedPartition"]
+
+log = logging.getLogger(__name__)
+
+
+class ReplayedPartition:
+    """The groups and offsets of one partition; `number` is the partition's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.groups: dict[str, GroupSnapshot] = {}
+        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._written_at: dict[tuple[str, TopicPartition], int] = {}
+        self._pending = PendingOffsets()
+
+    def __repr__(self) -> str:
+        return f"<ReplayedPartition {self.number} {len(self.groups)} groups, {len(self._written_at)} offsets>"
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """The committed offsets of a group."""
+        return self._offsets.get(group_id, {})
+
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions for which a group has offsets in an open transaction."""
+        return self._pending.of(group_id)
+
+    def of_topic(self, topic: str) -> Collection[tuple[str, TopicPartition]]:
+        """The (group, partition) pairs with an offset of this topic, committed or pending."""
+        found = dict.fromkeys(place for place in self._written_at if place[1].topic == topic)
+        return found | dict.fromkeys(self._pending.of_topic(topic))
+
+    # -- replaying -------------------------------------------------------------------------------------------
+
+    def replay(self, data: Buffer) -> None:
+        """Take in whole record batches as the log has them."""
+        view = memoryview(data)
+        for header in iter_batch_headers(data):
+            batch = view[header.start : header.start + header.size]
+            try:
+                self._replay_batch(batch, header)
+            except AsyncGroupError:
+                # Kafka would not serve the partition at all; here the rest of it helps more.
+                log.exception("__consumer_offsets-%d: a batch that cannot be read", self.number)
+
+    def _replay_batch(self, batch: memoryview, header: BatchHeader) -> None:
+        if header.is_control:
+            kind = read_control_type(batch, header)
+            if kind is not None:
+                self.end_transaction(header.producer_id, commit=kind is ControlType.COMMIT)
+            return
+        for record in decode_batch("__consumer_offsets", self.number, batch, header):
+            said = decode_record(record.key, record.value)
+            if said is not None:
+                self.apply(record.offset, header.producer_id, said)
+
+    def apply_all(self, base_offset: int, producer_id: int, records: Iterable[CoordinatorRecord]) -> None:
+        """Take in the records of one batch."""
+        for number, record in enumerate(records, base_offset):
+            self.apply(number, producer_id, record)
+
+    def apply(self, number: int, producer_id: int, record: CoordinatorRecord) -> None:
+        """Take in the record at offset `number`; `producer_id` is -1 outside of transactions."""
+        if isinstance(record, GroupRecord):
+            if record.snapshot is None:
+                self.groups.pop(record.group_id, None)
+            else:
+                self.groups[record.group_id] = record.snapshot
+        elif record.offset is None:
+            self._forget(record)
+        else:
+            self.groups.setdefault(record.group_id, _simple(record.group_id))
+            if producer_id < 0:
+                self._keep(number, record.group_id, record.partition, record.offset)
+            else:
+                offsets = {record.partition: record.offset}
+                self._pending.add(record.group_id, producer_id, offsets, number)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Let the transaction's offsets count, except where a later commit stands already, or forget them."""
+        for group_id in self._pending.groups(producer_id):
+            for tp, (number, offset) in self._pending.take(producer_id, group_id).items():
+                if commit and number > self._written_at.get((group_id, tp), -1):
+                    self._keep(number, group_id, tp, offset)
+
+    def _keep(self, number: int, group_id: str, tp: TopicPartition, offset: CommittedOffset) -> None:
+        self._offsets.setdefault(group_id, {})[tp] = offset
+        self._written_at[group_id, tp] = number
+
+    def _forget(self, record: OffsetRecord) -> None:
+        self._pending.remove(record.group_id, record.partition)
+        if self._written_at.pop((record.group_id, record.partition), None) is not None:
+            offsets = self._offsets[record.group_id]
+            del offsets[record.partition]
+            if not offsets:
+                del self._offsets[record.group_id]
+
+    def has_open_transactions(self, group_id: str) -> bool:
+        """Whether a transaction with offsets of this group is open, even if a tombstone took them back."""
+        return self._pending.has_open(group_id)
+
+
+def _simple(group_id: str) -> GroupSnapshot:
+    """A group that only ever stored offsets."""
+    return GroupSnapshot(
+        group_id=group_id, generation_id=0, protocol_type=None, protocol_name=None, leader=None, members=()
+    )

@@ -1,0 +1,41 @@
+"""AlterConfigs (33), versions 0-2: all settings of a topic anew; those that are not named go back to their defaults."""
+
+from __future__ import annotations
+
+from asyncgroup.broker.config_resources import SET, Change, alter_all
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 2)
+
+Response = m.AlterConfigsResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.AlterConfigsRequest) -> Response:
+    """Replace the settings of each resource."""
+    wanted = []
+    for r in request.resources:
+        configs = {config.name: config.value for config in r.configs}
+        changes = [Change(config.name, SET, config.value) for config in r.configs]
+        wanted.append(((r.resource_type, r.resource_name), changes, lambda _topic, configs=configs: configs))
+    results = alter_all(node, context, wanted, validate_only=request.validate_only)
+    return Response(
+        responses=[
+            Response.AlterConfigsResourceResponse(code, message, *resource)
+            for resource, code, message in results
+        ]
+    )
+
+
+def refuse(_context: RequestContext, request: m.AlterConfigsRequest, code: int) -> Response:
+    """The error for every resource."""
+    return Response(
+        responses=[
+            Response.AlterConfigsResourceResponse(
+                code, ErrorCode(code).name, r.resource_type, r.resource_name
+            )
+            for r in request.resources
+        ]
+    )

@@ -1,0 +1,61 @@
+"""AlterPartitionReassignments (45), versions 0-1: other replicas for a partition (KIP-455).
+
+Nothing has to be copied, as replicas share their log: it is done when it is answered, and there is never one under way.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 1)
+
+Response = m.AlterPartitionReassignmentsResponse
+Result = m.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.AlterPartitionReassignmentsRequest) -> Response:
+    """Give each partition its replicas; None would end a reassignment under way."""
+    fixed = not request.allow_replication_factor_change
+    return Response(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=[
+            Response.ReassignableTopicResponse(
+                topic.name,
+                [
+                    _reassign(node, context, (topic.name, p.partition_index), p.replicas, fixed=fixed)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def refuse(_context: RequestContext, request: m.AlterPartitionReassignmentsRequest, code: int) -> Response:
+    """The error for the request."""
+    return Response(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=ErrorCode(code).name,
+    )
+
+
+def _reassign(
+    node: Node, context: RequestContext, place: tuple[str, int], replicas: list[int] | None, *, fixed: bool
+) -> Result:
+    name, index = place
+    try:
+        partition = node.partition(context, node.controller.topics.get(name), index)
+        if replicas is None:
+            return Result(index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+        if fixed and len(replicas) != len(partition.replicas):
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "the number of replicas may not change")
+        node.controller.reassign(partition, replicas)
+    except Refused as error:
+        return Result(index, error.code, str(error))
+    return Result(index, ErrorCode.NONE, None)

@@ -1,0 +1,68 @@
+"""DeleteRecords (21), versions 0-2: the log of a partition starts later from now on (KIP-107).
+
+All replicas share the log, so there is nobody to wait for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import PartitionError, StorageError
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 2)
+
+_HIGH_WATERMARK: Final = -1
+"""In place of an offset: all that consumers can read."""
+
+Response = m.DeleteRecordsResponse
+Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+def handle(node: Node, context: RequestContext, request: m.DeleteRecordsRequest) -> Response:
+    """Move the starts of the logs."""
+    # A partition that is named twice is answered once, for the offset that comes last.
+    wanted = {topic.name: {p.partition_index: p.offset for p in topic.partitions} for topic in request.topics}
+    return Response(
+        topics=[
+            Response.DeleteRecordsTopicResult(
+                name, [_delete(node, context, name, index, offset) for index, offset in offsets.items()]
+            )
+            for name, offsets in wanted.items()
+        ]
+    )
+
+
+def refuse(_context: RequestContext, request: m.DeleteRecordsRequest, code: int) -> Response:
+    """The error for every partition."""
+    return Response(
+        topics=[
+            Response.DeleteRecordsTopicResult(
+                topic.name, [Result(p.partition_index, -1, code) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(node: Node, context: RequestContext, name: str, index: int, offset: int) -> Result:
+    try:
+        topic = node.controller.topics.get(name)
+        partition = node.partition(context, topic, index)
+        if topic is not None and topic.is_internal:
+            raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        node.check_leads(partition)
+        if not partition.config.delete:
+            raise PartitionError(ErrorCode.POLICY_VIOLATION)
+        log = partition.log
+        before = log.high_watermark if offset == _HIGH_WATERMARK else offset
+        if not 0 <= before <= log.high_watermark:
+            raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        log.delete_records(before)
+    except (PartitionError, StorageError) as error:
+        return Result(index, -1, error.code)
+    node.appended(partition)  # who waits before the start has to hear of it
+    return Result(index, log.start_offset, ErrorCode.NONE)

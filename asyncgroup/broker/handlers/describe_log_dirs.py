@@ -1,0 +1,42 @@
+"""DescribeLogDirs (35), versions 1-5: the one place where a node keeps its logs, and their sizes (KIP-113, KIP-827).
+
+Gap: the sizes of the disk are not told, as by brokers before version 4.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.topics import Topic
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 5)
+
+Response = m.DescribeLogDirsResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.DescribeLogDirsRequest) -> Response:
+    """The partitions that the node has a replica of; those that it has not are left out."""
+    topics = node.controller.topics
+    if request.topics is None:
+        wanted = {name: list(range(len(topic.partitions))) for name, topic in topics.items()}
+    else:
+        wanted = {topic.topic: topic.partitions for topic in request.topics if topic.topic in topics}
+    found = []
+    for name, partitions in wanted.items():
+        if name not in context.topic_errors and (sizes := _sizes(node, topics[name], partitions)):
+            found.append(Response.DescribeLogDirsTopic(name, sizes))
+    return Response(results=[Response.DescribeLogDirsResult(log_dir=node.log_dir, topics=found)])
+
+
+def refuse(_context: RequestContext, _request: m.DescribeLogDirsRequest, code: int) -> Response:
+    """The error for the request."""
+    return Response(error_code=code)
+
+
+def _sizes(node: Node, topic: Topic, partitions: list[int]) -> list[Response.DescribeLogDirsPartition]:
+    return [
+        Response.DescribeLogDirsPartition(index, topic.partitions[index].log.size, 0, False)
+        for index in dict.fromkeys(partitions)
+        if 0 <= index < len(topic.partitions) and node.id in topic.partitions[index].replicas
+    ]

@@ -1,0 +1,92 @@
+"""DescribeTopicPartitions (75), version 0: topics page by page (KIP-966).
+
+All live replicas are in sync here, so there are never eligible leaders besides them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.topics import NO_LEADER, Partition, check_topic_name
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 0)
+
+MAX_PARTITIONS: Final = 2000
+"""Kafka's default of `max.request.partition.size.limit`."""
+
+Response = m.DescribeTopicPartitionsResponse
+TopicData = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+
+
+def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Response:
+    """Describe the topics in the order of their names, from the cursor on, until the page is full."""
+    names = {topic.name for topic in request.topics} or set(node.controller.topics)
+    cursor = request.cursor
+    if cursor is not None:
+        named = not request.topics or cursor.topic_name in names
+        if cursor.partition_index < 0 or not named:
+            return refuse(context, request, ErrorCode.INVALID_REQUEST)
+        names = {name for name in names if name >= cursor.topic_name}
+    left = max(1, min(MAX_PARTITIONS, request.response_partition_limit))
+    response = Response()
+    for name in sorted(names):
+        if left == 0:
+            response.next_cursor = Response.Cursor(name, 0)
+            break
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        data, following = _describe(node, context, name, first, left)
+        response.topics.append(data)
+        left -= len(data.partitions)
+        if following:
+            response.next_cursor = Response.Cursor(name, following)
+            break
+    return response
+
+
+def refuse(_context: RequestContext, request: m.DescribeTopicPartitionsRequest, code: int) -> Response:
+    """The error for every topic that is named."""
+    return Response(topics=[TopicData(code, topic.name) for topic in request.topics])
+
+
+def _describe(
+    node: Node, context: RequestContext, name: str, first: int, limit: int
+) -> tuple[TopicData, int]:
+    """A topic with up to `limit` partitions, and the partition that did not fit any more, 0 if all did."""
+    topic = node.controller.topics.get(name)
+    try:
+        check_topic_name(name)
+        context.check_topic(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except Refused as error:
+        return TopicData(error.code, name, topic_authorized_operations=ALL_TOPIC_OPERATIONS), 0
+    alive, end = node.controller.alive, first + limit
+    data = TopicData(
+        name=name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(partition, alive) for partition in topic.partitions[first:end]],
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+    return data, end if end < len(topic.partitions) else 0
+
+
+def _partition(partition: Partition, alive: set[int]) -> Response.DescribeTopicPartitionsResponsePartition:
+    leaderless = partition.leader == NO_LEADER
+    return Response.DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=[r for r in partition.replicas if r in alive],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[r for r in partition.replicas if r not in alive],
+    )

@@ -1,0 +1,46 @@
+"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a topic and leave the others (KIP-339)."""
+
+from __future__ import annotations
+
+from asyncgroup.broker.config_resources import Change, alter_all, apply_changes
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 1)
+
+Response = m.IncrementalAlterConfigsResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.IncrementalAlterConfigsRequest) -> Response:
+    """Change the settings of each resource."""
+    wanted = []
+    for r in request.resources:
+        changes = [Change(config.name, config.config_operation, config.value) for config in r.configs]
+        wanted.append(
+            (
+                (r.resource_type, r.resource_name),
+                changes,
+                lambda topic, changes=changes: apply_changes(topic.configs, changes),
+            )
+        )
+    results = alter_all(node, context, wanted, validate_only=request.validate_only)
+    return Response(
+        responses=[
+            Response.AlterConfigsResourceResponse(code, message, *resource)
+            for resource, code, message in results
+        ]
+    )
+
+
+def refuse(_context: RequestContext, request: m.IncrementalAlterConfigsRequest, code: int) -> Response:
+    """The error for every resource."""
+    return Response(
+        responses=[
+            Response.AlterConfigsResourceResponse(
+                code, ErrorCode(code).name, r.resource_type, r.resource_name
+            )
+            for r in request.resources
+        ]
+    )

@@ -1,0 +1,43 @@
+"""ListConfigResources (74), versions 0-1: what has settings (KIP-1142). Version 0 asks for client metrics only, of
+which there are none here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 1)
+
+_KINDS: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
+
+Response = m.ListConfigResourcesResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRequest) -> Response:
+    """The topics and nodes; no kinds asked for stands for all."""
+    if context.api_version == 0:
+        return Response()
+    kinds = request.resource_types or _KINDS
+    if not set(_KINDS).issuperset(kinds):
+        return refuse(context, request, ErrorCode.UNSUPPORTED_VERSION)
+    nodes = [str(node_id) for node_id in sorted(node.controller.alive)]
+    names = {TOPIC: list(node.controller.topics), BROKER: nodes, BROKER_LOGGER: nodes}
+    return Response(
+        config_resources=[
+            Response.ConfigResource(name, kind)
+            for kind in _KINDS
+            if kind in kinds
+            for name in names.get(kind, [])
+        ]
+    )
+
+
+def refuse(_context: RequestContext, _request: m.ListConfigResourcesRequest, code: int) -> Response:
+    """The error for the request."""
+    return Response(error_code=code)

@@ -1,0 +1,57 @@
+"""ListTransactions (66), versions 0-2: the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152).
+
+The pattern is RE2's in Kafka and Python's here; the two agree on what people write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import TransactionMetadata
+from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 2)
+
+Response = m.ListTransactionsResponse
+
+
+def handle(node: Node, context: RequestContext, request: m.ListTransactionsRequest) -> Response:
+    """Those that pass all filters."""
+    try:
+        is_wanted = _filter(request, node.clock())
+    except re.error:
+        return refuse(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
+    known = {str(state) for state in TransactionState}
+    return Response(
+        unknown_state_filters=[state for state in request.state_filters if state not in known],
+        transaction_states=[
+            Response.TransactionState(one.transactional_id, one.producer.id, str(one.state))
+            for one in node.transactions.transactions.values()
+            if node.transactions.coordinator_of(one.transactional_id) == node.id and is_wanted(one)
+        ],
+    )
+
+
+def refuse(_context: RequestContext, _request: m.ListTransactionsRequest, code: int) -> Response:
+    """An error and no transactions."""
+    return Response(error_code=code)
+
+
+def _filter(request: m.ListTransactionsRequest, now: int) -> Callable[[TransactionMetadata], bool]:
+    states, producers = set(request.state_filters), set(request.producer_id_filters)
+    pattern = re.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
+
+    def is_wanted(one: TransactionMetadata) -> bool:
+        return (
+            (not states or str(one.state) in states)
+            and (not producers or one.producer.id in producers)
+            and (request.duration_filter < 0 or now - one.started > request.duration_filter)
+            and (pattern is None or pattern.fullmatch(one.transactional_id) is not None)
+        )
+
+    return is_wanted

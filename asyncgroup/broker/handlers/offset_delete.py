@@ -1,0 +1,73 @@
+"""OffsetDelete (47), version 0: offsets of topics that no member of a group is subscribed to (KIP-496).
+
+Partitions that the cluster does not know are refused before the coordinator sees them, as in Kafka; an error of the group
+stands alone, without partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 0)
+
+Errors = dict[TopicPartition, ErrorCode]
+Response = m.OffsetDeleteResponse
+
+
+def handle(
+    node: Node, context: RequestContext, request: m.OffsetDeleteRequest
+) -> asyncio.Future[Response] | Response:
+    """Check the partitions, then let the coordinator write tombstones."""
+    refused: Errors = {}
+    places: list[TopicPartition] = []
+    for topic in request.topics:
+        known = node.controller.topics.get(topic.name)
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if topic.name in context.topic_errors:
+                refused[tp] = context.topic_errors[topic.name]
+            elif known is None or not 0 <= tp.partition < len(known.partitions):
+                refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append(tp)
+    if context.topic_errors and not places:
+        return _response(request, refused)
+    future = node.new_future(Response)
+
+    def reply(outcome: ErrorCode | Errors) -> None:
+        if not future.done():
+            if isinstance(outcome, dict):
+                future.set_result(_response(request, refused | outcome))
+            else:
+                future.set_result(Response(error_code=outcome))
+
+    node.coordinator.delete_offsets(request.group_id, places, reply)
+    return future
+
+
+def refuse(_context: RequestContext, _request: m.OffsetDeleteRequest, code: int) -> Response:
+    """The error of the group."""
+    return Response(error_code=code)
+
+
+def _response(request: m.OffsetDeleteRequest, errors: Errors) -> Response:
+    return Response(
+        topics=[
+            Response.OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    Response.OffsetDeleteResponsePartition(
+                        p.partition_index, errors[TopicPartition(topic.name, p.partition_index)]
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,35 @@
+"""The topic that group coordinators keep for themselves: how it is made."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from asyncgroup.broker.topics import OFFSETS_TOPIC, Topic
+
+__all__ = ["OFFSETS_PARTITIONS", "new_offsets_topic"]
+
+OFFSETS_PARTITIONS: Final = 50
+"""Kafka's default of `offsets.topic.num.partitions`."""
+
+_OFFSETS_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": "104857600",
+}
+"""As in `GroupCoordinatorService.groupMetadataTopicConfigs`."""
+
+
+def new_offsets_topic(cluster_id: str, node_ids: Sequence[int], leaders: Sequence[int]) -> Topic:
+    """`__consumer_offsets` with these leaders. Every node has a replica, so that groups live on as long as one node does.
+
+    Its id is made from the cluster's: this topic may come at any time and must not change what else is random.
+    """
+    topic = Topic(
+        OFFSETS_TOPIC, uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id} {OFFSETS_TOPIC}"), _OFFSETS_CONFIGS
+    )
+    for number, leader in enumerate(leaders):
+        first = node_ids.index(leader) if leader in node_ids else number % len(node_ids)
+        topic.add_partition([*node_ids[first:], *node_ids[:first]], leader)
+    return topic

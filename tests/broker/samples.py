@@ -1,0 +1,109 @@
+"""One request of each API that the broker answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.handlers import HANDLERS
+from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import APIS
+from tests.broker.batches import batch
+from tests.broker.requests import commit_request, fetch, produce
+from tests.broker.transactional import add_partitions, txn_offset_commit, write_markers
+
+__all__ = ["sample"]
+
+
+def sample(cluster: EmbeddedCluster, api: str, version: int) -> Any:
+    """A request that names something, so that there is a place for an error; topics are `t`, and `x` to be made."""
+    made: dict[str, Callable[[], Any]] = {
+        "AlterConfigs": lambda: m.AlterConfigsRequest([m.AlterConfigsRequest.AlterConfigsResource(2, "t")]),
+        "IncrementalAlterConfigs": lambda: m.IncrementalAlterConfigsRequest(
+            [m.IncrementalAlterConfigsRequest.AlterConfigsResource(2, "t")]
+        ),
+        "DeleteRecords": lambda: m.DeleteRecordsRequest(
+            [
+                m.DeleteRecordsRequest.DeleteRecordsTopic(
+                    "t", [m.DeleteRecordsRequest.DeleteRecordsPartition(0, 0)]
+                )
+            ]
+        ),
+        "DescribeProducers": lambda: m.DescribeProducersRequest(
+            [m.DescribeProducersRequest.TopicRequest("t", [0])]
+        ),
+        "DescribeTransactions": lambda: m.DescribeTransactionsRequest(["transaction"]),
+        "DescribeTopicPartitions": lambda: m.DescribeTopicPartitionsRequest(
+            [m.DescribeTopicPartitionsRequest.TopicRequest("t")]
+        ),
+        "DescribeLogDirs": lambda: m.DescribeLogDirsRequest(
+            [m.DescribeLogDirsRequest.DescribableLogDirTopic("t", [0])]
+        ),
+        "ElectLeaders": lambda: m.ElectLeadersRequest(
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions("t", [0])]
+        ),
+        "AlterPartitionReassignments": lambda: m.AlterPartitionReassignmentsRequest(
+            topics=[
+                m.AlterPartitionReassignmentsRequest.ReassignableTopic(
+                    "t", [m.AlterPartitionReassignmentsRequest.ReassignablePartition(0, [1])]
+                )
+            ]
+        ),
+        "ListPartitionReassignments": lambda: m.ListPartitionReassignmentsRequest(
+            topics=[m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics("t", [0])]
+        ),
+        "AddPartitionsToTxn": lambda: add_partitions(Producer(1, 0), 0, version=version),
+        "CreatePartitions": lambda: m.CreatePartitionsRequest(
+            [m.CreatePartitionsRequest.CreatePartitionsTopic("t", 9)]
+        ),
+        "CreateTopics": lambda: m.CreateTopicsRequest([m.CreateTopicsRequest.CreatableTopic("x", 1, 1)]),
+        "DeleteGroups": lambda: m.DeleteGroupsRequest(["g"]),
+        "DeleteTopics": lambda: m.DeleteTopicsRequest(
+            **(
+                {"topics": [m.DeleteTopicsRequest.DeleteTopicState("t")]}
+                if version >= 6
+                else {"topic_names": ["t"]}
+            )
+        ),
+        "DescribeConfigs": lambda: m.DescribeConfigsRequest(
+            [m.DescribeConfigsRequest.DescribeConfigsResource(2, "t")]
+        ),
+        "DescribeGroups": lambda: m.DescribeGroupsRequest(["g"]),
+        "Fetch": lambda: fetch(cluster, 0, version=version),
+        "FindCoordinator": lambda: m.FindCoordinatorRequest(
+            **({"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"})
+        ),
+        "ListOffsets": lambda: m.ListOffsetsRequest(
+            topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [m.ListOffsetsRequest.ListOffsetsPartition()])]
+        ),
+        "Metadata": lambda: m.MetadataRequest([m.MetadataRequest.MetadataRequestTopic(name="t")]),
+        "OffsetCommit": lambda: commit_request(cluster, version, {0: 1}),
+        "OffsetFetch": lambda: (
+            m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.OffsetFetchRequestGroup("g")])
+            if version >= 8
+            else m.OffsetFetchRequest("g", [m.OffsetFetchRequest.OffsetFetchRequestTopic("t", [0])])
+        ),
+        "OffsetDelete": lambda: m.OffsetDeleteRequest(
+            "g",
+            [
+                m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                    "t", [m.OffsetDeleteRequest.OffsetDeleteRequestPartition(0)]
+                )
+            ],
+        ),
+        "OffsetForLeaderEpoch": lambda: m.OffsetForLeaderEpochRequest(
+            topics=[
+                m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    "t", [m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition()]
+                )
+            ]
+        ),
+        "Produce": lambda: produce(cluster, batch(), version=version),
+        "InitProducerId": lambda: m.InitProducerIdRequest(transactional_id=None),
+        "TxnOffsetCommit": lambda: txn_offset_commit(Producer(1, 0), {0: 1}),
+        "WriteTxnMarkers": lambda: write_markers(Producer(1, 0), 0, commit=True),
+    }
+    request = APIS[next(key for key in HANDLERS if HANDLERS[key].name == api)].request
+    return made.get(api, request)()

@@ -1,0 +1,264 @@
+"""Settings of topics and nodes over the wire, and Kafka's rules for them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.config_resources import APPEND, DELETE, SET, SUBTRACT, Change, apply_changes
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.topic_configs import LogConfig, check_configs, topic_configs
+from asyncgroup.broker.topic_keys import INT, LONG, TOPIC_KEYS
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+from tests.broker.batches import batch
+from tests.broker.client import Client, connect
+from tests.broker.requests import put
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+# -- rules -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        (
+            "cleanup.policy",
+            ["compact", "delete", " delete , compact", "delete,delete", ""],
+            ["abc", "delete,x"],
+        ),
+        ("compression.type", ["gzip", "uncompressed", "producer"], ["none", "GZIP", ""]),
+        ("compression.gzip.level", ["-1", "1", "9"], ["0", "10", "-2"]),
+        ("compression.lz4.level", ["1", "17"], ["0", "18"]),
+        ("message.timestamp.type", ["CreateTime", "LogAppendTime"], ["logappendtime"]),
+        ("retention.ms", ["-1", "0", str(2**63 - 1), " 5 "], ["-2", str(2**63), "1.5", "", "1_000"]),
+        ("retention.bytes", ["-1", "-3"], ["x"]),
+        ("max.message.bytes", ["0", str(2**31 - 1)], ["-1", str(2**31)]),
+        ("min.insync.replicas", ["1"], ["0"]),
+        ("segment.bytes", [str(1 << 20)], [str((1 << 20) - 1)]),
+        ("internal.segment.bytes", ["14"], ["x"]),
+        ("min.cleanable.dirty.ratio", ["0", "0.5", "1"], ["-0.1", "1.1", "x"]),
+        ("preallocate", ["true", "FALSE"], ["1", ""]),
+        ("remote.storage.enable", ["false"], ["true", "x"]),
+        ("leader.replication.throttled.replicas", ["", "*", "1:2", "1:2,3:4"], ["abc", "1"]),
+        ("foo", [], ["1"]),
+    ],
+)
+def test_what_is_allowed(name, good, bad):
+    for value in good:
+        check_configs({name: value})
+        LogConfig.of({name: value})
+    for value in [*bad, None]:
+        with pytest.raises(Refused) as caught:
+            check_configs({name: value})
+        assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_two_settings_that_don_t_fit():
+    check_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    with pytest.raises(Refused, match="more than"):
+        check_configs({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+
+
+@given(
+    st.sampled_from([k for k, v in TOPIC_KEYS.items() if v.type in (INT, LONG)]), st.integers(-(2**65), 2**65)
+)
+def test_numbers_are_taken_or_refused_but_nothing_else(name, number):
+    configs = {name: str(number)}
+    try:
+        check_configs(configs)
+    except Refused:
+        return
+    LogConfig.of(configs)
+    assert (name, str(number)) in [(config.name, config.value) for config in topic_configs(configs)]
+
+
+def test_the_defaults_are_allowed():
+    check_configs({name: key.default for name, key in TOPIC_KEYS.items() if name != "compression.type"})
+    assert LogConfig.of({}).delete
+    assert not LogConfig.of({}).compact
+    assert LogConfig.of({"compression.type": "uncompressed"}).compression == "none"
+    assert LogConfig.of({"internal.segment.bytes": "50"}).segment_bytes == 50
+
+
+def change(*changes: tuple[str, int, str | None], **configs: str) -> dict[str, str | None]:
+    before: dict[str, str | None] = {name.replace("_", "."): value for name, value in configs.items()}
+    return apply_changes(before, [Change(*one) for one in changes])
+
+
+def test_changes():
+    policy = "cleanup.policy"
+    assert change(("flush.ms", SET, "1")) == {"flush.ms": "1"}
+    assert change(("flush.ms", DELETE, None), flush_ms="1") == {}
+    assert change(("flush.ms", DELETE, None)) == {}
+    assert change((policy, APPEND, "compact")) == {policy: "delete,compact"}  # to the default
+    assert change((policy, APPEND, "delete"), cleanup_policy="delete") == {policy: "delete"}
+    assert change((policy, SUBTRACT, "delete,x"), cleanup_policy="delete,compact") == {policy: "compact"}
+    for one, error in (
+        (("flush.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("flush.ms", 9, "1"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ):
+        with pytest.raises(Refused) as caught:
+            change(one)
+        assert caught.value.code == error
+
+
+# -- over the wire -----------------------------------------------------------------------------------------------
+
+
+def incremental(kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False):
+    request = m.IncrementalAlterConfigsRequest
+    configs = [request.AlterableConfig(*one) for one in changes]
+    return request([request.AlterConfigsResource(kind, name, configs)], validate)
+
+
+def whole(name: str, *configs: tuple[str, str | None], validate: bool = False):
+    request = m.AlterConfigsRequest
+    wanted = [request.AlterableConfig(*one) for one in configs]
+    return request([request.AlterConfigsResource(TOPIC, name, wanted)], validate)
+
+
+async def ask(client: Client, request, version: int | None = None) -> list[int]:
+    answer = await client.ask(request, version)
+    assert all(bool(one.error_code) == bool(one.error_message) for one in answer.responses)
+    return [one.error_code for one in answer.responses]
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+@pytest.mark.parametrize("version", range(2))
+async def test_incremental_alter_configs(version):
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 2, configs={"retention.ms": "5000"})
+        request = incremental(TOPIC, "t", ("max.message.bytes", SET, "100"), ("retention.ms", DELETE, None))
+        request.validate_only = True
+        assert await ask(client, request, version) == [0]
+        assert cluster.topic("t").configs == {"retention.ms": "5000"}
+        request.validate_only = False
+        assert await ask(client, request, version) == [0]
+        assert cluster.topic("t").configs == {"max.message.bytes": "100"}
+        for result in await put(client, cluster, batch(b"a" * 100), batch(b"a")):
+            assert result.error_code == (0 if result.index else ErrorCode.MESSAGE_TOO_LARGE)
+        cluster.create_partitions("t", 3)
+        (result,) = await put(client, cluster, batch(b"a" * 100), first=2)
+        assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+@pytest.mark.parametrize("version", range(3))
+async def test_alter_configs(version):
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", configs={"retention.ms": "5000"})
+        assert await ask(client, whole("t", ("flush.ms", "1"), validate=True), version) == [0]
+        assert cluster.topic("t").configs == {"retention.ms": "5000"}
+        assert await ask(client, whole("t", ("flush.ms", "1")), version) == [0]
+        assert cluster.topic("t").configs == {"flush.ms": "1"}
+        for configs, error in (
+            ([("flush.ms", None)], ErrorCode.INVALID_REQUEST),
+            ([("flush.ms", "1"), ("flush.ms", "2")], ErrorCode.INVALID_REQUEST),
+            ([("flush.ms", "x")], ErrorCode.INVALID_CONFIG),
+        ):
+            assert await ask(client, whole("t", *configs), version) == [error]
+        assert await ask(client, whole("nope"), version) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert cluster.topic("t").configs == {"flush.ms": "1"}
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_what_can_t_be_altered():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        one = ("flush.ms", SET, "1")
+        for kind, name, error in (
+            (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (TOPIC, "", ErrorCode.INVALID_REQUEST),
+            (BROKER, "1", ErrorCode.INVALID_REQUEST),
+            (BROKER, "7", ErrorCode.INVALID_REQUEST),
+            (BROKER, "x", ErrorCode.INVALID_REQUEST),
+            (GROUP, "g", ErrorCode.INVALID_REQUEST),
+            (77, "x", ErrorCode.INVALID_REQUEST),
+        ):
+            assert await ask(client, incremental(kind, name, one)) == [error]
+        for changes, error in (
+            ([], ErrorCode.NONE),
+            ([one, one], ErrorCode.INVALID_REQUEST),
+            ([("flush.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+            ([("foo", SET, "1")], ErrorCode.INVALID_CONFIG),
+            ([("foo", DELETE, None)], ErrorCode.NONE),
+        ):
+            assert await ask(client, incremental(TOPIC, "t", *changes)) == [error]
+        twice = incremental(TOPIC, "t", one)
+        twice.resources *= 2
+        assert await ask(client, twice) == [ErrorCode.INVALID_REQUEST] * 2
+        assert cluster.topic("t").configs == {}
+
+
+async def described(client: Client, kind: int, name: str, *keys: str, synonyms: bool = True):
+    request = m.DescribeConfigsRequest
+    asked = request([request.DescribeConfigsResource(kind, name, list(keys) or None)], synonyms)
+    (result,) = (await client.ask(asked)).results
+    return result
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_where_values_come_from():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", configs={"cleanup.policy": " compact , delete"})
+        result = await described(client, TOPIC, "t", "cleanup.policy", "min.insync.replicas", "flush.ms")
+        found = {c.name: (c.value, c.config_source) for c in result.configs}
+        assert found == {
+            "cleanup.policy": ("compact,delete", 1),
+            "min.insync.replicas": ("1", 3),
+            "flush.ms": (str(2**63 - 1), 5),
+        }
+        synonyms = {c.name: [(s.name, s.value, s.source) for s in c.synonyms] for c in result.configs}
+        assert synonyms == {
+            "cleanup.policy": [
+                ("cleanup.policy", "compact,delete", 1),
+                ("log.cleanup.policy", "delete", 5),
+            ],
+            "min.insync.replicas": [("min.insync.replicas", "1", 3), ("min.insync.replicas", "1", 5)],
+            "flush.ms": [],
+        }
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_the_settings_of_a_node():
+    async with EmbeddedCluster(nodes=2, default_partitions=7, racks=["a", "b"]) as cluster:
+        async with connect(cluster, 2) as client:
+            result = await described(client, BROKER, "2")
+            values = {c.name: c.value for c in result.configs}
+            assert (result.error_code, values["node.id"], values["num.partitions"]) == (0, "2", "7")
+            assert values["listeners"] == f"PLAINTEXT://127.0.0.1:{cluster.nodes[2].port}"
+            assert (values["broker.rack"], values["message.max.bytes"]) == ("b", "1048588")
+            assert all(c.read_only and c.synonyms for c in result.configs)
+            assert len(values) == len(result.configs)
+            result = await described(client, BROKER, "")
+            assert [(c.name, c.config_source) for c in result.configs] == [("min.insync.replicas", 3)]
+            for kind, name in ((BROKER, "1"), (BROKER, "x"), (LOGGER, ""), (GROUP, ""), (77, "x")):
+                assert (await described(client, kind, name)).error_code == ErrorCode.INVALID_REQUEST
+            for kind, name in ((LOGGER, "2"), (GROUP, "g"), (METRICS, "m")):
+                result = await described(client, kind, name)
+                assert (result.error_code, result.configs) == (0, [])
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_list_config_resources():
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        for kinds, expected in (
+            ([], [("1", LOGGER), ("2", LOGGER), ("1", BROKER), ("2", BROKER), ("t", TOPIC)]),
+            ([TOPIC, GROUP], [("t", TOPIC)]),
+        ):
+            answer = await client.ask(m.ListConfigResourcesRequest(kinds), 1)
+            assert [(one.resource_name, one.resource_type) for one in answer.config_resources] == expected
+        assert (await client.ask(m.ListConfigResourcesRequest([77]), 1)).error_code == 35
+        assert (await client.ask(m.ListConfigResourcesRequest(), 0)).config_resources == []

@@ -1,0 +1,299 @@
+"""What faults do to a request, and to a test that makes them in vain."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster, UnusedFaults
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.wire import messages as m
+from tests.broker.batches import batch
+from tests.broker.client import Disconnected, connect
+from tests.broker.requests import fetch, join, now, partitions_of, produce, put
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+BEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+USUAL = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_delay():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as other:
+        cluster.faults.on("Heartbeat").delay(2.5)
+        slow = client.send(BEAT)
+        fast = await other.ask(BEAT)
+        assert (now(), fast.error_code) == (0.0, USUAL)
+        assert (await client.receive(BEAT, *slow)).error_code == USUAL
+        assert now() == 2.5
+
+
+async def test_a_delay_and_an_error_together():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.faults.on("Heartbeat").delay(1.0).error(ErrorCode.NOT_COORDINATOR)
+        assert (await client.ask(BEAT)).error_code == ErrorCode.NOT_COORDINATOR
+        assert now() == 1.0
+
+
+async def test_holding_a_request():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        held = cluster.faults.on("Produce", times=2).hold()
+        request = produce(cluster, batch(b"a"))
+        sent = client.send(request)
+        await held.wait_hit()
+        await asyncio.sleep(100)
+        assert cluster.records("t") == []  # it was not handled yet
+        held.release()
+        await client.receive(request, *sent)
+        assert now() == 100.0
+        await client.ask(request)  # the gate stays open
+        assert held.hits == 2
+
+
+async def test_a_held_join_holds_nobody_else():
+    async with (
+        EmbeddedCluster() as cluster,
+        connect(cluster, client_id="a") as a,
+        connect(cluster, client_id="b") as b,
+    ):
+        held = cluster.faults.on("JoinGroup", client_id="a").hold()
+        waiting = asyncio.ensure_future(join(a))
+        assert (await join(b)).generation_id == 1
+        held.release()
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+
+async def test_dropping_an_answer():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        cluster.faults.on("Produce").drop()
+        client.send(produce(cluster, batch(b"a")))
+        client.send(BEAT)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.receive_frame(), 1000)
+        assert len(cluster.records("t")) == 1  # handled, but never answered
+        assert [exchange.api for exchange in cluster.history] == ["Produce"]
+
+
+@pytest.mark.parametrize(("when", "stored"), [("before", 0), ("after", 1), ("mid-frame", 1)])
+async def test_disconnecting(when, stored):
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        cluster.faults.on("Produce").disconnect(when)
+        client.send(produce(cluster, batch(b"a")))
+        with pytest.raises(Disconnected) as caught:
+            await client.receive_frame()
+        assert bool(caught.value.args[0]) == (when == "mid-frame")
+        assert len(cluster.records("t")) == stored
+        async with connect(cluster) as again:
+            assert (await put(again, cluster, batch(b"b")))[0].error_code == 0
+
+
+async def test_throttling_mutes_the_connection():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as other:
+        cluster.faults.on("Heartbeat").throttle(1500)
+        answer = await client.ask(BEAT)
+        assert (answer.throttle_time_ms, answer.error_code, now()) == (1500, USUAL, 0.0)
+        await other.ask(BEAT)
+        assert now() == 0.0
+        await client.ask(BEAT)
+        assert now() == 1.5
+
+
+async def test_held_requests_do_not_outlive_the_cluster():
+    async with EmbeddedCluster() as cluster:
+        async with connect(cluster) as client:
+            held = cluster.faults.on("Heartbeat").hold()
+            client.send(BEAT)
+            await held.wait_hit()
+        await asyncio.sleep(1)
+        assert cluster.nodes[1].connections == set()
+
+
+async def test_an_error_without_acknowledgement_hangs_up():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        cluster.faults.on("Produce").error(ErrorCode.NOT_ENOUGH_REPLICAS)
+        client.send(produce(cluster, batch(b"a"), acks=0))
+        assert await client.disconnected() == b""
+        assert cluster.records("t") == []
+
+
+async def test_topics_of_a_fetch_error_are_news_to_a_session():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
+        cluster.faults.on("Fetch", topic="t").error(ErrorCode.KAFKA_STORAGE_ERROR)
+        session = {"session_id": first.session_id}
+        second = await client.ask(fetch(cluster, session_epoch=1, max_wait_ms=60_000, **session))
+        assert partitions_of(second)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        third = await client.ask(fetch(cluster, session_epoch=2, max_wait_ms=0, **session))
+        assert partitions_of(third)[0].error_code == 0
+
+
+async def test_the_nth_request_is_counted_by_every_fault_for_itself():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.faults.on("Heartbeat").error(ErrorCode.NOT_COORDINATOR)
+        cluster.faults.on("Heartbeat", nth=2).error(ErrorCode.REBALANCE_IN_PROGRESS)
+        errors = [(await client.ask(BEAT)).error_code for _ in range(3)]
+        assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS, USUAL]
+
+
+async def test_a_request_can_be_looked_at():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.faults.on("Heartbeat", where=lambda beat: beat.generation_id == 2).error("FENCED_INSTANCE_ID")
+        second = m.HeartbeatRequest(group_id="g", generation_id=2, member_id="m")
+        errors = [(await client.ask(beat)).error_code for beat in (BEAT, second, second)]
+        assert errors == [USUAL, ErrorCode.FENCED_INSTANCE_ID, USUAL]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda faults: faults.on(nth=0),
+        lambda faults: faults.on(times=0),
+        lambda faults: faults.on().error(12345),
+        lambda faults: faults.on().error("NO_SUCH_ERROR"),
+        lambda faults: faults.on().delay(-1),
+        lambda faults: faults.on().disconnect("midway"),
+    ],
+)
+async def test_faults_that_make_no_sense(make):
+    async with EmbeddedCluster() as cluster:
+        with pytest.raises(ConfigError):
+            make(cluster.faults)
+        cluster.faults.clear()
+
+
+# -- more of what happens ------------------------------------------------------------------------------------
+
+
+async def test_mutating_an_answer():
+    def in_place(response) -> None:
+        response.brokers.pop()
+
+    def another(response):
+        return m.MetadataResponse(cluster_id="elsewhere", brokers=response.brokers)
+
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
+        cluster.faults.on("Metadata").mutate(in_place).mutate(another)
+        answer = await client.ask(m.MetadataRequest())
+        assert ([broker.node_id for broker in answer.brokers], answer.cluster_id) == ([1], "elsewhere")
+        assert cluster.history[0].response == answer
+        assert len((await client.ask(m.MetadataRequest())).brokers) == 2
+
+
+async def test_mutating_what_a_parked_request_is_answered():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+
+        def move(response) -> None:
+            response.responses[0].partitions[0].high_watermark = 99
+
+        cluster.faults.on("Fetch").mutate(move)
+        answer = await client.ask(fetch(cluster, 0, max_wait_ms=500))
+        assert (partitions_of(answer)[0].high_watermark, now()) == (99, 0.5)
+
+
+async def test_answering_instead_of_the_broker():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        cluster.faults.on("Heartbeat").answer(lambda beat: m.HeartbeatResponse(error_code=len(beat.group_id)))
+        assert (await client.ask(BEAT)).error_code == 1
+        assert (await client.ask(BEAT)).error_code == USUAL
+
+
+async def test_observers_take_nothing_away():
+    seen = []
+    async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
+        watch = cluster.faults.on("Heartbeat", times=None).observe(seen.append)
+        cluster.faults.on("Heartbeat", nth=2).error(ErrorCode.NOT_COORDINATOR)
+        for _ in range(3):
+            await client.ask(BEAT)
+        assert watch.hits == 3
+        assert [exchange.request for exchange in seen] == [BEAT] * 3
+        assert [exchange.errors for exchange in seen] == [[USUAL], [ErrorCode.NOT_COORDINATOR], [USUAL]]
+
+
+async def test_a_slow_node():
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as slow, connect(cluster, 2) as other:
+        cluster.create_topic("t")
+        cluster.move_leader("t", 0, 1)
+        cluster.slow_node(1, 0.25)
+        cluster.faults.on("Metadata", node=1).delay(1.0)
+        sent = slow.send(BEAT), slow.send(m.MetadataRequest())
+        await other.ask(m.MetadataRequest())
+        assert now() == 0.0
+        await slow.receive(BEAT, *sent[0])
+        assert now() == 0.25
+        await slow.receive(m.MetadataRequest(), *sent[1])
+        assert now() == 1.5
+        await slow.ask(fetch(cluster, 0, max_wait_ms=500))
+        assert now() == 2.25
+        slow.send(BEAT)  # under way when the node dies
+        await asyncio.sleep(0.1)
+        await cluster.stop_node(1)
+        await cluster.start_node(1)
+        async with connect(cluster, 1) as again:
+            await again.ask(BEAT)
+            assert now() == 2.6
+            cluster.slow_node(1, 0)
+            await again.ask(BEAT)
+            assert now() == 2.6
+        with pytest.raises(ConfigError, match="seconds"):
+            cluster.slow_node(1, -1)
+        with pytest.raises(UsageError, match="no node 3"):
+            cluster.slow_node(3, 1)
+
+
+# -- faults that say that the test is wrong --------------------------------------------------------------------
+
+
+async def test_a_fault_that_was_never_hit_fails_the_exit():
+    cluster = EmbeddedCluster()
+    with pytest.raises(UnusedFaults, match="Fault on Fetch topic='t' nth=1") as caught:
+        async with cluster, connect(cluster) as client:
+            cluster.faults.on("Fetch", topic="t").error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            cluster.faults.on("Heartbeat", nth=2)
+            cluster.faults.on("Produce").optional().drop()
+            cluster.faults.on("Metadata").drop().cancel()
+            await client.ask(BEAT)
+    assert len(caught.value.faults) == 2
+    assert isinstance(caught.value, AssertionError)
+    assert not any(node.running for node in cluster.nodes.values())
+
+
+async def test_an_exception_on_its_way_is_not_masked():
+    with pytest.raises(KeyError, match="own"):
+        async with EmbeddedCluster() as cluster:
+            cluster.faults.on("Fetch").drop()
+            raise KeyError("own")
+
+
+async def test_faults_that_were_cleared_are_not_missed():
+    async with EmbeddedCluster() as cluster:
+        cluster.faults.on("Fetch").drop()
+        cluster.faults.clear()
+
+
+@pytest.mark.parametrize("kind", ["observe", "mutate", "answer"])
+async def test_what_a_test_asserts_in_its_own_functions_fails_the_test(kind):
+    def look(_) -> None:
+        pytest.fail("this cannot be right")
+
+    with pytest.raises(pytest.fail.Exception, match="this cannot be right"):
+        async with EmbeddedCluster() as cluster, connect(cluster) as client:
+            getattr(cluster.faults.on("Heartbeat"), kind)(look)
+            answer = await client.ask(BEAT)
+            assert answer.error_code == (USUAL if kind == "observe" else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+async def test_a_condition_that_raises_fails_the_test():
+    with pytest.raises(AttributeError, match="no_such_field"):
+        async with EmbeddedCluster() as cluster, connect(cluster) as client:
+            cluster.faults.on("Heartbeat", where=lambda beat: beat.no_such_field).drop()
+            assert (await client.ask(BEAT)).error_code == USUAL

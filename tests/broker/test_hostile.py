@@ -1,0 +1,289 @@
+"""Clients that mean no good, or have gone mad: each harms its own connection at the most, and costs little memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import struct
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from asyncgroup.broker import EmbeddedCluster, handlers
+from asyncgroup.broker.frames import FrameBuffer
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import DecodeError
+from asyncgroup.testing import run_virtual
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import encode
+from asyncgroup.wire.protocol import APIS, encode_request
+from asyncgroup.wire.records import BatchBuilder
+from tests.broker.client import Client, Disconnected, connect
+from tests.wire.batches import sealed
+from tests.wire.test_decompression import BOMBS
+from tests.wire.test_robustness import HOSTILE, full_message
+
+MEGABYTE = 1 << 20
+VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+TINY = b"".join(encode_request(m.ApiVersionsRequest(), 0, 7, None))
+SERVED = [
+    (key, version) for key, handler in sorted(handlers.HANDLERS.items()) for version in handler.versions
+]
+
+
+async def is_alive(client: Client) -> bool:
+    return bool((await client.ask(VERSIONS)).api_keys)
+
+
+@contextlib.contextmanager
+def memory_under(limit: int) -> Iterator[None]:
+    """Fails if the block takes more than `limit` bytes at any moment."""
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < limit
+
+
+# -- frames --------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.binary(max_size=30) | st.binary(min_size=5000, max_size=9000), max_size=8),
+    st.lists(st.integers(1, 12_000), min_size=1, max_size=30),
+)
+def test_the_frames_are_the_same_however_they_are_cut(bodies, cuts):
+    stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    buffer, found, position = FrameBuffer(10_000), [], 0
+    for turn in range(len(stream)):
+        size = cuts[turn % len(cuts)]
+        buffer.feed(stream[position : position + size])
+        position += size
+        if turn % 3:  # the server does not look after each piece
+            while (frame := buffer.next_frame()) is not None:
+                found.append(frame)
+        if position >= len(stream):
+            break
+    while (frame := buffer.next_frame()) is not None:
+        found.append(frame)
+    assert found == bodies
+    assert buffer.unread == 0
+    assert all(type(frame) is bytes for frame in found)
+
+
+def test_a_frame_in_pieces_of_one_byte_takes_the_memory_of_its_bytes():
+    buffer = FrameBuffer(100 * MEGABYTE)
+    buffer.feed(struct.pack(">i", 100 * MEGABYTE))
+    pieces = [bytes([n]) for n in range(256)]
+    with memory_under(300_000):
+        for number in range(200_000):
+            buffer.feed(pieces[number & 255])
+            assert number % 10_000 or buffer.next_frame() is None
+    assert buffer.unread == 200_004
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_a_size_that_is_not_allowed(size):
+    buffer = FrameBuffer(1000)
+    buffer.feed(struct.pack(">i", size))
+    with pytest.raises(DecodeError, match=f"a frame of {size} bytes, at most 1000 are allowed"):
+        buffer.next_frame()
+
+
+# -- slow and silent clients -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_frames_that_never_end_hold_their_own_bytes_only():
+    async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
+        assert await is_alive(other)
+        async with contextlib.AsyncExitStack() as clients:
+            slow = [await clients.enter_async_context(connect(cluster)) for _ in range(50)]
+            with memory_under(2 * MEGABYTE):
+                for client in slow:
+                    client.send_bytes(struct.pack(">i", 100 * MEGABYTE - 1))
+                for _ in range(200):
+                    for client in slow:
+                        client.send_bytes(b"x")
+                    await asyncio.sleep(0.1)
+                assert await is_alive(other)
+            assert {connection.unread for connection in cluster.nodes[1].connections} == {0, 204}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_client_that_never_reads_fills_no_memory(network):
+    network.window = 64 * 1024
+    async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
+        for number in range(100):
+            cluster.create_topic(f"topic-{number}", 20)
+        size = len(encode(await other.ask(m.MetadataRequest(topics=None)), 13))
+        async with connect(cluster) as client:
+            with memory_under(5 * MEGABYTE):  # most of it is the response as objects
+                assert size * 1000 > 50 * MEGABYTE
+                for _ in range(1000):
+                    client.send(m.MetadataRequest(topics=None))
+                await asyncio.sleep(1)
+                assert await is_alive(other)
+            client._writer.transport.abort()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_requests_wait_in_the_network_while_one_is_held(network):
+    """However much a client sends ahead, the node holds one read's worth of it."""
+    network.window = 64 * 1024
+    async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
+        held = cluster.faults.on("ApiVersions").hold()
+        for _ in range(40_000):
+            client.send_bytes(TINY)
+        await asyncio.sleep(1)
+        (connection,) = cluster.nodes[1].connections
+        assert connection.unread < 512 * 1024
+        held.release()
+        for _ in range(40_000):
+            await client.receive_frame()
+        assert connection.unread == 0
+
+
+# -- fair shares -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_flood_starves_nobody():
+    """Between two requests of a modest client the flooding one is served a few turns at the most."""
+    async with EmbeddedCluster(history_limit=1_000_000) as cluster:
+        async with (
+            connect(cluster, client_id="flood") as flood,
+            connect(cluster, client_id="modest") as modest,
+        ):
+            request = b"".join(encode_request(m.ApiVersionsRequest(), 0, 7, "flood"))
+            flood.send_bytes(request * 30_000)
+            reading = asyncio.create_task(read_frames(flood, 30_000))
+            for _ in range(40):
+                assert await is_alive(modest)
+            (connection,) = (c for c in cluster.nodes[1].connections if c.unread)
+            assert connection.unread < 600_000
+            served = [exchange.client_id for exchange in cluster.history]
+            turns = [number for number, name in enumerate(served) if name == "modest"]
+            assert max(later - earlier for earlier, later in itertools.pairwise(turns)) < 12 * 32
+            await reading
+            assert sum(exchange.client_id == "flood" for exchange in cluster.history) == 30_000
+
+
+async def read_frames(client: Client, count: int) -> None:
+    for _ in range(count):
+        await client.receive_frame()
+
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_many_requests_in_one_write_are_answered_once_each_and_in_order():
+    async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
+        frames = [b"".join(encode_request(m.ApiVersionsRequest(), 0, number, "x")) for number in range(5000)]
+        client.send_bytes(b"".join(frames))
+        for number in range(5000):
+            assert (await client.receive_frame())[:4] == struct.pack(">i", number)
+
+
+# -- requests that decode, and make no sense ---------------------------------------------------------------------------
+
+
+async def ask_anything(frames: list[bytes]) -> None:
+    """Each frame on a connection of its own is answered, parked, or hung up on; nothing else suffers."""
+    async with EmbeddedCluster(nodes=2, auto_create_topics=True, history_limit=0) as cluster:
+        cluster.create_topic("name", 4)
+        async with connect(cluster) as other:
+            for frame in frames:
+                async with connect(cluster) as client:
+                    client.send_frame(frame)
+                    with contextlib.suppress(Disconnected, TimeoutError):
+                        async with asyncio.timeout(700):
+                            await client.receive_frame()
+            assert await is_alive(other)
+
+
+def header(key: int, version: int) -> bytes:
+    tags = b"\x00" if version in APIS[key].flexible else b""
+    return struct.pack(">hhih", key, version, 1, 2) + b"me" + tags
+
+
+@pytest.mark.parametrize("key", sorted(handlers.HANDLERS), ids=lambda key: APIS[key].name)
+def test_nonsense_that_decodes_is_no_server_error(key, caplog):
+    """In the lowest and the highest version: full of odd values, and with something hostile at every place."""
+    versions = handlers.HANDLERS[key].versions
+    frames = []
+    for version in {versions.low, versions.high}:
+        body = encode(full_message(APIS[key].request.NAME, version), version)
+        frames.append(header(key, version) + body)
+        for place in range(len(body)):
+            frames += [
+                header(key, version) + body[:place] + hostile + body[place + len(hostile) :]
+                for hostile in HOSTILE[:3]
+            ]
+    with caplog.at_level(logging.ERROR, "asyncgroup.broker"):
+        run_virtual(ask_anything(frames), max_virtual_time=None)
+    assert [record.getMessage()[:300] for record in caplog.records] == []
+
+
+@given(data=st.data())
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_mutated_requests_are_no_server_error(data):
+    frames = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        key, version = data.draw(st.sampled_from(SERVED))
+        body = encode(full_message(APIS[key].request.NAME, version), version)
+        for _ in range(data.draw(st.integers(0, 3))):
+            at = data.draw(st.integers(0, len(body)))
+            inserted = data.draw(st.sampled_from(HOSTILE) | st.binary(max_size=6))
+            body = body[:at] + inserted + body[at + data.draw(st.integers(0, 6)) :]
+        frames.append(header(key, version) + body)
+    complaints: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: complaints.append(record.getMessage()[:300])  # type: ignore[method-assign]
+    log = logging.getLogger("asyncgroup.broker")
+    log.addHandler(handler)
+    try:
+        run_virtual(ask_anything(frames), max_virtual_time=None)
+    finally:
+        log.removeHandler(handler)
+    assert complaints == []
+
+
+# -- bombs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("bomb", ["snappy that lies", "zstd of runs", "lz4"])
+async def test_a_batch_that_would_be_gigabytes_is_refused(bomb):
+    """A hundred kilobytes to send; the broker looks into compressed batches up to a limit, and goes on."""
+    builder = BatchBuilder(bomb.split()[0])
+    builder.append(0, b"k", b"v")
+    content = BOMBS[bomb]()
+    content = content * (2 if bomb == "lz4" else 1)
+    head = bytearray(builder.build()[:61])
+    struct.pack_into(">i", head, 8, 61 - 12 + len(content))
+    batch = sealed(bytes(head) + content)
+    part = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
+    topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[part])
+    async with (
+        EmbeddedCluster(history_limit=0) as cluster,
+        connect(cluster) as client,
+        connect(cluster) as other,
+    ):
+        cluster.create_topic("t", 1)
+        with memory_under(130 * MEGABYTE):
+            answer = await client.ask(m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
+        (said,) = answer.responses[0].partition_responses
+        assert said.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's word for what it cannot decompress
+        assert cluster.partition("t", 0).log.end_offset == 0
+        assert await is_alive(other)

@@ -1,0 +1,246 @@
+"""Which offsets a group loses after a time, and what becomes of groups without any (KIP-211)."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.broker.coordinator.calls import CommittedOffset
+from asyncgroup.broker.coordinator.expiry import expired_offsets, is_subscribed, subscribed_topics
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.member import GroupMember
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.versioned import encode_versioned
+from tests.broker.harness import GROUP, Harness
+
+T, U = TopicPartition("t", 0), TopicPartition("u", 0)
+DAY = 24 * 3600.0
+WEEK = 7 * DAY
+
+
+def wants(*topics: str) -> tuple[tuple[str, bytes], ...]:
+    return (("range", encode_versioned(m.ConsumerProtocolSubscription(topics=list(topics)), 1)),)
+
+
+# -- the rules -------------------------------------------------------------------------------------------------
+
+
+def group_in(state: GroupState, protocol_type: str | None = "consumer", *subscriptions) -> ClassicGroup:
+    group = ClassicGroup("g")
+    for number, protocols in enumerate(subscriptions):
+        group.add(
+            GroupMember(
+                member_id=str(number),
+                group_instance_id=None,
+                client_id="",
+                client_host="",
+                rebalance_timeout=1.0,
+                session_timeout=1.0,
+                protocol_type=protocol_type or "",
+                protocols=protocols,
+            )
+        )
+    group.protocol_type, group.protocol_name = protocol_type, "range" if subscriptions else None
+    group.state = state
+    return group
+
+
+def expired(group: ClassicGroup, now: int, retention: int = 100, pending=(), **offset) -> bool:
+    offsets = {T: CommittedOffset(1, **{"commit_timestamp": 1000, **offset})}
+    return expired_offsets(group, offsets, pending, now, retention) == [T]
+
+
+def test_a_consumer_without_a_group_keeps_an_offset_for_a_time_after_its_commit():
+    group = group_in(GroupState.EMPTY, None)
+    group.current_state_timestamp = 1090
+    assert not expired(group, 1099)
+    assert expired(group, 1100)
+
+
+def test_an_empty_group_keeps_offsets_for_a_time_after_it_became_empty():
+    group = group_in(GroupState.EMPTY)
+    group.current_state_timestamp = 5000
+    assert not expired(group, 5099)
+    assert expired(group, 5100)
+    group.current_state_timestamp = -1  # written before Kafka 2.1
+    assert expired(group, 1100)
+
+
+def test_a_stable_group_keeps_the_offsets_of_its_topics():
+    assert not expired(group_in(GroupState.STABLE, "consumer", wants("t", "v")), 10**9)
+    group = group_in(GroupState.STABLE, "consumer", wants("u"), wants("v"))
+    assert not expired(group, 1099)
+    assert expired(group, 1100)
+
+
+@pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
+def test_a_group_that_rebalances_keeps_all(state):
+    assert not expired(group_in(state, "consumer", wants("u")), 10**9)
+
+
+def test_a_live_group_whose_topics_are_not_known_keeps_all():
+    assert not expired(group_in(GroupState.STABLE, "connect", (("range", b""),)), 10**9)
+    assert not expired(group_in(GroupState.STABLE, "consumer", (("range", b"\x00"),)), 10**9)
+
+
+def test_a_commit_that_said_when_it_expires_does_so_then():
+    group = group_in(GroupState.EMPTY)
+    group.current_state_timestamp = 5000
+    assert not expired(group, 1999, expire_timestamp=2000)
+    assert expired(group, 2000, expire_timestamp=2000)
+    assert not expired(group, 10**9, expire_timestamp=10**10)
+
+
+def test_an_offset_in_an_open_transaction_stays():
+    assert not expired(group_in(GroupState.EMPTY, None), 10**9, pending={T})
+
+
+def test_the_topics_of_a_group():
+    assert subscribed_topics(group_in(GroupState.STABLE, "consumer", wants("t"), wants("u"))) == {"t", "u"}
+    assert subscribed_topics(group_in(GroupState.EMPTY)) == frozenset()
+    assert subscribed_topics(group_in(GroupState.STABLE, "connect", wants("t"))) is None
+    late = group_in(GroupState.PREPARING_REBALANCE, "consumer", wants("t"), (("sticky", b"?"),))
+    assert subscribed_topics(late) == {"t"}
+    unreadable = group_in(GroupState.STABLE, "consumer", (("range", b"\x00"),))
+    assert is_subscribed(unreadable, "anything")
+    assert not is_subscribed(group_in(GroupState.STABLE, "connect", wants("t")), "t")
+
+
+# -- in a coordinator ------------------------------------------------------------------------------------------
+
+
+def written(harness: Harness) -> list[tuple[bytes, bool]]:
+    """The records of the log: keys, and whether each is a tombstone."""
+    records = list(harness.log.log.records())
+    return [(bytes(r.key or b""), r.value is None) for r in records]
+
+
+def test_offsets_and_groups_go_after_a_week():
+    harness = Harness()
+    harness.commit(3)
+    harness.advance(WEEK - 1)
+    assert T in harness.coordinator.offsets(GROUP)
+    harness.advance(601)
+    assert harness.coordinator.groups == {}
+    assert [tombstone for _, tombstone in written(harness)] == [False, True, True]
+    harness.move()
+    assert harness.coordinator.groups == {}
+    assert harness.timers.next_deadline() is None  # nothing is left to be looked at
+
+
+def test_a_new_commit_begins_a_new_week():
+    harness = Harness()
+    harness.commit(3)
+    harness.advance(WEEK - 1)
+    harness.commit(4)
+    harness.advance(WEEK - 1)
+    assert harness.coordinator.offsets(GROUP)[T].offset == 4
+
+
+def test_how_long_and_how_often_can_be_set():
+    harness = Harness(offsets_retention=60.0, offsets_retention_check_interval=5.0)
+    harness.advance(1.0)
+    harness.commit(3)
+    harness.advance(59.0)
+    assert GROUP in harness.coordinator.groups
+    harness.advance(5.0)
+    assert harness.coordinator.groups == {}
+
+
+def test_a_live_group_loses_what_it_does_not_read_any_more():
+    harness = Harness(max_session_timeout=20 * DAY)
+    fields = {"protocols": wants("t"), "session_timeout": 20 * DAY}
+    (one,) = harness.stable(1, **fields)
+    harness.commit(1, member_id=one, generation_id=1)
+    harness.commit(2, topic="u", member_id=one, generation_id=1)
+    harness.advance(WEEK + 600)
+    assert set(harness.coordinator.offsets(GROUP)) == {T}
+    assert harness.group.state is GroupState.STABLE
+    harness.move()
+    assert set(harness.coordinator.offsets(GROUP)) == {T}
+
+
+def test_a_group_that_became_empty_begins_its_week_then_even_over_a_move():
+    harness = Harness(max_session_timeout=20 * DAY)
+    (one,) = harness.stable(1, session_timeout=20 * DAY)
+    harness.commit(1, member_id=one, generation_id=1)
+    harness.advance(WEEK - 1000)
+    harness.leave(one)
+    harness.advance(DAY)
+    harness.move()
+    harness.advance(WEEK - DAY - 1)
+    assert T in harness.coordinator.offsets(GROUP)
+    harness.advance(601)
+    assert harness.coordinator.groups == {}
+
+
+def test_an_empty_group_without_offsets_goes_with_the_next_check():
+    harness = Harness()
+    (one,) = harness.stable(1)
+    harness.leave(one)
+    harness.advance(600)
+    assert harness.coordinator.groups == {}
+
+
+def test_an_open_transaction_keeps_a_group():
+    harness = Harness()
+    harness.commit(1)
+    harness.commit(2, producer_id=7, producer_epoch=0)
+    harness.advance(2 * WEEK)
+    assert set(harness.store.pending(GROUP)) == {T}
+    assert harness.coordinator.offsets(GROUP)[T].offset == 1
+    harness.log.end_transaction(harness.coordinator, 7, commit=False)
+    harness.advance(600)
+    assert harness.coordinator.groups == {}
+
+
+def test_a_commit_may_say_how_long_it_is_to_be_kept():
+    harness = Harness()
+    harness.commit(1, retention=30.0)
+    harness.move()
+    harness.advance(600)
+    assert harness.coordinator.groups == {}
+    harness.commit(1, retention=0.0)
+    harness.advance(600)
+    assert harness.coordinator.groups == {}
+
+
+# -- deleting offsets ------------------------------------------------------------------------------------------
+
+
+def test_deleting_offsets():
+    harness = Harness()
+    assert harness.delete_offsets(T) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    harness.commit(1)
+    harness.commit(2, topic="u")
+    assert harness.delete_offsets(T, TopicPartition("t", 5)) == [{T: 0, TopicPartition("t", 5): 0}]
+    assert set(harness.coordinator.offsets(GROUP)) == {U}
+    harness.move()
+    assert set(harness.coordinator.offsets(GROUP)) == {U}
+
+
+def test_offsets_of_subscribed_topics_are_not_deleted():
+    harness = Harness()
+    (one,) = harness.stable(1, protocols=wants("t"))
+    harness.commit(1, member_id=one, generation_id=1)
+    harness.commit(1, topic="u", member_id=one, generation_id=1)
+    assert harness.delete_offsets(T, U) == [{T: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, U: 0}]
+    assert set(harness.coordinator.offsets(GROUP)) == {T}
+    harness.leave(one)
+    assert harness.delete_offsets(T) == [{T: 0}]
+
+
+def test_offsets_of_a_live_group_of_another_kind_are_not_deleted():
+    harness = Harness()
+    harness.stable(1, protocol_type="connect")
+    assert harness.delete_offsets(T) == [ErrorCode.NON_EMPTY_GROUP]
+
+
+def test_pending_offsets_are_deleted_as_well():
+    harness = Harness()
+    harness.commit(2, producer_id=7, producer_epoch=0)
+    assert harness.delete_offsets(T) == [{T: 0}]
+    harness.log.end_transaction(harness.coordinator, 7, commit=True)
+    assert harness.coordinator.offsets(GROUP) == {}

@@ -1,0 +1,195 @@
+"""The records of `__consumer_offsets` and what a partition of them says when it is read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot, MemberSnapshot
+from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record, encode_record
+from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.errors import DecodeError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import BatchBuilder
+from asyncgroup.wire.versioned import encode_versioned, read_prefix
+from tests.broker.transactional import Writer
+
+names = st.text(st.characters(codec="utf-8"), max_size=20)
+millis = st.integers(0, 2**40)
+seconds = st.integers(0, 2**30).map(lambda ms: ms / 1000)
+timestamps = st.integers(-1, 2**45)
+
+members = st.builds(
+    MemberSnapshot,
+    member_id=names,
+    group_instance_id=st.none() | names,
+    client_id=names,
+    client_host=names,
+    rebalance_timeout=seconds,
+    session_timeout=seconds,
+    subscription=st.binary(max_size=20),
+    assignment=st.binary(max_size=20),
+)
+snapshots = st.builds(
+    GroupSnapshot,
+    group_id=st.just("g"),
+    generation_id=st.integers(0, 2**31 - 1),
+    protocol_type=st.none() | names.filter(bool),
+    protocol_name=st.none() | names,
+    leader=st.none() | names,
+    members=st.lists(members, max_size=3).map(tuple),
+    current_state_timestamp=timestamps,
+)
+places = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))
+
+
+def everything(offset: CommittedOffset | None) -> tuple[int, ...] | None:
+    return offset and (
+        offset.offset,
+        offset.leader_epoch,
+        offset.metadata,
+        offset.commit_timestamp,
+        offset.expire_timestamp,
+        offset.topic_id,
+    )
+
+
+@given(snapshot=st.none() | snapshots)
+def test_a_group_comes_back_from_its_record(snapshot):
+    record = GroupRecord("g", snapshot)
+    key, value = encode_record(record)
+    assert decode_record(key, value) == record
+    assert (value is None) == (snapshot is None)
+
+
+@given(
+    place=places,
+    offset=st.none()
+    | st.builds(
+        CommittedOffset, st.integers(0, 2**62), st.integers(-1, 9), names, timestamps, st.just(-1), st.uuids()
+    ),
+)
+def test_an_offset_comes_back_from_its_record(place, offset):
+    key, value = encode_record(OffsetRecord("g", place, offset))
+    back = decode_record(key, value)
+    assert (back.group_id, back.partition, everything(back.offset)) == ("g", place, everything(offset))
+    if value is not None:
+        assert read_prefix(value) == 4
+
+
+@given(millis, millis)
+def test_an_offset_that_says_when_it_expires_is_written_in_the_version_that_can_say_so(commit, expire):
+    offset = CommittedOffset(7, 3, "m", commit, expire)
+    _, value = encode_record(OffsetRecord("g", TopicPartition("t", 0), offset))
+    assert read_prefix(value) == 1  # which has neither leader epoch nor topic id
+    key, _ = encode_record(OffsetRecord("g", TopicPartition("t", 0), None))
+    assert everything(decode_record(key, value).offset) == (7, -1, "m", commit, expire, m.NO_UUID)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_offsets_of_every_version_are_read(version):
+    key = encode_versioned(m.OffsetCommitKey("g", "t", 1), 0)
+    value = m.OffsetCommitValue(offset=5, metadata="m", commit_timestamp=9)
+    found = decode_record(key, encode_versioned(value, version))
+    assert found == OffsetRecord("g", TopicPartition("t", 1), CommittedOffset(5, metadata="m"))
+    assert found.offset.commit_timestamp == 9
+
+
+def test_an_old_key_is_read_like_a_new_one():
+    key = encode_versioned(m.LegacyOffsetCommitKey("g", "t", 1), 0)
+    assert decode_record(key, None) == OffsetRecord("g", TopicPartition("t", 1), None)
+
+
+def test_a_member_of_before_there_were_rebalance_timeouts():
+    member = m.GroupMetadataValue.MemberMetadata(member_id="a", session_timeout=6000)
+    value = m.GroupMetadataValue("consumer", 1, "range", "a", members=[member])
+    found = decode_record(encode_versioned(m.GroupMetadataKey("g"), 0), encode_versioned(value, 0))
+    assert found.snapshot.members[0].rebalance_timeout == 6.0
+    assert found.snapshot.current_state_timestamp == -1
+
+
+def test_records_of_other_kinds_of_groups_are_left_alone():
+    assert decode_record(b"\x00\x03\x00\x01g", b"\x00\x00") is None
+    for key in (None, b"", b"\x00"):
+        with pytest.raises(DecodeError):
+            decode_record(key, b"")
+
+
+# -- replaying -------------------------------------------------------------------------------------------------
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch_of(*records, producer: int = -1) -> bytes:
+    inside = producer >= 0
+    builder = BatchBuilder(
+        transactional=inside,
+        producer_id=producer,
+        producer_epoch=0 if inside else -1,
+        base_sequence=0 if inside else -1,
+    )
+    for record in records:
+        pair = record if isinstance(record, tuple) else encode_record(record)
+        builder.append(1, *pair)
+    return builder.build()
+
+
+def test_a_batch_that_cannot_be_read_does_not_hide_the_others(caplog):
+    replayed = ReplayedPartition(4)
+    good = batch_of(OffsetRecord("g", T0, CommittedOffset(1)))
+    bad = batch_of((b"\x00\x01\x00", b"?"))
+    torn = bytearray(batch_of(OffsetRecord("g", T1, CommittedOffset(9))))
+    torn[-1] ^= 1
+    replayed.replay(bad + bytes(torn) + good)
+    assert dict(replayed.offsets("g")) == {T0: CommittedOffset(1)}
+    assert caplog.text.count("__consumer_offsets-4: a batch that cannot be read") == 2
+
+
+def test_the_tombstone_of_a_group_comes_after_those_of_its_offsets():
+    replayed = ReplayedPartition(0)
+    replayed.replay(
+        batch_of(OffsetRecord("g", T0, CommittedOffset(1)), OffsetRecord("h", T0, CommittedOffset(1)))
+    )
+    replayed.replay(batch_of(OffsetRecord("g", T0, None), GroupRecord("g", None)))
+    assert set(replayed.groups) == {"h"}
+    assert replayed.offsets("g") == {}
+
+
+class TestTransactions:
+    def replayed(self, *steps) -> ReplayedPartition:
+        """What is read from a log of these steps: offsets, or a marker's method."""
+        from asyncgroup.broker.log import PartitionLog
+
+        log = PartitionLog("__consumer_offsets", 0)
+        for producer, what in steps:
+            if isinstance(what, str):
+                getattr(Writer(log, producer), what)()
+            else:
+                log.append(batch_of(OffsetRecord("g", T0, what), producer=producer), 0, by_coordinator=True)
+        replayed = ReplayedPartition(0)
+        replayed.replay(log.read(0, 1 << 20))
+        return replayed
+
+    def test_pending_until_the_marker(self):
+        replayed = self.replayed((1, CommittedOffset(5)))
+        assert (dict(replayed.offsets("g")), set(replayed.pending("g"))) == ({}, {T0})
+        assert replayed.has_open_transactions("g")
+        assert not replayed.has_open_transactions("h")
+        assert set(replayed.groups) == {"g"}
+
+    def test_committed(self):
+        replayed = self.replayed((1, CommittedOffset(5)), (1, CommittedOffset(6)), (1, "commit"))
+        assert (replayed.offsets("g")[T0].offset, list(replayed.pending("g"))) == (6, [])
+
+    def test_aborted(self):
+        replayed = self.replayed((-1, CommittedOffset(4)), (1, CommittedOffset(5)), (1, "abort"))
+        assert replayed.offsets("g")[T0].offset == 4
+
+    def test_a_later_commit_wins_although_its_marker_came_first(self):
+        steps = (1, CommittedOffset(5)), (-1, CommittedOffset(6)), (1, "commit")
+        assert self.replayed(*steps).offsets("g")[T0].offset == 6
+
+    def test_a_tombstone_takes_pending_offsets_along(self):
+        replayed = self.replayed((1, CommittedOffset(5)), (-1, None), (1, "commit"))
+        assert replayed.offsets("g") == {}

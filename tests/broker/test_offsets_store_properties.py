@@ -1,0 +1,128 @@
+"""Commits, transactions, tombstones, compaction and moves in any order: what a coordinator has in memory is what its
+successor reads from the log, and both are what a simple model says.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
+from asyncgroup.broker.coordinator.log_store import LogOffsetStore
+from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire.control import ControlType
+from tests.broker.harness import FakeTimers, OneLog
+
+GROUPS = ("g", "h")
+PLACES = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
+groups = st.sampled_from(GROUPS)
+places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True)
+producers = st.sampled_from([1, 2])
+
+
+class Store(RuleBasedStateMachine):
+    """The model: `committed` and `pending` hold (when it was written, offset)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log, self.timers = OneLog(), FakeTimers()
+        self.store = self.new_store()
+        self.written = 0
+        self.committed: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+        self.pending: dict[int, dict[tuple[str, TopicPartition], tuple[int, int]]] = {}
+
+    def new_store(self) -> LogOffsetStore:
+        store = LogOffsetStore(self.log, self.timers, lambda _group: 0, lambda: 1000)
+        store.load(0)
+        return store
+
+    def done(self, error: ErrorCode) -> None:
+        assert error is ErrorCode.NONE
+        self.written += 1
+
+    @rule(group=groups, partitions=places)
+    def commit(self, group, partitions):
+        number = self.written
+        self.store.write_offsets(group, {tp: CommittedOffset(number) for tp in partitions}, self.done)
+        self.committed |= {(group, tp): (number, number) for tp in partitions}
+
+    @rule(group=groups, partitions=places, producer=producers)
+    def commit_inside(self, group, partitions, producer):
+        number = self.written
+        offsets = {tp: CommittedOffset(number) for tp in partitions}
+        self.store.write_pending_offsets(group, (producer, 0), offsets, self.done)
+        self.pending.setdefault(producer, {}).update({(group, tp): (number, number) for tp in partitions})
+
+    @rule(producer=producers, commit=st.booleans())
+    def end(self, producer, commit):
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        self.log.log.append_marker(kind, producer, 0, 0)
+        self.store.end_transaction(producer, 0, commit=commit)
+        for key, value in self.pending.pop(producer, {}).items():
+            if commit and value > self.committed.get(key, (-1, -1)):
+                self.committed[key] = value
+
+    @rule(group=groups, partitions=places)
+    def remove_offsets(self, group, partitions):
+        self.store.remove_offsets(group, partitions, self.done)
+        self._forget({(group, tp) for tp in partitions})
+
+    @rule(group=groups)
+    def remove_group(self, group):
+        self.store.remove_group(group, self.done)
+        self._forget({(group, tp) for tp in PLACES})
+
+    @rule(topic=st.sampled_from(["t", "u", "v"]))
+    def remove_topic(self, topic):
+        self.store.remove_topic(topic)
+        self._forget({(group, tp) for group in GROUPS for tp in PLACES if tp.topic == topic})
+
+    def _forget(self, keys) -> None:
+        for offsets in (self.committed, *self.pending.values()):
+            for key in keys & set(offsets):
+                del offsets[key]
+
+    @rule(group=groups)
+    def write_group(self, group):
+        empty = GroupSnapshot(
+            group_id=group,
+            generation_id=self.written,
+            protocol_type="consumer",
+            protocol_name=None,
+            leader=None,
+            members=(),
+        )
+        self.store.write_group(empty, self.done)
+
+    @rule()
+    def compact(self):
+        self.log.log.compact(1000, 1 << 40)
+
+    @rule()
+    def compact_tombstones_away(self):
+        self.log.log.compact(1000, 0)
+        self.log.log.compact(2000, 0)
+
+    @rule()
+    def move(self):
+        self.store.unload(0)
+        assert self.store.offsets("g") == {}
+        self.store = self.new_store()
+
+    @invariant()
+    def all_say_the_same(self):
+        successor = ReplayedPartition(0)
+        for data in self.log.read(0):
+            successor.replay(data)
+        for group in GROUPS:
+            offsets = {tp: offset for (name, tp), (_, offset) in self.committed.items() if name == group}
+            pending = {tp for kept in self.pending.values() for name, tp in kept if name == group}
+            for one in (self.store, successor):
+                assert {tp: found.offset for tp, found in one.offsets(group).items()} == offsets
+                assert set(one.pending(group)) == pending
+
+
+Store.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestStore = Store.TestCase

@@ -1,0 +1,225 @@
+"""What groups have of `__consumer_offsets` when nodes die and partitions move."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.broker import CommittedOffset, EmbeddedCluster
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from tests.broker.client import Disconnected, connect
+from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find
+from tests.broker.requests import assigned, commit_request, join, member, sync_request
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+# -- moves -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how", ["stop the node", "move the partition", "move the coordinator", "move it twice"]
+)
+async def test_groups_go_on_with_members_generation_and_offsets(how):
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic("t", 2)
+        old = cluster.coordinator("g")
+        place = cluster.nodes[1].controller.offsets_partition("g")
+        async with connect(cluster, old) as client:
+            assert await find(client) == old
+            joined = await member(client, 0, 1)
+            fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
+            assert await commit(client, cluster, {0: 5, 1: 6}, **fields) == {0}
+            before = cluster.group("g")
+            if how == "stop the node":
+                await cluster.stop_node(old)
+            elif how == "move the partition":
+                cluster.move_leader(TOPIC, place, old % 3 + 1)
+            else:
+                cluster.move_coordinator("g", old % 3 + 1)
+            if how == "move it twice":
+                cluster.move_leader(TOPIC, place, old)
+                cluster.move_leader(TOPIC, place, 6 - old - (old % 3 + 1))
+        new = cluster.coordinator("g")
+        assert new != old
+        assert cluster.leader(TOPIC, place) == new
+        assert cluster.partition(TOPIC, place).leader_epoch == (3 if how == "move it twice" else 1)
+        after = cluster.group("g")
+        assert (after.members, after.offsets, after.generation) == (before.members, before.offsets, 1)
+        async with connect(cluster, new) as client:
+            assert await find(client) == new
+            assert await commit(client, cluster, {0: 7}, **fields) == {0}
+            assert bytes((await client.ask(sync_request(joined))).assignment) == assigned(0, 1)
+            assert await fetched(client) == {T0: 7, TopicPartition("t", 1): 6}
+
+
+async def test_every_node_stops_and_comes_back():
+    async with EmbeddedCluster(nodes=2) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        async with connect(cluster, cluster.coordinator("g")) as client:
+            await commit(client, cluster, {0: 5})
+        for node in (1, 2):
+            await cluster.stop_node(node)
+        assert cluster.coordinator("g") == -1
+        await cluster.start_node(2)
+        async with connect(cluster, 2) as client:
+            assert await fetched(client) == {T0: 5}
+            assert await commit(client, cluster, {0: 6}) == {0}
+
+
+async def test_a_truncated_log_is_read_anew():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        for offset in range(4):
+            await commit(client, cluster, {0: offset})
+        cluster.truncate(TOPIC, cluster.nodes[1].controller.offsets_partition("g"), 2)
+        assert await fetched(client) == {T0: 1}
+
+
+async def test_offsets_of_a_deleted_topic_are_gone_after_a_move_as_well():
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
+        cluster.move_coordinator("g", 1)
+        cluster.create_topic("t")
+        cluster.create_topic("u")
+        await commit(client, cluster, {0: 1})
+        cluster.delete_topic("t")
+        assert cluster.group("g").offsets == {}
+        cluster.move_coordinator("g", 2)
+        assert cluster.group("g").offsets == {}
+
+
+async def test_groups_on_disk_outlive_their_cluster(tmp_path):
+    async with EmbeddedCluster(nodes=2, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", 2)
+        async with connect(cluster, cluster.coordinator("g")) as client:
+            joined = await member(client, 0, 1)
+            fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
+            assert await commit(client, cluster, {0: 5, 1: 6}, **fields) == {0}
+        before = cluster.group("g")
+    async with EmbeddedCluster(nodes=2, data_dir=tmp_path) as cluster:
+        after = cluster.group("g")
+        assert (after.members, after.offsets, after.generation) == (before.members, before.offsets, 1)
+        async with connect(cluster, cluster.coordinator("g")) as client:
+            assert await commit(client, cluster, {0: 7}, **fields) == {0}
+            assert bytes((await client.ask(sync_request(joined))).assignment) == assigned(0, 1)
+
+
+# -- loading ---------------------------------------------------------------------------------------------------
+
+
+async def test_while_it_is_being_read_clients_are_asked_for_patience():
+    patience = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    async with EmbeddedCluster(nodes=2, offsets_load_delay=3.0) as cluster:
+        cluster.create_topic("t")
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client, connect(cluster, 3 - old) as other:
+            joined = await member(client, 0)  # a new cluster has nothing to read
+            fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
+            await commit(client, cluster, {0: 5}, **fields)
+            cluster.move_coordinator("g", 3 - old)
+            assert await find(client) == 3 - old
+            assert (await join(other)).error_code == patience
+            assert await fetched(other) == patience
+            assert await commit(other, cluster, {0: 6}, **fields) == {patience}
+            assert (await other.ask(m.ListGroupsRequest())).error_code == patience
+            (described,) = (await other.ask(m.DescribeGroupsRequest(["g"]))).groups
+            assert described.error_code == patience
+            (deleted,) = (await other.ask(m.DeleteGroupsRequest(["g"]))).results
+            assert deleted.error_code == patience
+            beat = m.HeartbeatRequest("g", 1, joined.member_id)
+            assert (await other.ask(beat)).error_code == 0
+            await asyncio.sleep(3.0)
+            assert await fetched(other) == {T0: 5}
+            assert (await other.ask(beat)).error_code == 0
+            assert [g.group_id for g in (await other.ask(m.ListGroupsRequest())).groups] == ["g"]
+
+
+async def test_a_node_that_dies_while_it_reads():
+    async with EmbeddedCluster(nodes=3, offsets_load_delay=3.0) as cluster:
+        cluster.create_topic("t", replication_factor=3)
+        first = cluster.coordinator("g")
+        async with connect(cluster, first) as client:
+            await commit(client, cluster, {0: 5})
+        for _ in range(2):
+            await cluster.stop_node(cluster.coordinator("g"))
+            await asyncio.sleep(1.0)
+        async with connect(cluster, cluster.coordinator("g")) as client:
+            assert await fetched(client) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await asyncio.sleep(2.0)
+            assert await fetched(client) == {T0: 5}
+
+
+async def test_an_offset_of_an_earlier_topic_of_the_name_counts_no_more():
+    """As when the topic was deleted while the coordinator was still reading, and heard nothing of it."""
+    async with EmbeddedCluster(nodes=2, offsets_load_delay=2.0) as cluster:
+        cluster.create_topic("t")
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client, connect(cluster, 3 - old) as other:
+            await commit(client, cluster, {0: 5})
+            cluster.move_coordinator("g", 3 - old)
+            cluster.delete_topic("t")
+            cluster.create_topic("t")
+            await asyncio.sleep(2.0)
+            cls = m.OffsetFetchRequest
+            for version, offset in ((9, 5), (10, -1)):
+                named = {"topic_id": cluster.topic("t").id} if version >= 10 else {"name": "t"}
+                topics = [cls.OffsetFetchRequestTopics(**named, partition_indexes=[0])]
+                request = cls(groups=[cls.OffsetFetchRequestGroup("g", topics=topics)])
+                (answer,) = (await other.ask(request, version)).groups
+                assert answer.topics[0].partitions[0].committed_offset == offset
+
+
+# -- between an append and its answer --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", [0.5, 1.5])
+async def test_a_node_that_dies_between_a_commit_and_its_answer(moment):
+    """What was acknowledged is there, what was not is nowhere claimed to be."""
+    async with EmbeddedCluster(nodes=2, offsets_append_delay=1.0) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client:
+            assert await commit(client, cluster, {0: 5}) == {0}
+            request = commit_request(cluster, 9, {0: 6})
+            sent = client.send(request, 9)
+            await asyncio.sleep(moment)
+            await cluster.stop_node(old)
+            answered = True
+            try:
+                await client.receive(request, *sent)
+            except Disconnected:
+                answered = False
+        assert answered == (moment > 1.0)
+        assert cluster.group("g").offsets == {
+            T0: CommittedOffset(6 if answered else 5, 3, f"m{6 if answered else 5}")
+        }
+
+
+async def test_a_node_that_dies_between_an_assignment_and_its_answer():
+    async with EmbeddedCluster(nodes=2, offsets_append_delay=1.0) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client:
+            joined = await join(client)
+            await asyncio.sleep(1.0)
+            client.send(sync_request(joined, plan={joined.member_id: assigned(0)}))
+            await asyncio.sleep(0.9)
+            assert cluster.group("g").state == "CompletingRebalance"
+            await cluster.stop_node(old)
+        view = cluster.group("g")
+        assert (view.state, view.generation, view.members) == ("Empty", 0, {})
+
+
+async def test_a_partition_that_moves_between_an_assignment_and_its_answer():
+    async with EmbeddedCluster(nodes=2, offsets_append_delay=1.0) as cluster:
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client:
+            joined = await join(client)
+            request = sync_request(joined, plan={joined.member_id: assigned(0)})
+            sent = client.send(request)
+            await asyncio.sleep(0.5)
+            cluster.move_coordinator("g", 3 - old)
+            assert (await client.receive(request, *sent)).error_code == ErrorCode.NOT_COORDINATOR

@@ -1,0 +1,112 @@
+"""Small things that Kafka answers so and not otherwise; found by `tests/interop/test_parity.py`, kept for where no Kafka is."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import decode_response, encode_request
+from tests.broker.batches import batch
+from tests.broker.client import connect
+from tests.broker.requests import commit_request, errors, fetch, partitions_of
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+async def test_bytes_behind_a_request_are_left_alone():
+    """librdkafka sends three of them with a Metadata request for all topics."""
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        frame = b"".join(encode_request(m.MetadataRequest(None), 13, 1, "x"))[4:]
+        client.send_frame(frame + b"\x00\x00\x00")
+        answer = decode_response(m.MetadataResponse, 13, await client.receive_frame())
+        assert [broker.node_id for broker in answer.brokers] == [1]
+
+
+async def test_a_topic_deleted_by_name_and_by_id_at_once():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        state = m.DeleteTopicsRequest.DeleteTopicState
+        both = [state("t"), state(None, cluster.topic("t").id), state("nothing")]
+        first, second = (await client.ask(m.DeleteTopicsRequest(both))).responses
+        assert (first.name, first.topic_id, first.error_code) == (
+            "t",
+            cluster.topic("t").id,
+            ErrorCode.INVALID_REQUEST,
+        )
+        assert (second.name, second.error_code) == ("nothing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_a_partition_committed_twice_in_one_request():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 2)
+        request = commit_request(cluster, 9, {0: 1})
+        (topic,) = request.topics
+        topic.partitions.append(type(topic.partitions[0])(0, 7))
+        request.topics.append(type(topic)(name="t", partitions=[]))
+        answer = await client.ask(request, 9)
+        assert errors(answer) == [0, 0]
+        assert len(answer.topics) == 1  # one without partitions is not answered
+        ((_, committed),) = cluster.group("g").offsets.items()
+        assert committed.offset == 7
+
+
+@pytest.mark.parametrize(("version", "said"), [(3, "NONE"), (6, "")])
+async def test_what_is_said_of_a_coordinator_that_was_found(version, said):
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        keys = {"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"}
+        answer = await client.ask(m.FindCoordinatorRequest(**keys), version)
+        (one,) = answer.coordinators or [answer]
+        assert (one.node_id, one.error_message) == (1, said)
+
+
+async def test_fetch_of_what_was_never_read():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        there, missing = partitions_of(await client.ask(fetch(cluster, 0, 9, max_wait_ms=0))).values()
+        assert (there.aborted_transactions, missing.aborted_transactions) == (None, [])
+        odd = await client.ask(fetch(cluster, 0, isolation_level=7))
+        assert odd.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_metadata_of_a_topic_without_name_and_id():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        wanted = m.MetadataRequest.MetadataRequestTopic(uuid.UUID(int=0), None)
+        answer = await client.ask(m.MetadataRequest([wanted]), 13)
+        assert (answer.error_code, answer.brokers) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+
+
+async def test_features_of_level_zero_are_hidden_from_version_3():
+    """KAFKA-17011."""
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        request = m.ApiVersionsRequest("x", "1")
+        old, new = [await client.ask(request, version) for version in (3, 4)]
+        assert old.supported_features == []
+        assert [feature.name for feature in new.supported_features] == ["transaction.version"]
+        assert old.finalized_features == new.finalized_features
+
+
+async def test_settings_of_a_node_can_be_reset_and_not_set():
+    """A node has none of its own; `kafka-reassign-partitions` resets some to be sure."""
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cls = m.IncrementalAlterConfigsRequest
+        codes = []
+        for operation, value in ((1, None), (0, "5")):
+            config = cls.AlterableConfig("leader.replication.throttled.rate", operation, value)
+            answer = await client.ask(cls([cls.AlterConfigsResource(4, "1", [config])]))
+            codes.append(answer.responses[0].error_code)
+        assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+
+
+async def test_the_leader_that_was_missed_is_named_with_its_rack():
+    """KIP-951."""
+    async with EmbeddedCluster(2, racks=["a", "b"]) as cluster, connect(cluster, 1) as client:
+        cluster.create_topic("t", 1, 2)
+        cluster.move_leader("t", 0, 2)
+        data = m.ProduceRequest.PartitionProduceData(0, batch())
+        topic = m.ProduceRequest.TopicProduceData(topic_id=cluster.topic("t").id, partition_data=[data])
+        answer = await client.ask(m.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 13)
+        assert [(node.node_id, node.rack) for node in answer.node_endpoints] == [(2, "b")]

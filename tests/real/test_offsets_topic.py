@@ -1,0 +1,298 @@
+"""What a real Kafka has written to `__consumer_offsets`, read by the embedded broker's coordinator: the groups and offsets
+that it finds are those of which the real one tells, and its own records would have the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import Consumer, TopicPartition
+from asyncgroup.broker.controller import java_hash
+from asyncgroup.broker.coordinator.calls import GroupSnapshot
+from asyncgroup.broker.coordinator.records import OffsetRecord, decode_record, encode_record
+from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import decode_batch, iter_batch_headers
+from tests.broker.client import Client
+from tests.broker.requests import SUBSCRIPTION, assigned
+from tests.real.support import RunningKafka
+from tests.stories.admin import Admin
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apache_kafka")]
+
+OFFSETS = "__consumer_offsets"
+RETRIABLE = {14, 15, 16}
+
+
+@contextlib.asynccontextmanager
+async def connected(kafka: RunningKafka) -> AsyncIterator[Client]:
+    host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
+    client = Client(*await asyncio.open_connection(host, int(port)), "theirs")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class Life:
+    """One node of Kafka, a topic, and what groups do there; all groups live in the same partition."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.client, self.topic = client, topic
+        self.partition, self._count = 0, 0
+
+    def name(self, of: str) -> str:
+        """A group id of the same partition as those before."""
+        while True:
+            found = f"{of}-{uuid.uuid4().hex[:8]}"
+            if java_hash(found) % self._count == self.partition:
+                return found
+
+    async def ready(self, group: str) -> None:
+        """Wait until Kafka has made `__consumer_offsets` and loaded the group's partition, which is all's from now on."""
+        wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group, topics=None)
+        async with asyncio.timeout(60):
+            while True:
+                await self.client.ask(m.FindCoordinatorRequest(coordinator_keys=[group]), 4)
+                (found,) = (await self.client.ask(m.OffsetFetchRequest(groups=[wanted]), 9)).groups
+                if found.error_code not in RETRIABLE:
+                    break
+                await asyncio.sleep(0.1)
+        topics = [m.MetadataRequest.MetadataRequestTopic(name=OFFSETS)]
+        (known,) = (await self.client.ask(m.MetadataRequest(topics), 9)).topics
+        assert known.is_internal
+        self._count = len(known.partitions)
+        self.partition = java_hash(group) % self._count
+
+    async def member(self, group: str, instance: str | None = None) -> m.JoinGroupResponse:
+        """The only member of a stable group."""
+        cls = m.JoinGroupRequest
+        protocols = [cls.JoinGroupRequestProtocol("range", SUBSCRIPTION)]
+        request = cls(group, 30_000, 60_000, "", instance, "consumer", protocols)
+        joined = await self.client.ask(request, 9)
+        if joined.error_code == 79:
+            request.member_id = joined.member_id
+            joined = await self.client.ask(request, 9)
+        assert joined.error_code == 0
+        plan = [m.SyncGroupRequest.SyncGroupRequestAssignment(joined.member_id, assigned(0, 1))]
+        synced = await self.client.ask(
+            m.SyncGroupRequest(group, 1, joined.member_id, instance, "consumer", "range", plan), 5
+        )
+        assert synced.error_code == 0
+        return joined
+
+    async def commit(
+        self, group: str, offset: int, partition: int = 0, version: int = 9, **fields: Any
+    ) -> None:
+        cls = m.OffsetCommitRequest
+        epoch = 4 if version >= 6 else -1
+        places = [cls.OffsetCommitRequestPartition(partition, offset, epoch, f"at {offset}")]
+        topics = [cls.OffsetCommitRequestTopic(self.topic, partitions=places)]
+        answer = await self.client.ask(cls(group, topics=topics, **fields), version)
+        assert answer.topics[0].partitions[0].error_code == 0
+
+    async def transaction(self, group: str, offset: int, *, ends: bool | None) -> None:
+        """One with an offset; `ends`: committed, aborted, or (None) left open."""
+        name = f"tx-{group}-{offset}"
+        await self.client.ask(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
+        async with asyncio.timeout(60):
+            while True:
+                got = await self.client.ask(m.InitProducerIdRequest(name, 60_000), 4)
+                if got.error_code == 0:
+                    break
+                await asyncio.sleep(0.1)
+        producer = got.producer_id, got.producer_epoch
+        added = await self.client.ask(m.AddOffsetsToTxnRequest(name, *producer, group), 3)
+        assert added.error_code == 0
+        cls = m.TxnOffsetCommitRequest
+        place = cls.TxnOffsetCommitRequestPartition(1, offset, -1, "inside")
+        request = cls(name, group, *producer, topics=[cls.TxnOffsetCommitRequestTopic(self.topic, [place])])
+        answer = await self.client.ask(request, 3)
+        assert answer.topics[0].partitions[0].error_code == 0
+        if ends is not None:
+            ended = await self.client.ask(m.EndTxnRequest(name, *producer, ends), 3)
+            assert ended.error_code == 0
+
+    async def offsets(
+        self, group: str, *, stable: bool = False
+    ) -> dict[TopicPartition, tuple[int, int, str]]:
+        """What Kafka says that a group has committed."""
+        wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group, topics=None)
+        request = m.OffsetFetchRequest(groups=[wanted], require_stable=stable)
+        (found,) = (await self.client.ask(request, 9)).groups
+        return {
+            TopicPartition(topic.name, p.partition_index): (
+                p.committed_offset,
+                p.committed_leader_epoch,
+                p.metadata or "",
+            )
+            for topic in found.topics
+            for p in topic.partitions
+        }
+
+    async def log(self) -> bytes:
+        """The partition's record batches, markers included, as Kafka has them."""
+        cls, data, offset = m.FetchRequest, b"", 0
+        while True:
+            wanted = cls.FetchPartition(self.partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+            request = cls(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=1 << 24,
+                topics=[cls.FetchTopic(OFFSETS, partitions=[wanted])],
+            )
+            answer = await self.client.ask(request, 12)
+            (got,) = answer.responses[0].partitions
+            assert got.error_code == 0
+            if not got.records:
+                return data
+            data += bytes(got.records)
+            offset = max(header.next_offset for header in iter_batch_headers(got.records))
+
+
+@pytest_asyncio.fixture
+async def life(apache_kafka: RunningKafka) -> AsyncIterator[Life]:
+    topic = f"real-offsets-{uuid.uuid4().hex[:8]}"
+    admin = Admin(apache_kafka.bootstrap_servers)
+    async with admin.cluster, connected(apache_kafka) as client:
+        await admin.create_topic(topic, 2)
+        made = Life(client, topic)
+        await made.ready(f"first-{uuid.uuid4().hex[:8]}")
+        yield made
+
+
+async def lived(life: Life) -> list[str]:
+    """Groups of all kinds; their names."""
+    live, static, empty, simple, gone, mixed = (
+        life.name(of) for of in ("live", "static", "empty", "simple", "gone", "mixed")
+    )
+    joined = await life.member(live)
+    fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
+    for offset in (3, 9):
+        await life.commit(live, offset, **fields)
+    await life.member(static, instance="i-1")
+    left = await life.member(empty)
+    await life.commit(empty, 5, generation_id_or_member_epoch=1, member_id=left.member_id)
+    leaving = [m.LeaveGroupRequest.MemberIdentity(left.member_id)]
+    await life.client.ask(m.LeaveGroupRequest(empty, members=leaving), 5)
+    await life.commit(simple, 7)
+    await life.commit(simple, 8, partition=1, version=2, retention_time_ms=3_600_000)
+    await life.commit(gone, 1)
+    await life.client.ask(m.DeleteGroupsRequest([gone]), 2)
+    await life.commit(mixed, 1, partition=1)
+    await life.transaction(mixed, 2, ends=True)
+    await life.transaction(mixed, 3, ends=False)
+    await life.transaction(mixed, 4, ends=None)
+    cls = m.OffsetDeleteRequest
+    places = [cls.OffsetDeleteRequestTopic(life.topic, [cls.OffsetDeleteRequestPartition(0)])]
+    await life.commit(mixed, 6)
+    assert (await life.client.ask(cls(mixed, places), 0)).error_code == 0
+    return [live, static, empty, simple, gone, mixed]
+
+
+async def settled(life: Life, mixed: str) -> ReplayedPartition:
+    """The partition as our coordinator reads it, once the markers of the group's ended transactions have come there."""
+    async with asyncio.timeout(30):
+        while True:
+            replayed = ReplayedPartition(life.partition)
+            data = await life.log()
+            replayed.replay(data)
+            if _open_transactions(data, mixed) == 1:
+                return replayed
+            await asyncio.sleep(0.1)
+
+
+def _open_transactions(data: bytes, group: str) -> int:
+    """How many producers have left offsets for the group and got no marker behind them."""
+    found: set[int] = set()
+    for header in iter_batch_headers(data):
+        if header.is_control:
+            found.discard(header.producer_id)
+        elif header.is_transactional:
+            batch = data[header.start : header.start + header.size]
+            said = [decode_record(r.key, r.value) for r in decode_batch("", 0, batch, header)]
+            if any(one is not None and one.group_id == group for one in said):
+                found.add(header.producer_id)
+    return len(found)
+
+
+async def test_their_records_say_to_us_what_they_say_to_kafka(life: Life) -> None:
+    names = await lived(life)
+    live, static, empty, simple, gone, mixed = names
+    replayed = await settled(life, names[-1])
+    for name in names:
+        theirs = await life.offsets(name)
+        ours = {
+            tp: (found.offset, found.leader_epoch, found.metadata)
+            for tp, found in replayed.offsets(name).items()
+        }
+        assert ours == theirs, name
+    assert theirs == {TopicPartition(life.topic, 1): (2, -1, "inside")}  # of `mixed`
+    assert set(replayed.pending(mixed)) == {TopicPartition(life.topic, 1)}
+    assert gone not in replayed.groups
+    described = (await life.client.ask(m.DescribeGroupsRequest(names[:5]), 6)).groups
+    for group in described[:4]:
+        assert _as_described(replayed.groups[group.group_id]) == _as_told(group)
+    assert described[4].error_code == 69
+    assert replayed.groups[live].generation_id == 1
+    assert replayed.groups[empty].generation_id == 2
+    assert replayed.groups[static].members[0].group_instance_id == "i-1"
+    kept = replayed.offsets(simple)[TopicPartition(life.topic, 1)]
+    assert kept.expire_timestamp - kept.commit_timestamp == 3_600_000
+
+
+def _as_described(snapshot: GroupSnapshot) -> tuple[Any, ...]:
+    members = [
+        (
+            one.member_id,
+            one.group_instance_id,
+            one.client_id,
+            one.client_host,
+            one.subscription,
+            one.assignment,
+        )
+        for one in snapshot.members
+    ]
+    state = "Stable" if members else "Empty"
+    protocol = (snapshot.protocol_name or "") if members else ""
+    return snapshot.group_id, state, snapshot.protocol_type or "", protocol, members
+
+
+def _as_told(group: m.DescribeGroupsResponse.DescribedGroup) -> tuple[Any, ...]:
+    members = [
+        (
+            one.member_id,
+            one.group_instance_id,
+            one.client_id,
+            one.client_host,
+            bytes(one.member_metadata),
+            bytes(one.member_assignment),
+        )
+        for one in group.members
+    ]
+    return group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
+
+
+async def test_our_records_would_have_the_same_bytes(apache_kafka: RunningKafka, life: Life) -> None:
+    """Read by our Consumer, which hands out all but the markers."""
+    names = await lived(life)
+    replayed = await settled(life, names[-1])
+    assert replayed.groups
+    seen = set()
+    async with Consumer(apache_kafka.bootstrap_servers) as consumer:
+        partition = await consumer.partition(OFFSETS, life.partition, 0)
+        async for record in partition:
+            said = decode_record(record.key, record.value)
+            if said is not None:
+                assert encode_record(said) == (record.key, record.value), said
+                seen.add((type(said), record.value is None))
+                if isinstance(said, OffsetRecord) and said.group_id == names[-1] and said.offset is None:
+                    break  # the last that `lived` did
+    assert len(seen) == 4

@@ -1,0 +1,136 @@
+"""Groups whose coordinator takes its time to write and to read `__consumer_offsets`, and loses its place meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from asyncgroup import TopicPartition
+from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from tests.scenario.support import now
+from tests.stories import failover
+from tests.stories.environment import Group
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+OFFSETS = "__consumer_offsets"
+SLOW = {"offsets_append_delay": 0.05, "offsets_load_delay": 2.0}
+
+
+def acknowledged(env: VirtualEnvironment) -> dict[TopicPartition, int]:
+    """The highest offset of each partition that a coordinator has said to have."""
+    found: dict[TopicPartition, int] = {}
+    names = {topic.id: name for name, topic in env.cluster.nodes[1].controller.topics.items()}
+    for exchange in env.cluster.history.of("OffsetCommit"):
+        if exchange.response is None:
+            continue
+        for asked, answered in zip(exchange.request.topics, exchange.response.topics, strict=True):
+            name = asked.name or names[asked.topic_id]
+            for place, result in zip(asked.partitions, answered.partitions, strict=True):
+                if not result.error_code:
+                    tp = TopicPartition(name, place.partition_index)
+                    found[tp] = max(found.get(tp, 0), place.committed_offset)
+    return found
+
+
+def check_nothing_is_lost(env: VirtualEnvironment) -> None:
+    """What was acknowledged is in the log, whether its coordinator has read it yet or not."""
+    place = env.cluster.nodes[1].controller.offsets_partition(env.group_id)
+    log = env.cluster.partition(OFFSETS, place).log
+    replayed = ReplayedPartition(place)
+    replayed.replay(log.read(log.start_offset, 1 << 30, at_least_one=True))
+    kept = replayed.offsets(env.group_id)
+    for tp, offset in acknowledged(env).items():
+        assert kept[tp].offset >= offset
+
+
+async def test_a_coordinator_dies_and_its_heir_takes_time_to_read():
+    """The members wait and go on in the same generation."""
+    async with VirtualEnvironment.made(**SLOW) as env:
+        await failover.coordinator_dies(env)
+        answers = env.cluster.history.of("OffsetCommit")
+        errors = {
+            p.error_code for e in answers if e.response for t in e.response.topics for p in t.partitions
+        }
+        assert 14 in errors  # COORDINATOR_LOAD_IN_PROGRESS
+        check_nothing_is_lost(env)
+
+
+async def test_the_partition_moves_round_the_cluster_under_two_members():
+    async with VirtualEnvironment.made(offsets_append_delay=0.05, offsets_load_delay=0.3) as env:
+        ann = await env.member("ann")
+        bob = await env.member("bob")
+        before = await env.settled(ann, bob)
+        place = env.cluster.nodes[1].controller.offsets_partition(env.group_id)
+        for _ in range(6):
+            await env.produce(5, range(4))
+            await asyncio.sleep(0.05)
+            env.cluster.move_leader(OFFSETS, place, env.cluster.coordinator(env.group_id) % 3 + 1)
+            await env.all_handled()
+            await env.all_committed()
+            check_nothing_is_lost(env)
+        assert await env.settled(ann, bob) == before
+        assert env.cluster.partition(OFFSETS, place).leader_epoch == 6
+
+
+async def a_commit_is_on_its_way(env: VirtualEnvironment) -> None:
+    """Wait for the next OffsetCommit, but not for ever: there may be nobody to ask."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(3.0):
+            await env.cluster.history.wait_for("OffsetCommit", since=now())
+
+
+async def trouble(env: VirtualEnvironment, rng: random.Random, steps: int, append_delay: float) -> None:
+    """Nodes that stop and start, partitions that move: mostly while a commit is on its way."""
+    place = env.cluster.nodes[1].controller.offsets_partition(env.group_id)
+    down: int | None = None
+    for _ in range(steps):
+        await env.produce(2, range(4))
+        if rng.random() < 0.8:
+            await a_commit_is_on_its_way(env)
+            await asyncio.sleep(rng.random() * append_delay)
+        else:
+            await asyncio.sleep(rng.random() * 4)
+        if down is not None:
+            await env.cluster.start_node(down)
+            down = None
+        elif rng.random() < 0.5:
+            down = rng.choice([env.cluster.coordinator(env.group_id), 1, 2, 3])
+            await env.cluster.stop_node(down)
+        else:
+            env.cluster.move_leader(OFFSETS, place, rng.choice([1, 2, 3]))
+        check_nothing_is_lost(env)
+    if down is not None:
+        await env.cluster.start_node(down)
+
+
+async def weather(seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    delays = {
+        "offsets_append_delay": rng.choice([0.01, 0.05, 0.2]),
+        "offsets_load_delay": rng.choice([0.0, 0.3, 2.0]),
+    }
+    async with VirtualEnvironment.made(**delays) as env:
+        ann, bob = await env.member("ann"), await env.member("bob")
+        await env.settled(ann, bob)
+        await trouble(env, rng, steps, delays["offsets_append_delay"])
+        await env.all_handled()
+        await env.all_committed()
+        group = await env.settled(ann, bob)
+        assert isinstance(group, Group)
+        check_nothing_is_lost(env)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_bad_weather(seed: int):
+    await weather(seed, 6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 300))
+async def test_long_bad_weather(seed: int):
+    await weather(seed, 30)
