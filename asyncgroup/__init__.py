@@ -3,35 +3,44 @@
     from asyncgroup import ConsumerConfig, ConsumerGroup, Handler
 
 See the README for a first handler, and `asyncgroup.errors` for what can be raised.
+
+Names are imported when they are first used, so that `import asyncgroup` costs next to nothing: the pytest plugin of
+`asyncgroup.testing` lives in this package, and it must not burden suites that don't use it.
 """
 
-from asyncgroup.cluster import Cluster
-from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-from asyncgroup.consumer import Consumer, PartitionConsumer
-from asyncgroup.errors import (
-    AsyncGroupError,
-    BrokerError,
-    CallerCancelled,
-    ClaimReturned,
-    ClosedError,
-    CommitFailedError,
-    ConfigError,
-    ErrorCode,
-    GroupClosed,
-    HandlerFailed,
-    MemberLost,
-    NoBrokersError,
-    PartitionsChanged,
-    QueueFull,
-    Rebalanced,
-    SessionEnd,
-    SessionFailed,
-    TopicsChanged,
-)
-from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread
-from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
-from asyncgroup.offsets import OffsetManager
-from asyncgroup.producer import Producer
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncgroup.cluster import Cluster
+    from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
+    from asyncgroup.consumer import Consumer, PartitionConsumer
+    from asyncgroup.errors import (
+        AsyncGroupError,
+        BrokerError,
+        CallerCancelled,
+        ClaimReturned,
+        ClosedError,
+        CommitFailedError,
+        ConfigError,
+        ErrorCode,
+        GroupClosed,
+        HandlerFailed,
+        MemberLost,
+        NoBrokersError,
+        PartitionsChanged,
+        QueueFull,
+        Rebalanced,
+        SessionEnd,
+        SessionFailed,
+        TopicsChanged,
+    )
+    from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread
+    from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
+    from asyncgroup.offsets import OffsetManager
+    from asyncgroup.producer import Producer
 
 __all__ = [
     "AsyncGroupError",
@@ -73,3 +82,81 @@ __all__ = [
     "TopicsChanged",
     "in_thread",
 ]
+
+_HOMES = {
+    "AsyncGroupError": "errors",
+    "Batch": "model",
+    "BrokerError": "errors",
+    "CallerCancelled": "errors",
+    "Claim": "group",
+    "ClaimReturned": "errors",
+    "ClientConfig": "config",
+    "ClosedError": "errors",
+    "Cluster": "cluster",
+    "CommitFailedError": "errors",
+    "ConfigError": "errors",
+    "Consumer": "consumer",
+    "ConsumerConfig": "config",
+    "ConsumerGroup": "group",
+    "ErrorCode": "errors",
+    "GroupClosed": "errors",
+    "Handler": "group",
+    "HandlerFailed": "errors",
+    "Header": "model",
+    "Health": "group",
+    "MemberLost": "errors",
+    "NoBrokersError": "errors",
+    "OffsetManager": "offsets",
+    "PartitionConsumer": "consumer",
+    "PartitionsChanged": "errors",
+    "Producer": "producer",
+    "ProducerConfig": "config",
+    "QueueFull": "errors",
+    "Rebalanced": "errors",
+    "Record": "model",
+    "RecordMetadata": "model",
+    "Session": "group",
+    "SessionEnd": "errors",
+    "SessionFailed": "errors",
+    "ThreadClaim": "group",
+    "TopicPartition": "model",
+    "TopicsChanged": "errors",
+    "in_thread": "group",
+}
+"""The module of each public name."""
+
+_MODULES = frozenset(
+    {
+        "broker",
+        "cluster",
+        "config",
+        "consumer",
+        "errors",
+        "group",
+        "hooks",
+        "model",
+        "offsets",
+        "producer",
+        "security",
+        "testing",
+    }
+)
+"""What `asyncgroup.errors` and the like find without an import of their own."""
+
+
+if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+    def __getattr__(name: str) -> object:
+        value: object
+        if name in _HOMES:
+            value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        elif name in _MODULES:
+            value = importlib.import_module(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

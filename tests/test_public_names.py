@@ -149,6 +149,35 @@ def test_importing_the_package_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_names_are_imported_when_they_are_first_used() -> None:
+    """So `import asyncgroup`, which every pytest of the environment does for the plugin's sake, costs next to nothing."""
+    code = (
+        "import asyncgroup, sys; own = lambda: {n for n in sys.modules if n.startswith('asyncgroup')}; "
+        "assert own() == {'asyncgroup'}, own(); "
+        "assert {*asyncgroup.__all__, 'errors'} <= {*dir(asyncgroup)}; "
+        "assert asyncgroup.errors.UsageError.__name__ == 'UsageError'; "
+        "assert 'asyncgroup.group' not in own(); "
+        "from asyncgroup import *; assert Claim.__module__ == 'asyncgroup.group.claim'; "
+        "assert not hasattr(asyncgroup, 'Klaim')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT.parent
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", ["asyncgroup", "asyncgroup.testing"])
+def test_type_checkers_see_the_same_names_at_the_same_places(package: str) -> None:
+    """The imports for type checkers, the table of homes, and `__all__` agree."""
+    module = importlib.import_module(package)
+    seen = {}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            seen |= {alias.name: (node.module or "").removeprefix(f"{package}.") for alias in node.names}
+    assert seen == module._HOMES
+    assert sorted(seen) == sorted(module.__all__)
+
+
 def test_importing_the_package_gives_no_warnings() -> None:
     code = "import asyncgroup"
     command = [sys.executable, "-W", "error", "-c", code]

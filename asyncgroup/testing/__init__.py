@@ -1,4 +1,11 @@
-"""Testing tools: an event loop in virtual time with an in-memory network, and a real Apache Kafka at hand.
+"""Testing tools: pytest fixtures with an embedded Kafka, an event loop in virtual time with an in-memory network, and
+a real Apache Kafka at hand.
+
+    @pytest.mark.kafka(topics={"orders": 6}, nodes=3)
+    async def test_my_service(kafka_cluster):            # virtual_kafka: in virtual time; kafka_server: for code that blocks
+        await my_service(kafka_cluster.bootstrap_servers)
+
+The fixtures come with the package's pytest plugin (`asyncgroup.testing.pytest_plugin`). What they stand on:
 
     from asyncgroup.testing import current_network, run_virtual
 
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
         VirtualTimeError,
         VirtualTimeLimit,
     )
+    from asyncgroup.testing.kafka_server import KafkaServer
+    from asyncgroup.testing.kit import VirtualKafka
     from asyncgroup.testing.link import Link
     from asyncgroup.testing.loop import VirtualTimeLoop, current_network, run_virtual
     from asyncgroup.testing.network import Network
@@ -33,9 +42,11 @@ if TYPE_CHECKING:
     from asyncgroup.testing.transport import VirtualTransport
 
 __all__ = [
+    "KafkaServer",
     "Link",
     "Network",
     "VirtualDeadlock",
+    "VirtualKafka",
     "VirtualLivelock",
     "VirtualServer",
     "VirtualTimeError",
@@ -47,9 +58,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "KafkaServer": "kafka_server",
     "Link": "link",
     "Network": "network",
     "VirtualDeadlock": "errors",
+    "VirtualKafka": "kit",
     "VirtualLivelock": "errors",
     "VirtualServer": "server",
     "VirtualTimeError": "errors",
@@ -62,12 +75,14 @@ _HOMES = {
 """The module of each public name."""
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ import selectors
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -31,6 +31,7 @@ from asyncgroup.testing.clock import JumpingSelector, Moment
 from asyncgroup.testing.errors import VirtualDeadlock, VirtualLivelock, VirtualTimeLimit, describe_tasks
 from asyncgroup.testing.network import Network
 from asyncgroup.testing.network_loop import InMemoryNetworkLoop
+from asyncgroup.testing.ordered import OrderedFuture, OrderedTask
 
 __all__ = ["VirtualTimeLoop", "current_network", "run_virtual"]
 
@@ -49,7 +50,8 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
     `VirtualLivelock`. `real_wait_limit`: real seconds to wait for a silent thread before `VirtualDeadlock`.
     `network`: the network to use, a new one if None; it belongs to one loop only.
 
-    Timers of the same instant run in the order in which they were scheduled.
+    Timers of the same instant run in the order in which they were scheduled, and sets of tasks or futures are walked in
+    an order that is the same in every process: a run depends on nothing outside of it.
     """
 
     if TYPE_CHECKING:  # what the base class keeps and typeshed does not tell
@@ -76,10 +78,26 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         self._poller = selectors.DefaultSelector()
         super().__init__(JumpingSelector(self._poller, self._wait), network)
         self._own_descriptors = len(self._poller.get_map())
+        self._waitables_made = 0
+        self.set_task_factory(self._new_task)
         self._set_time(start)
 
     def __repr__(self) -> str:
         return f"<VirtualTimeLoop t={self._now:g} running={self.is_running()} closed={self.is_closed()}>"
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future, as in asyncio."""
+        self._waitables_made += 1
+        return OrderedFuture(self._waitables_made, loop=self)
+
+    def _new_task(
+        self,
+        _loop: asyncio.AbstractEventLoop,
+        work: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
+        **options: Any,
+    ) -> asyncio.Task[_T]:
+        self._waitables_made += 1
+        return OrderedTask(self._waitables_made, work, loop=self, **options)
 
     # -- time -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,63 @@
+"""A fault in one expression: for markers, and for threads that must not be caught half-way between its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypedDict, Unpack
+
+from asyncgroup.broker import Exchange, Fault, Faults
+from asyncgroup.broker.faults import Cut
+from asyncgroup.errors import ConfigError
+
+__all__ = ["FaultOptions", "make_fault"]
+
+
+class FaultOptions(TypedDict, total=False):
+    """Which requests are hit (`node` to `times`, as for `Faults.on`), and what happens (as for `Fault`'s methods).
+
+    `error` is a code or its name, `delay` seconds, `throttle` milliseconds; `hold`, `drop` and `optional` are True
+    or left out.
+    """
+
+    node: int | None
+    topic: str | None
+    group: str | None
+    client_id: str | None
+    where: Callable[[Any], object] | None
+    nth: int
+    times: int | None
+    error: int | str
+    delay: float
+    throttle: int
+    disconnect: Cut
+    answer: Callable[[Any], Any]
+    mutate: Callable[[Any], Any]
+    observe: Callable[[Exchange], object]
+    hold: bool
+    drop: bool
+    optional: bool
+
+
+_WHICH: Final = ("node", "topic", "group", "client_id", "where", "nth", "times")
+_WITH_VALUE: Final = ("error", "delay", "throttle", "disconnect", "answer", "mutate", "observe")
+_PLAIN: Final = ("hold", "drop", "optional")
+
+
+def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOptions]) -> Fault:
+    """A new fault among `faults`, complete when the next request is looked at. ConfigError for an unknown option."""
+    given: dict[str, Any] = {**options}
+    for name, value in given.items():
+        if name not in FaultOptions.__annotations__:
+            raise ConfigError(name, value, f"a fault's options are {', '.join(FaultOptions.__annotations__)}")
+    fault = faults.on(api, **{name: given[name] for name in _WHICH if name in given})
+    try:
+        for action in _WITH_VALUE:
+            if given.get(action) is not None:
+                getattr(fault, action)(given[action])
+        for action in _PLAIN:
+            if given.get(action):
+                getattr(fault, action)()
+    except ConfigError:
+        fault.cancel()
+        raise
+    return fault

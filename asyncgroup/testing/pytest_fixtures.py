@@ -1,0 +1,73 @@
+"""The async fixtures of the pytest plugin, before they are made fixtures: see `pytest_plugin`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from asyncgroup.broker import EmbeddedCluster
+    from asyncgroup.testing.kit import VirtualKafka
+
+__all__ = ["kafka_cluster", "virtual_kafka"]
+
+
+async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
+    """A Kafka cluster on the test's own event loop, at real sockets of 127.0.0.1 with free ports."""
+    from asyncgroup.testing.kit import running_cluster
+    from asyncgroup.testing.pytest_plugin import ItemCase, told_plainly
+
+    _check_loop(request)
+    with told_plainly():
+        async with running_cluster(ItemCase(request.node)) as cluster:
+            yield cluster
+
+
+async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[VirtualKafka]:
+    """A Kafka cluster in virtual time and in an in-memory network: minutes pass in milliseconds.
+
+    For clients that read no clock but the loop's, as asyncgroup's own.
+    """
+    from asyncgroup.testing.kit import running_virtual_cluster
+    from asyncgroup.testing.pytest_plugin import ItemCase, told_plainly
+
+    _check_loop(request)
+    with told_plainly():
+        async with running_virtual_cluster(ItemCase(request.node)) as cluster:
+            yield cluster
+
+
+def _check_loop(request: pytest.FixtureRequest) -> None:
+    """A cluster stands still where its loop does not run: in a test that blocks, and beside another loop."""
+    if not request.config.pluginmanager.hasplugin("asyncio"):
+        return
+    import pytest_asyncio
+
+    if not pytest_asyncio.is_async_test(request.node):
+        if request.node.get_closest_marker("anyio") is None:
+            pytest.fail(
+                f"{request.fixturename} runs on the event loop of an async test, and this is none; kafka_server is for "
+                "tests that block",
+                pytrace=False,
+            )
+        return
+    marker = request.node.get_closest_marker("asyncio")
+    own = None if marker is None else marker.kwargs.get("loop_scope")
+    test = own or _setting(request.config, "asyncio_default_test_loop_scope")
+    fixture = _setting(request.config, "asyncio_default_fixture_loop_scope")
+    if test != ("function" if fixture == "fixture-scope" else fixture):
+        pytest.fail(
+            f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}: the cluster would "
+            f'stand still. Set asyncio_default_fixture_loop_scope = "{test}", or make the test\'s loop_scope '
+            f'"{fixture}"; kafka_server minds no loop',
+            pytrace=False,
+        )
+
+
+def _setting(config: pytest.Config, name: str) -> str:
+    try:
+        return config.getini(name) or "function"
+    except ValueError:  # older releases of pytest-asyncio lack it
+        return "function"

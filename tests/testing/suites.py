@@ -1,0 +1,60 @@
+"""Small suites of other people, run by a pytest of their own that finds the plugin by its entry point."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+__all__ = ["ROOT", "run_suite"]
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_suite(
+    directory: Path, tests: str, *arguments: str, ini: str = "", conftest: str = "", warnings: str = "error"
+) -> subprocess.CompletedProcess[str]:
+    """Run a suite of one file in `directory`, with a pytest.ini of its own and nothing of ours but the package.
+
+    Warnings are errors there unless `warnings` says otherwise. `-p no:…` among the arguments leaves plugins out.
+    """
+    suite = directory / "suite"
+    suite.mkdir(exist_ok=True)
+    (suite / "test_it.py").write_text(tests)
+    (suite / "conftest.py").write_text(conftest)
+    settings = "asyncio_default_fixture_loop_scope = function\n" if "no:asyncio" not in arguments else ""
+    (suite / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = {warnings}\n{ini or settings}")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_installed(directory)), str(ROOT)])}
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--strict-markers",
+            "-p",
+            "no:cacheprovider",
+            "-rA",
+            *arguments,
+            ".",
+        ],
+        cwd=suite,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def _installed(directory: Path) -> Path:
+    """A directory on the path that makes the plugin known as pip does, by the entry points of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    entries = project["entry-points"]["pytest11"]
+    info = directory / "installed" / "asyncgroup_plugin-0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: asyncgroup-plugin\nVersion: 0\n")
+    lines = [f"{name} = {module}" for name, module in entries.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]) + "\n")
+    return info.parent

@@ -1,0 +1,188 @@
+"""`KafkaServer`: the embedded cluster in a thread, for code that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from asyncgroup.broker import Refused, UnusedFaults
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.testing import KafkaServer
+from asyncgroup.wire import messages as m
+
+
+def produce(
+    kafka: KafkaServer, *values: bytes, topic: str = "orders", **config: object
+) -> list[KafkaError | None]:
+    """What became of each record, sent by librdkafka in the order of `values`."""
+    errors: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **config})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(30) == 0
+    return errors
+
+
+def test_a_client_that_blocks() -> None:
+    with KafkaServer(nodes=3) as kafka:
+        kafka.create_topic("orders", 2, configs={"cleanup.policy": "delete"})
+        assert produce(kafka, b"a", b"b") == [None, None]
+        consumer = Consumer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        values = {message.value() for message in consumer.consume(2, timeout=30)}
+        consumer.commit(asynchronous=False)
+        assert values == {record.value for record in kafka.records("orders")} == {b"a", b"b"}
+        view = kafka.group("g")
+        assert (kafka.groups, view.state, len(view.members)) == (["g"], "Stable", 1)
+        assert sum(committed.offset for committed in view.offsets.values()) == 2
+        consumer.close()
+        assert len(kafka.history.wait_for("LeaveGroup", group="g", answered=True)) == 1
+
+
+def test_nodes_leaders_and_topics() -> None:
+    with KafkaServer(nodes=2) as kafka:
+        kafka.create_topic("t", 1)
+        kafka.move_leader("t", 0, 1)
+        kafka.move_coordinator("g", 1)
+        kafka.slow_node(2, 0.01)
+        kafka.stop_node(1)
+        assert (kafka.leader("t", 0), kafka.coordinator("g")) == (2, 2)
+        kafka.start_node(1)
+        kafka.create_partitions("t", 3)
+        assert kafka.leader("t", 2) in {1, 2}
+        kafka.delete_topic("t")
+        assert "t" not in kafka.call(lambda cluster: cluster.nodes[1].controller.topics)
+        with pytest.raises(Refused):
+            kafka.create_topic("b@d")
+
+
+def test_it_starts_and_ends_in_no_time() -> None:
+    with KafkaServer():  # what is imported on first use is no part of the start
+        pass
+    best = 1.0
+    for _ in range(20):
+        if best < 0.05:
+            break
+        begun = time.perf_counter()
+        with KafkaServer(nodes=3) as kafka:
+            best = min(best, time.perf_counter() - begun)
+    assert best < 0.05
+    assert not any(thread.name == "kafka-server" for thread in threading.enumerate())
+    with pytest.raises(ClosedError):
+        _ = kafka.bootstrap_servers
+
+
+def test_faults_for_a_client_in_another_thread() -> None:
+    with KafkaServer() as kafka:
+        kafka.create_topic("orders")
+        seen: list[str] = []
+        refused = kafka.faults.on("Produce", topic="orders", error="TOPIC_AUTHORIZATION_FAILED")
+        kafka.faults.on("Produce", times=None, observe=lambda exchange: seen.append(exchange.client_id))
+        errors = produce(kafka, b"a", **{"client.id": "billing"})
+        assert [error and error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+        assert (refused.hits, seen) == (1, ["billing"])
+        assert kafka.faults.unused == []
+        assert kafka.history.of("Produce", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert "TOPIC_AUTHORIZATION_FAILED" in kafka.history.story()
+        kafka.history.clear()
+        assert kafka.history.of() == []
+
+
+def test_holding_a_request_while_the_test_goes_on() -> None:
+    with KafkaServer() as kafka, ThreadPoolExecutor(1) as pool:
+        kafka.create_topic("orders")
+        held = kafka.faults.on("Produce", hold=True)
+        sending = pool.submit(produce, kafka, b"a")
+        held.wait_hit()
+        assert kafka.records("orders") == []
+        held.release()
+        assert sending.result(30) == [None]
+        assert len(kafka.records("orders")) == 1
+
+
+def test_other_actions() -> None:
+    with KafkaServer() as kafka:
+        kafka.create_topic("orders")
+        kafka.faults.on("Metadata", mutate=lambda response: response.brokers.reverse())
+        kafka.faults.on("Produce", where=lambda request: request.acks == -1, disconnect="mid-frame")
+        kafka.faults.on("Produce", nth=2, delay=0.01, throttle=1)
+        assert produce(kafka, b"a") == [None]
+        assert [record.value for record in kafka.records("orders")] == [b"a", b"a"]  # librdkafka asked again
+        kafka.faults.on("Fetch", drop=True).cancel()
+        kafka.faults.on("Fetch", answer=lambda _: m.FetchResponse(), optional=True)
+        kafka.faults.on("Heartbeat")
+        kafka.faults.clear()
+
+
+def test_unused_faults_fail_the_block_but_do_not_mask_its_own_failure() -> None:
+    with pytest.raises(UnusedFaults, match="Fetch"), KafkaServer() as kafka:
+        kafka.faults.on("Fetch", drop=True)
+    with pytest.raises(KeyError, match="own"), KafkaServer() as kafka:
+        kafka.faults.on("Fetch", drop=True)
+        raise KeyError("own")
+    with KafkaServer() as kafka:
+        kafka.faults.on("Fetch", drop=True)
+        kafka.forgive()
+
+
+def test_waiting_in_vain() -> None:
+    with KafkaServer() as kafka:
+        with pytest.raises(TimeoutError):
+            kafka.history.wait_for("Fetch", timeout=0.01)
+        with pytest.raises(TimeoutError):
+            kafka.faults.on("Fetch", optional=True).wait_hit(timeout=0.01)
+
+
+def test_the_brokers_clock_is_put_forward() -> None:
+    """A consumer that died without a word is given up when its session timeout has passed."""
+    with KafkaServer() as kafka:
+        kafka.create_topic("orders")
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"})
+        consumer.subscribe(["orders"])
+        while kafka.group("g").state != "Stable":
+            consumer.poll(0.02)
+        before = kafka.call(lambda _: asyncio.get_running_loop().time())
+        kafka.advance(3600)
+        kafka.call(lambda _: None)
+        after = kafka.call(lambda _: asyncio.get_running_loop().time())
+        assert after - before >= 3600
+        assert kafka.group("g").state == "Empty"
+        with pytest.raises(ConfigError):
+            kafka.advance(-1)
+        consumer.close()
+
+
+def test_a_start_that_fails_says_why() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(OSError, match="in use"), KafkaServer(ports=[taken.getsockname()[1]]):
+            pass
+    assert not any(thread.name == "kafka-server" for thread in threading.enumerate())
+    with pytest.raises(ConfigError):
+        KafkaServer(nodes=0)
+
+
+def test_calls_that_make_no_sense() -> None:
+    kafka = KafkaServer()
+    assert "not started" in repr(kafka)
+    with pytest.raises(ClosedError):
+        kafka.create_topic("t")
+    with kafka:
+        assert "running" in repr(kafka)
+        with pytest.raises(UsageError, match="own thread"):
+            kafka.call(lambda _: kafka.groups)
+        with pytest.raises(UsageError, match="once only"), kafka:
+            pass
+        with pytest.raises(ConfigError, match="errror"):
+            kafka.faults.on("Fetch", errror=1)  # type: ignore[call-arg]
+        with pytest.raises(ConfigError):
+            kafka.faults.on("Fetch", error="NO_SUCH_ERROR")
+    assert "ended" in repr(kafka)
