@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import json
+import socket
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cli.common import argument, port, positive, stop_signals
-from asyncgroup.errors import ConfigError
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from asyncgroup.broker import EmbeddedCluster
     from asyncgroup.cli.common import Commands
 
 __all__ = ["add_parser"]
 
 
 class NewTopic(NamedTuple):
-    """A topic to begin with."""
+    """A topic to begin with, as `--topic` describes it."""
 
     name: str
     partitions: int
+    configs: dict[str, str]
+
+    def __str__(self) -> str:
+        return ":".join([self.name, str(self.partitions), *(f"{k}={v}" for k, v in self.configs.items())])
 
 
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -29,8 +41,9 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "broker",
         parents=[common],
         help="run an embedded Kafka cluster",
-        description="Runs a Kafka cluster in memory, which any Kafka client can use: node n listens on port + n - 1. "
-        "Prints its bootstrap servers when it is ready. Ctrl-C ends it, and its records with it.",
+        description="Runs a Kafka cluster, which any Kafka client can use: node n listens on port + n - 1. Prints its "
+        "bootstrap servers when it is ready. Ctrl-C ends it, and its records with it unless --data-dir keeps them. With -v it tells who "
+        "joins and leaves which group, why groups rebalance, what they commit, and which leaders move.",
     )
     parser.add_argument(
         "--port", type=port, default=9092, help="the first node's port (default: %(default)s)"
@@ -40,13 +53,28 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", type=_host, help="the address to listen on (default: %(default)s)"
     )
     parser.add_argument(
+        "--advertised-host",
+        type=_host,
+        metavar="HOST",
+        help="the host that clients are told to connect to (default: the one of --host)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIRECTORY",
+        help="keep records, topics, groups and transactions there; a broker started there again goes on with them",
+    )
+    parser.add_argument(
         "--topic",
         action="append",
         default=[],
         type=_topic,
-        metavar="NAME:PARTITIONS",
-        help="a topic to create; may be given several times. Others are created on first use, with one partition",
+        metavar="NAME:PARTITIONS[:KEY=VALUE...]",
+        help="a topic to create, with its settings, such as orders:6:cleanup.policy=compact; may be given several "
+        "times. One that --data-dir holds already stays as it is. Others are created on first use, with one "
+        "partition",
     )
+    parser.add_argument("--json", action="store_true", help="print the ready line as JSON, for scripts")
     parser.set_defaults(run=run)
 
 
@@ -58,31 +86,103 @@ def _host(text: str) -> str:
 
 
 def _topic(text: str) -> NewTopic:
-    name, colon, count = text.rpartition(":")
-    if not colon or not (count.isascii() and count.isdecimal()) or int(count) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS")
-    return NewTopic(argument(check_topic)(name), int(count))
+    name, count, *settings = text.split(":") if ":" in text else (text, "")
+    if not (count.isascii() and count.isdecimal()) or int(count) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS[:KEY=VALUE...]")
+    configs = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise argparse.ArgumentTypeError(f"{setting!r} in {text!r} is not KEY=VALUE")
+        configs[key] = value
+    return NewTopic(argument(check_topic)(name), int(count), configs)
 
 
 async def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     from asyncgroup.broker import EmbeddedCluster
+    from asyncgroup.cli.journal import journal, show_times
 
+    if options.verbose:
+        show_times()
+    with stop_signals() as stop, _named_failures(options):
+        cluster = EmbeddedCluster(
+            options.nodes,
+            host=options.host,
+            advertised_host=options.advertised_host,
+            ports=_ports(options),
+            auto_create_topics=True,
+            data_dir=options.data_dir,
+            # the history serves tests, and the journal of -v; otherwise it would only grow
+            history_limit=10_000 if options.verbose else 0,
+        )
+        async with cluster:
+            _create(cluster, options.topic, may_exist=options.data_dir is not None)
+            print(_ready_line(cluster, as_json=options.json), flush=True)
+            if sys.stdout.isatty() and not options.json:
+                print("Ctrl-C ends it", flush=True)
+            if options.verbose:
+                async with journal(cluster):
+                    await stop.wait()
+            else:
+                await stop.wait()
+    return 0
+
+
+def _ports(options: argparse.Namespace) -> range | None:
+    """The nodes' ports; None for any that are free."""
     last = options.port + options.nodes - 1
     if last > 65535:
         raise ConfigError(
             "nodes", options.nodes, f"at most {65536 - options.port} from port {options.port} on"
         )
-    ports = range(options.port, last + 1) if options.port else None
-    with stop_signals() as stop:
-        # the history serves tests; here it would only grow
-        async with EmbeddedCluster(
-            options.nodes, host=options.host, ports=ports, auto_create_topics=True, history_limit=0
-        ) as cluster:
-            for topic in options.topic:
-                cluster.create_topic(topic.name, topic.partitions)
-            print(f"bootstrap: {cluster.bootstrap_servers}", flush=True)
-            if sys.stdout.isatty():
-                print("Ctrl-C ends it", flush=True)
-            await stop.wait()
-    return 0
+    return range(options.port, last + 1) if options.port else None
+
+
+def _create(cluster: EmbeddedCluster, topics: Sequence[NewTopic], *, may_exist: bool) -> None:
+    from asyncgroup.broker import Refused
+
+    for number, topic in enumerate(topics):
+        if any(topic.name == other.name for other in topics[:number]):
+            raise UsageError(f"--topic {topic}: {topic.name!r} is given twice")
+        try:
+            cluster.create_topic(topic.name, topic.partitions, configs=topic.configs)
+        except Refused as error:
+            if not (may_exist and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise UsageError(f"--topic {topic}: {error}") from error
+
+
+def _ready_line(cluster: EmbeddedCluster, *, as_json: bool) -> str:
+    if not as_json:
+        return f"bootstrap: {cluster.bootstrap_servers}"
+    nodes: list[dict[str, Any]] = [
+        {"id": node.id, "host": node.advertised_host, "port": node.port} for node in cluster.nodes.values()
+    ]
+    return json.dumps({"bootstrap_servers": cluster.bootstrap_servers, "nodes": nodes})
+
+
+@contextmanager
+def _named_failures(options: argparse.Namespace) -> Iterator[None]:
+    """What the system says of a listener that cannot be, in words that name it."""
+    try:
+        yield
+    except socket.gaierror as error:
+        raise ConfigError("host", options.host, f"an address of this machine ({error.strerror})") from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(f"{_place_in_use(options)} is in use; choose another --port") from error
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError("host", options.host, "an address of this machine") from error
+        raise
+
+
+def _place_in_use(options: argparse.Namespace) -> str:
+    """The first of the nodes' addresses where somebody else listens."""
+    for number in _ports(options) or ():
+        with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((options.host, number))
+            except OSError:
+                return f"{options.host}:{number}"
+    return f"a port of {options.host} from {options.port} on"

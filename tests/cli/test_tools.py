@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -170,7 +171,11 @@ def test_the_broker_ends_cleanly(number: signal.Signals) -> None:
         (["broker", "--topic", "orders"], "'orders' is not NAME:PARTITIONS"),
         (["broker", "--topic", "or ders:3"], "1 to 249 of the characters"),
         (["broker", "--topic", "orders:٣"], "'orders:٣' is not NAME:PARTITIONS"),
+        (["broker", "--topic", "orders:"], "'orders:' is not NAME:PARTITIONS[:KEY=VALUE...]"),
+        (["broker", "--topic", "orders:3:compact"], "'compact' in 'orders:3:compact' is not KEY=VALUE"),
+        (["broker", "--topic", "orders:3:=x"], "'=x' in 'orders:3:=x' is not KEY=VALUE"),
         (["broker", "--host", " "], "the host is empty"),
+        (["broker", "--advertised-host", ""], "the host is empty"),
         (["demo", "--keep", "/"], "not an empty directory"),
         (["nothing"], "invalid choice: 'nothing'"),
         ([], "COMMAND"),
@@ -248,12 +253,83 @@ def test_a_program_started_without_its_input_or_output_says_so(command: str, clo
 
 
 def test_a_port_in_use_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ended = run("broker", "--port", str(port))
+    """The one that is taken, not the first."""
+    port = free_ports(3)
+    with socket.create_server(("127.0.0.1", port + 1)):
+        ended = run("broker", "--port", str(port), "--nodes", "3")
     assert ended.returncode == 1
-    assert len(ended.stderr.splitlines()) == 1
-    assert str(port) in ended.stderr
+    assert ended.stderr == f"asyncgroup broker: 127.0.0.1:{port + 1} is in use; choose another --port\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--topic", "a:1:retention.seconds=3"], "--topic a:1:retention.seconds=3: "),
+        (["--topic", "a:1:retention.ms=soon"], "--topic a:1:retention.ms=soon: "),
+        (["--topic", "a:1", "--topic", "a:2"], "--topic a:2: 'a' is given twice"),
+        (["--host", "nowhere.invalid"], "host='nowhere.invalid' is not allowed: an address of this machine"),
+        (["--host", "192.0.2.1"], "host='192.0.2.1' is not allowed: an address of this machine"),
+        (["--data-dir", "/dev/null/data"], "/dev/null/data"),
+        (["--port", "65535", "--nodes", "2"], "nodes=2 is not allowed: at most 1 from port 65535 on"),
+    ],
+)
+def test_a_broker_that_cannot_be_says_why_in_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from asyncgroup.cli import main
+
+    assert main(["broker", "--port", "0", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert err.startswith("asyncgroup broker: ")
+    assert words in err
+
+
+# -- the broker ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_data_dir_keeps_is_there_again(tmp_path: Path) -> None:
+    arguments = ("--data-dir", str(tmp_path / "data"), "--topic", "kept:2:retention.ms=-1")
+    with broker(*arguments) as servers:
+        run("produce", "-b", servers, "-t", "kept", stdin="".join(f"{n}\n" for n in range(50)))
+        ended = run("broker", "--port", "0", *arguments)
+        assert ended.returncode == 1
+        assert len(ended.stderr.splitlines()) == 1
+        assert f"{tmp_path / 'data'} is used by another cluster" in ended.stderr
+    with broker(*arguments) as servers:
+        shown = run("consume", "-b", servers, "-t", "kept", "--from", "earliest", "--max-messages", "50")
+        assert sorted(shown.stdout.split(), key=int) == [str(n) for n in range(50)]
+
+
+def test_the_ready_line_for_scripts_and_the_advertised_host() -> None:
+    with started(
+        "broker", "--port", "0", "--nodes", "2", "--json", "--advertised-host", "localhost"
+    ) as program:
+        ready = json.loads(program.line())
+        assert ready["bootstrap_servers"] == ",".join(f"localhost:{node['port']}" for node in ready["nodes"])
+        assert [(node["id"], node["host"]) for node in ready["nodes"]] == [(1, "localhost"), (2, "localhost")]
+        assert program.end(signal.SIGTERM) == (0, "", "")
+
+
+def test_the_log_of_v_tells_who_came_and_went_and_what_was_committed() -> None:
+    with started("broker", "-v", "--port", "0", "--topic", "t:1") as program:
+        servers = program.line().removeprefix("bootstrap: ").strip()
+        run("produce", "-b", servers, "-t", "t", stdin="a\nb\n")
+        run("consume", "-b", servers, "-t", "t", "--group", "g", "--from", "earliest", "--max-messages", "2")
+        code, _, log = program.end(signal.SIGINT)
+    assert code == 0
+    member = r"asyncgroup-consume-[0-9a-f-]{36}"
+    for expected in (
+        r"node 1 listens on 127\.0\.0\.1:\d+",
+        r"topic t: created with 1 partitions",
+        rf"group g: member {member} joins, client 'asyncgroup-consume' from 127\.0\.0\.1; its reason: .+",
+        rf"group g: rebalance after generation 0: new member {member}; client reason: .+",
+        rf"group g: generation 1 has 1 members, leader {member}, protocol range",
+        rf"group g: member {member} leaves; its reason: .+",
+        r"group g: \d+ commits?; t-0 at 2",
+        r"node 1 stopped",
+    ):
+        assert re.search(rf"^\d\d:\d\d:\d\d\.\d\d\d {expected}$", log, re.MULTILINE), (expected, log)
 
 
 def test_help_names_every_command() -> None:

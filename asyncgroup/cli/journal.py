@@ -1,0 +1,123 @@
+"""What `asyncgroup broker -v` tells beside the broker's own log: the commits of each group, summed up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from asyncgroup.error_codes import error_name
+from asyncgroup.model import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncgroup.broker import EmbeddedCluster, Exchange
+
+__all__ = ["CommitSums", "journal", "show_times"]
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 5.0
+"""Seconds between two summaries."""
+
+LOOK: Final = 0.25
+"""Seconds between two looks at the history, which keeps the last few thousand exchanges only."""
+
+NAMED: Final = 6
+"""How many partitions a summary names."""
+
+
+def show_times() -> None:
+    """Let the log's lines begin with the time of day instead of the program's name."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+
+
+@dataclass(slots=True)
+class CommitSums:
+    """The commits of one group since the last summary."""
+
+    commits: int = 0
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, exchange: Exchange, name_of: Callable[[Any], str]) -> None:
+        """Count a commit that was answered; `name_of` tells the name of a topic in a request or a response."""
+        self.commits += 1
+        codes = {
+            (name_of(topic), answer.partition_index): answer.error_code
+            for topic in exchange.response.topics
+            for answer in topic.partitions
+        }
+        for topic in exchange.request.topics:
+            for asked in topic.partitions:
+                tp = TopicPartition(name_of(topic), asked.partition_index)
+                if code := codes.get(tp, 0):
+                    self.refused[error_name(code)] += 1
+                else:
+                    self.offsets[tp] = asked.committed_offset
+
+    def line(self, group_id: str) -> str:
+        """The summary for human eyes."""
+        named = [f"{tp} at {offset}" for tp, offset in sorted(self.offsets.items())]
+        more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+        parts = [f"{self.commits} {'commit' if self.commits == 1 else 'commits'}"]
+        if named:
+            parts.append(", ".join(named[:NAMED] + more))
+        parts += [f"{count} refused: {name}" for name, count in sorted(self.refused.items())]
+        return f"group {group_id}: {'; '.join(parts)}"
+
+
+class _Journal:
+    """Sums up the commits that a cluster answers. Nobody else looks at that cluster's history."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._history = cluster.history
+        self._topics = next(iter(cluster.nodes.values())).controller.topics_by_id
+        self._sums: dict[str, CommitSums] = {}
+
+    def _name(self, topic: Any) -> str:
+        if topic.name:
+            return str(topic.name)
+        known = self._topics.get(topic.topic_id)
+        return str(topic.topic_id) if known is None else known.name
+
+    def collect(self) -> None:
+        """Count what was answered since the last call."""
+        for exchange in self._history.of("OffsetCommit", "TxnOffsetCommit", answered=True):
+            self._sums.setdefault(exchange.request.group_id, CommitSums()).add(exchange, self._name)
+        self._history.clear()
+
+    def tell(self) -> None:
+        """Log the sums, one line a group, and begin new ones."""
+        for group_id in sorted(self._sums):
+            log.info("%s", self._sums[group_id].line(group_id))
+        self._sums.clear()
+
+    async def keep(self, interval: float) -> None:
+        """Tell every `interval` seconds, for ever."""
+        time = asyncio.get_running_loop().time
+        due = time() + interval
+        while True:
+            await asyncio.sleep(min(LOOK, interval))
+            self.collect()
+            if time() >= due:
+                self.tell()
+                due = time() + interval
+
+
+@asynccontextmanager
+async def journal(cluster: EmbeddedCluster, interval: float = INTERVAL) -> AsyncIterator[None]:
+    """Log what groups commit, every `interval` seconds and at the end; the cluster's history is used up by that."""
+    keeper = _Journal(cluster)
+    task = asyncio.create_task(keeper.keep(interval), name="journal")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        keeper.collect()
+        keeper.tell()

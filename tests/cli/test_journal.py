@@ -1,0 +1,99 @@
+"""The summaries of commits that `asyncgroup broker -v` logs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from asyncgroup import Cluster
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cli.journal import CommitSums, journal
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from tests.broker.client import Client, connect
+
+
+def commit(group: str, offsets: dict[tuple[str, int], int]) -> m.OffsetCommitRequest:
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    part = m.OffsetCommitRequest.OffsetCommitRequestPartition
+    return m.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        topics=[
+            topic(name=name, partitions=[part(number, offset)]) for (name, number), offset in offsets.items()
+        ],
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_commits_are_summed_up_by_group(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asyncgroup.cli")
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 9)
+        cluster.create_topic("u", 1)
+        async with journal(cluster, 5.0):
+            await find(client, "one", "two")
+            for offset in range(10):
+                await client.ask(commit("one", {("t", 0): offset, ("u", 0): 1}), 9)
+            await asyncio.sleep(4.9)
+            assert caplog.messages == []
+            await asyncio.sleep(0.5)
+            assert caplog.messages == ["group one: 10 commits; t-0 at 9, u-0 at 1"]
+            cluster.faults.on("OffsetCommit").error(ErrorCode.REBALANCE_IN_PROGRESS)
+            await client.ask(commit("two", {("t", 1): 5, ("t", 2): 5}), 9)
+            await client.ask(commit("two", {("t", number): 7 for number in range(9)}), 9)
+        named = ", ".join(f"t-{number} at 7" for number in range(6))
+        assert caplog.messages[1:] == [
+            f"group two: 2 commits; {named}, 3 more; 2 refused: REBALANCE_IN_PROGRESS"
+        ]
+        assert len(cluster.history) == 0
+
+
+async def find(client: Client, *groups: str) -> None:
+    """Have the groups' coordinator found, as every client does first."""
+    for group in groups:
+        await client.ask(m.FindCoordinatorRequest(key=group, key_type=0), 3)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_topics_that_were_named_by_their_ids(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asyncgroup.cli")
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1)
+        async with journal(cluster), Cluster(cluster.bootstrap_servers) as client:
+            request = commit("g", {("", 0): 3})
+            request.topics[0].topic_id = cluster.topic("t").id
+            await client.coordinators.request("g", request)
+    assert caplog.messages[-1] == "group g: 1 commit; t-0 at 3"
+
+
+def test_a_single_commit() -> None:
+    assert (
+        CommitSums(offsets={TopicPartition("t", 0): 4}, commits=1).line("g") == "group g: 1 commit; t-0 at 4"
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_brokers_own_log_tells_of_topics_and_leaders(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for a leader that was moved, one for all those of a node that is gone, none for the cluster's end."""
+    caplog.set_level(logging.INFO, "asyncgroup.broker.controller")
+    async with EmbeddedCluster(3) as cluster:
+        cluster.create_topic("t", 6)
+        cluster.move_leader("t", 0, 2)
+        cluster.create_partitions("t", 7)
+        await cluster.stop_node(2)
+        cluster.delete_topic("t")
+    assert caplog.messages[:5] == [
+        "topic t: created with 6 partitions",
+        "partition t-0: leader 1 -> 2",
+        "topic t: has 7 partitions now",
+        "node 2 is gone: 3 partitions get other leaders",
+        "topic t: deleted",
+    ]
+    assert not any(message.startswith("partition") for message in caplog.messages[5:])
