@@ -40,9 +40,9 @@ class Logs:
         return [TopicPartition(name, number) for name, number in self._places()]
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        for name in sorted(self.cluster.nodes[1].controller.topics):
-            for partition in self.cluster.topic(name).partitions:
-                yield name, partition.index
+        for name, topic in sorted(self.cluster.nodes[1].controller.topics.items()):
+            if not topic.is_internal:
+                yield from ((name, partition.index) for partition in topic.partitions)
 
     def place(self, tp: TopicPartition) -> Partition:
         return self.cluster.partition(*tp)

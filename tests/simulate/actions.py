@@ -1,0 +1,271 @@
+"""What each kind of action does to a world; `plan` says to whom and when."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from asyncgroup.broker import Fault as BrokerFault
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.testing.conditions import Fault, places_of
+from tests.simulate.handler import Disturbances
+from tests.simulate.weather import Front
+from tests.simulate.world import NODE_HOST, World
+
+__all__ = ["perform"]
+
+Act = Callable[..., None]
+_ACTS: Final[dict[str, Act]] = {}
+
+
+def perform(world: World, kind: str, args: tuple[Any, ...]) -> None:
+    """Do it; nothing happens where its object is not there."""
+    _ACTS[kind](world, *args)
+
+
+def _act(function: Act) -> Act:
+    _ACTS[function.__name__.removeprefix("_")] = function
+    assert next(iter(inspect.signature(function).parameters)) == "world"
+    return function
+
+
+# --- members -------------------------------------------------------------------------------------------------------
+
+
+@_act
+def _join(world: World, name: str) -> None:
+    world.join(name)
+
+
+@_act
+def _leave(world: World, name: str) -> None:
+    if member := world.member(name):
+        member.leave()
+
+
+@_act
+def _leave_at_beat(world: World, name: str) -> None:
+    if member := world.member(name):
+        member.leave(at_heartbeat=True)
+
+
+@_act
+def _cancel(world: World, name: str) -> None:
+    if member := world.member(name):
+        member.cancel()
+
+
+@_act
+def _restart(world: World, name: str) -> None:
+    if member := world.member(name):
+        member.restart()
+
+
+@_act
+def _restart_hermit(world: World) -> None:
+    if world.hermit is not None:
+        world.hermit.restart()
+
+
+@_act
+def _crash(world: World, name: str) -> None:
+    """The process dies: the other ends of its connections are told by its machine."""
+    if member := world.member(name):
+        world.network.come(_over_host(f"{name} is dead", member.host, Fault.HANG), forever=True)
+        world.network.cut(member.host)
+        member.die()
+
+
+@_act
+def _vanish(world: World, name: str) -> None:
+    """The machine dies: nobody is told."""
+    if member := world.member(name):
+        world.network.sever(member.host)
+        world.network.come(_over_host(f"{name} is dead", member.host, Fault.HANG), forever=True)
+        member.die()
+
+
+@_act
+def _raise_in_handler(world: World, name: str) -> None:
+    if member := world.member(name):
+        member.handler.disturbed.raises = True
+
+
+@_act
+def _return_early(world: World, name: str) -> None:
+    if member := world.member(name):
+        member.handler.disturbed.returns = True
+
+
+@_act
+def _slow_handler(world: World, name: str, pace: float, seconds: float) -> None:
+    if member := world.member(name):
+        disturbed = member.handler.disturbed
+        disturbed.pace = pace
+        world.later(seconds, lambda: setattr(disturbed, "pace", 0.0))
+
+
+@_act
+def _stick(world: World, name: str, seconds: float) -> None:
+    if member := world.member(name):
+        _stuck(world, member.handler.disturbed, seconds)
+
+
+@_act
+def _swallow(world: World, name: str, seconds: float) -> None:
+    """Stuck, and deaf to its cancellation."""
+    if member := world.member(name):
+        member.handler.disturbed.swallows = True
+        _stuck(world, member.handler.disturbed, seconds)
+
+
+def _stuck(world: World, disturbed: Disturbances, seconds: float) -> None:
+    disturbed.gate.clear()
+    world.later(seconds, disturbed.end)
+
+
+@_act
+def _pause(world: World, name: str, seconds: float) -> None:
+    """The user's own pause, of what the member owns now."""
+    if (member := world.member(name)) and (group := member.group):
+        group.pause_all()
+        world.later(seconds, group.resume_all)
+
+
+# --- wires ---------------------------------------------------------------------------------------------------------
+
+
+def _over_host(name: str, host: str, fault: Fault | None = None, latency: float = 0.0) -> Front:
+    return Front(name, lambda one, other: host in (one[0], other[0]), fault, latency)
+
+
+def _over_node(
+    world: World, node_id: int, name: str, fault: Fault | None = None, latency: float = 0.0
+) -> Front:
+    place = (NODE_HOST, world.port(node_id))
+    return Front(name, lambda one, other: place in places_of(one, other), fault, latency)
+
+
+def _come(world: World, front: Front, seconds: float) -> None:
+    world.network.come(front)
+    world.later(seconds, lambda: world.network.pass_by(front))
+
+
+@_act
+def _mute(world: World, name: str, seconds: float) -> None:
+    """Nothing gets through to or from somebody; what is sent arrives later."""
+    if party := world.party(name):
+        _come(world, _over_host(f"{name} is mute", party.host, Fault.HANG), seconds)
+
+
+@_act
+def _cut(world: World, name: str) -> None:
+    if party := world.party(name):
+        world.network.cut(party.host)
+
+
+@_act
+def _half_open(world: World, name: str) -> None:
+    if party := world.party(name):
+        world.network.sever(party.host)
+
+
+@_act
+def _slow_wire(world: World, name: str, latency: float, seconds: float) -> None:
+    if party := world.party(name):
+        _come(world, _over_host(f"the wire of {name} is slow", party.host, latency=latency), seconds)
+
+
+@_act
+def _part(world: World, name: str, node_id: int, seconds: float) -> None:
+    """Somebody and one node don't hear of each other."""
+    if party := world.party(name):
+        host, port = party.host, world.port(node_id)
+        front = Front(
+            f"{name} and node {node_id} are apart",
+            lambda one, other: host in (one[0], other[0]) and port in (one[1], other[1]),
+            Fault.HANG,
+        )
+        _come(world, front, seconds)
+
+
+@_act
+def _mute_node(world: World, node_id: int, seconds: float) -> None:
+    """As a process that is stopped: connections are accepted, nobody answers."""
+    _come(world, _over_node(world, node_id, f"node {node_id} is mute", Fault.SILENT), seconds)
+
+
+@_act
+def _refuse_node(world: World, node_id: int, seconds: float) -> None:
+    _come(world, _over_node(world, node_id, f"node {node_id} refuses", Fault.REFUSE), seconds)
+
+
+@_act
+def _cut_node(world: World, node_id: int) -> None:
+    world.network.cut(NODE_HOST, world.port(node_id))
+
+
+@_act
+def _half_open_node(world: World, node_id: int) -> None:
+    world.network.sever(NODE_HOST, world.port(node_id))
+
+
+@_act
+def _slow_node(world: World, node_id: int, latency: float, seconds: float) -> None:
+    _come(world, _over_node(world, node_id, f"node {node_id} is slow", latency=latency), seconds)
+
+
+# --- brokers -------------------------------------------------------------------------------------------------------
+
+
+@_act
+def _stop_node(world: World, node_id: int, seconds: float) -> None:
+    world.stop_node(node_id, seconds)
+
+
+@_act
+def _move_coordinator(world: World, node_id: int) -> None:
+    if world.cluster.nodes[node_id].running:
+        world.cluster.move_coordinator(world.group_id, node_id)
+
+
+@_act
+def _move_leader(world: World, topic: str, partition: int, node_id: int) -> None:
+    if world.cluster.nodes[node_id].running and partition < len(world.cluster.topic(topic).partitions):
+        world.cluster.move_leader(topic, partition, node_id)
+
+
+@_act
+def _grow(world: World, topic: str, total: int) -> None:
+    if len(world.cluster.topic(topic).partitions) < total and world.has_nodes:
+        world.cluster.create_partitions(topic, total)
+
+
+@_act
+def _fault(world: World, api: str, what: str, times: int) -> None:
+    fault = world.cluster.faults.on(api, times=times)
+    _FAULTS[what](fault, api)
+
+
+_RETRIABLE: Final[dict[str, ErrorCode]] = {
+    "Fetch": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "Produce": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "ListOffsets": ErrorCode.LEADER_NOT_AVAILABLE,
+    "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
+}
+
+_FAULTS: Final[dict[str, Callable[[BrokerFault, str], object]]] = {
+    "drop": lambda fault, _: fault.drop(),
+    "before": lambda fault, _: fault.disconnect("before"),
+    "after": lambda fault, _: fault.disconnect("after"),
+    "mid-frame": lambda fault, _: fault.disconnect("mid-frame"),
+    "delay": lambda fault, _: fault.delay(5.0),
+    "error": lambda fault, api: fault.error(_RETRIABLE.get(api, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)),
+    "throttle": lambda fault, _: fault.throttle(700),
+}
+
+
+@_act
+def _produce(world: World, topic: str, count: int) -> None:
+    world.producer.send(topic, count)

@@ -1,0 +1,287 @@
+"""The handler of a simulated member: it works as its habits say, can be disturbed, and tells the truth of every step."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from asyncgroup import Claim, Handler, Record, Session, TopicPartition
+from asyncgroup.errors import CommitFailedError, UsageError
+from tests.simulate.plan import MemberSpec
+from tests.simulate.story import Story, Violation
+from tests.simulate.truth import ClaimLog, Truth
+
+__all__ = ["Disturbances", "Injected", "SimHandler"]
+
+
+COMMIT_TAKES = 2.5
+"""Seconds that a commit may be under way in the worst of climates."""
+
+
+class Injected(Exception):
+    """What a handler raises when it is told to."""
+
+
+class Disturbances:
+    """What keeps handlers from their work now. `gate` is closed while they are stuck."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.pace = 0.0
+        self.swallows = False
+        self.raises = False
+        self.returns = False
+
+    def end(self) -> None:
+        """Nothing disturbs any more."""
+        self.gate.set()
+        self.pace, self.swallows, self.raises, self.returns = 0.0, False, False, False
+
+
+class SimHandler(Handler):
+    """One for each life of a member. `is_dead()` says that nothing it does exists any more."""
+
+    def __init__(
+        self,
+        spec: MemberSpec,
+        truth: Truth,
+        story: Story,
+        rng: random.Random,
+        fail: Callable[[Violation], None],
+        members: Callable[[Session], Sequence[str] | None],
+    ) -> None:
+        self.spec, self.truth, self.story, self.rng = spec, truth, story, rng
+        self.disturbed = Disturbances()
+        self.is_dead = False
+        self.silent_since: Callable[[], float] = lambda: float("inf")
+        self.patience = float("inf")
+        self.is_prompt = False
+        """Whether nothing holds commits up, so that the automatic ones must come."""
+        self._fail, self._members = fail, members
+        self._open: dict[Session, list[str]] = {}
+        self.claims: dict[Session, list[ClaimLog]] = {}
+
+    def _tell(self, what: str) -> None:
+        if not self.is_dead:
+            self.story.tell(self.spec.name, what)
+
+    def _check(self, name: str, text: str, *, holds: bool) -> None:
+        if not holds and not self.is_dead:
+            self._fail(Violation(name, f"{self.spec.name}: {text}"))
+
+    def _try(self, check: Callable[..., Any], *args: Any, **more: Any) -> None:
+        """An event of the truth, if it counts."""
+        if self.is_dead:
+            return
+        try:
+            check(*args, **more)
+        except Violation as violation:
+            self._fail(violation)
+
+    # --- hooks, in pairs ----------------------------------------------------------------------------------------
+
+    async def setup(self, session: Session) -> None:
+        self._tell(f"setup, generation {session.generation_id}")
+        self._check("hooks come in pairs", f"setup twice for {session}", holds=session not in self._open)
+        others = [one for one in self._open if one is not session]
+        self._check("hooks come in pairs", f"setup while {others} is open", holds=not others)
+        self._open[session] = ["setup"]
+        self.claims[session] = []
+
+    async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        self._tell(f"assigned {_named(partitions)}")
+        calls = self._open.get(session, [])
+        self._check("hooks come in pairs", f"on_assigned after {calls}", holds=calls == ["setup"])
+        calls.append("assigned")
+
+    async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        self._gone(session, partitions, "revoked")
+
+    async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        self._gone(session, partitions, "lost")
+        self.story.count("lost")
+        self._check("hooks come in pairs", "on_lost in a session that is not lost", holds=session.is_lost)
+
+    def _gone(self, session: Session, partitions: Sequence[TopicPartition], how: str) -> None:
+        self._tell(f"{how} {_named(partitions)}")
+        calls = self._open.get(session, [])
+        right = calls == ["setup", "assigned"]
+        self._check("hooks come in pairs", f"on_{how} after {calls}", holds=right)
+        calls.append(how)
+        self._check_over(session, f"on_{how}")
+
+    async def cleanup(self, session: Session) -> None:
+        self._tell("cleanup")
+        calls = self._open.pop(session, [])
+        right = calls == ["setup"] or (
+            calls[:2] == ["setup", "assigned"] and (len(calls) == 3) == bool(session.partitions)
+        )
+        self._check("hooks come in pairs", f"cleanup after {calls}", holds=right)
+        self._check_over(session, "cleanup")
+
+    def _check_over(self, session: Session, what: str) -> None:
+        running = [str(claim) for claim in self.claims.get(session, []) if not claim.is_over]
+        text = f"{what} while the handlers of {running} run"
+        self._check("hooks come after handlers", text, holds=not running)
+
+    def session_over(self, session: Session) -> None:
+        """Nothing more is to be called for it."""
+        calls = self._open.get(session)
+        self._check("hooks come in pairs", f"no cleanup after {calls}", holds=calls is None)
+
+    # --- claims -------------------------------------------------------------------------------------------------
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        log = ClaimLog(
+            self.spec.name, session.member_id, session.generation_id, claim.tp, claim.initial_offset
+        )
+        self._tell(f"claim {claim.tp} from {claim.initial_offset}")
+        self._check(
+            "hooks come in pairs",
+            "a claim before on_assigned",
+            holds="assigned" in self._open.get(session, []),
+        )
+        self._try(self.truth.claim_started, log, members=self._members(session))
+        self.claims.setdefault(session, []).append(log)
+        try:
+            async with self._telling(log):
+                await getattr(self, f"_read_{self.spec.style}")(session, claim, log)
+        finally:
+            log.is_over = True
+            if log in self.truth.running:
+                self.truth.claim_over(log)
+
+    @asynccontextmanager
+    async def _telling(self, log: ClaimLog) -> AsyncIterator[None]:
+        start = log.next
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._tell(f"handler of {log.tp} cancelled, read {start} to {log.next}, marked {log.mark}")
+            raise
+        except Exception as error:
+            self._tell(f"handler of {log.tp} raised {type(error).__name__}, marked {log.mark}")
+            raise
+        else:
+            self._tell(f"handler of {log.tp} over, read {start} to {log.next}, marked {log.mark}")
+
+    async def _read_records(self, session: Session, claim: Claim, log: ClaimLog) -> None:
+        async for record in claim:
+            await self._handle(log, record)
+            await self._mark(session, claim, log, record)
+            if self._is_told_to_return():
+                return
+
+    async def _read_breaks(self, session: Session, claim: Claim, log: ClaimLog) -> None:
+        """A new loop every few records."""
+        while not claim.ended:
+            left = self.rng.randint(1, 4)
+            async for record in claim:
+                await self._handle(log, record)
+                await self._mark(session, claim, log, record)
+                left -= 1
+                if not left:
+                    break
+            if self._is_told_to_return():
+                return
+
+    async def _read_timeouts(self, session: Session, claim: Claim, log: ClaimLog) -> None:
+        """`anext` that is cancelled again and again: no record may be lost by that."""
+        while not claim.ended:
+            record = None
+            with suppress(TimeoutError, StopAsyncIteration):
+                async with asyncio.timeout(self.rng.choice([0.05, 0.4, 3.0])):
+                    record = await anext(claim)
+            if record is not None:
+                await self._handle(log, record)
+                await self._mark(session, claim, log, record)
+            if self._is_told_to_return():
+                return
+
+    async def _read_batches(self, session: Session, claim: Claim, log: ClaimLog) -> None:
+        async for batch in claim.batches(
+            max_records=self.rng.choice([2, 10, 500]), max_wait=self.rng.choice([0, 0.2])
+        ):
+            for record in batch:
+                await self._handle(log, record)
+            self._note_mark(log, batch.last_offset + 1)
+            claim.mark(batch)
+            await self._commit(session)
+            if self._is_told_to_return():
+                return
+
+    # --- one record ---------------------------------------------------------------------------------------------
+
+    async def _handle(self, log: ClaimLog, record: Record) -> None:
+        self._stop_if_dead()
+        silence = asyncio.get_running_loop().time() - self.silent_since()
+        text = f"{log.tp} at {record.offset} is handed out after {silence:.3f} s without any broker's answer"
+        self._check("a silent session is lost", text, holds=silence <= self.patience)
+        assert record.value is not None
+        self._try(self.truth.handed_out, log, record.offset, record.value)
+        await self._work()
+        self._stop_if_dead()
+        self.story.count("handled")
+        if not self.truth.handled(log, record.offset):
+            self.story.count("again")
+
+    def _stop_if_dead(self) -> None:
+        if self.is_dead:
+            raise asyncio.CancelledError
+
+    async def _work(self) -> None:
+        disturbed = self.disturbed
+        if disturbed.raises:
+            disturbed.raises = False
+            raise Injected("the handler was told to raise")
+        pace = disturbed.pace or (self.spec.tempo if self.rng.random() < 0.3 else 0.0)
+        if pace:
+            await asyncio.sleep(pace * self.rng.uniform(0.5, 1.5))
+        while not disturbed.gate.is_set():
+            try:
+                await disturbed.gate.wait()
+            except asyncio.CancelledError:
+                if not disturbed.swallows:
+                    raise
+                self._tell("swallows its cancellation")
+
+    async def _mark(self, session: Session, claim: Claim, log: ClaimLog, record: Record) -> None:
+        if self.spec.mark_every > 1 and record.offset % self.spec.mark_every and claim.lag:
+            return
+        self._note_mark(log, record.offset + 1)
+        claim.mark(record)
+        if self.rng.random() < 0.2:
+            await self._commit(session)
+
+    def _note_mark(self, log: ClaimLog, offset: int) -> None:
+        if self.is_dead:
+            return
+        now = asyncio.get_running_loop().time()
+        self.truth.marked(log, offset, now)
+        if self.is_prompt and self.spec.auto_commit and log.dirty_since is not None:
+            age, most = now - log.dirty_since, self.spec.auto_commit_interval + COMMIT_TAKES
+            text = (
+                f"marks of {log} wait for {age:.2f} s, every {self.spec.auto_commit_interval:g} s one is due"
+            )
+            self._check("automatic commits come", text, holds=age <= most)
+
+    async def _commit(self, session: Session) -> None:
+        """By hand, where nobody else does it."""
+        if self.spec.auto_commit:
+            return
+        try:
+            await session.commit()
+        except (CommitFailedError, UsageError) as error:
+            self._tell(f"commit failed: {type(error).__name__}")
+
+    def _is_told_to_return(self) -> bool:
+        told, self.disturbed.returns = self.disturbed.returns, False
+        return told
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions)) or "nothing"

@@ -1,0 +1,148 @@
+"""A program that reads one partition without a group, and keeps its place by an `OffsetManager`: the hermit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from asyncgroup import Consumer, ConsumerConfig, OffsetManager, TopicPartition
+from asyncgroup.errors import AsyncGroupError
+from tests.simulate.plan import HERMITS
+from tests.simulate.story import Violation
+from tests.simulate.truth import ANY, ClaimLog, Truth
+
+if TYPE_CHECKING:
+    from tests.simulate.world import World
+
+__all__ = ["PLACE", "Hermit"]
+
+PLACE: Final = TopicPartition("orders", 0)
+PAUSE: Final = 0.5
+
+
+class Hermit:
+    """Begins where it has committed, again and again; commits in the name of nobody, so nobody fences it."""
+
+    name = "hermit"
+
+    def __init__(self, world: World, host: str) -> None:
+        self.world, self.host = world, host
+        self.rng = random.Random(f"{world.plan.seed} hermit")
+        self.truth = Truth()
+        self.is_wanted = True
+        self._reading: asyncio.Task[None] | None = None
+        self._trouble = False
+
+    @property
+    def _config(self) -> ConsumerConfig:
+        return ConsumerConfig(
+            client_id=self.name,
+            auto_commit=self.world.plan.seed % 2 == 0,
+            auto_commit_interval=0.7,
+            fetch_max_wait=1.0,
+            request_timeout=4.0,
+            connect_timeout=2.0,
+            close_timeout=4.0,
+            retry_backoff_max=1.0,
+            metadata_refresh_interval=3.0,
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        with self.world.network.source(self.host):
+            self.world.spawn(self._live(), "program of the hermit")
+
+    def restart(self) -> None:
+        """Stop in order, and begin anew."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def leave(self) -> None:
+        """Stop for good."""
+        self.is_wanted = False
+        self.restart()
+
+    async def _live(self) -> None:
+        while self.is_wanted:
+            self._reading = asyncio.create_task(self._read(), name="the hermit reads")
+            await asyncio.wait([self._reading])
+            if not self._reading.cancelled() and (error := self._reading.exception()) is not None:
+                if not isinstance(error, AsyncGroupError):
+                    raise error
+                self._tell(f"program failed: {type(error).__name__}: {error}")
+            if self.is_wanted:
+                await asyncio.sleep(PAUSE)
+
+    async def _read(self) -> None:
+        self._trouble = False
+        claim: ClaimLog | None = None
+        consumer = Consumer(self.world.bootstrap_servers, self._config)
+        offsets = OffsetManager(self.world.bootstrap_servers, HERMITS, self._config, hooks=[self])
+        consumer.cluster.random.seed(f"{self.world.plan.seed} {self.rng.random()}")
+        offsets.cluster.random.seed(f"{self.world.plan.seed} {self.rng.random()}")
+        try:
+            async with consumer, offsets:
+                place = await offsets.manage(*PLACE)
+                begin: int | Literal["earliest"] = place.next_offset if place.next_offset >= 0 else "earliest"
+                claim = ClaimLog(self.name, "", -1, PLACE, max(0, place.next_offset))
+                self._tell(f"reads {PLACE} from {begin}")
+                doubtful = bool(self.truth.doubtful)
+                self._try(self.truth.claim_started, claim, members=None if doubtful else ())
+                async for record in await consumer.partition(*PLACE, begin):
+                    assert record.value is not None
+                    self._try(self.truth.handed_out, claim, record.offset, record.value)
+                    if self.rng.random() < 0.2:
+                        await asyncio.sleep(self.rng.choice([0.001, 0.05, 0.4]))
+                    self.truth.handled(claim, record.offset)
+                    self.truth.marked(claim, record.offset + 1, self.world.loop.time())
+                    place.mark_record(record)
+                    if not self._config.auto_commit and self.rng.random() < 0.5:
+                        await offsets.commit()
+        finally:
+            if claim is not None:
+                self._over(claim)
+
+    def _over(self, claim: ClaimLog) -> None:
+        self._tell(f"has read {claim.initial} to {claim.next}")
+        self.truth.claim_over(claim)
+        if self._config.auto_commit and not self._trouble:
+            self._try(self.truth.ended_well, claim)
+
+    def _tell(self, what: str) -> None:
+        self.world.story.tell(self.name, what)
+
+    def _try(self, check: Any, *args: Any, **more: Any) -> None:
+        try:
+            check(*args, **more)
+        except Violation as violation:
+            self.world.fail(violation)
+
+    def on_commit(self, _group: str, offsets: Mapping[Any, Any], errors: Mapping[Any, Any] | None) -> None:
+        """The hook of that name."""
+        if errors:
+            self._fail_to_commit()
+            self._tell(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
+        elif offsets:
+            self._trouble = False
+
+    def on_log(self, text: str) -> None:
+        """What the client logs at WARNING."""
+        if "the last commit took too long" in text:
+            self._fail_to_commit()
+
+    def _fail_to_commit(self) -> None:
+        """Nobody knows what became of it, and as nobody fences the hermit it may come at any time."""
+        self._trouble = True
+        self.truth.doubtful.add(("", PLACE, ANY))
+
+    @property
+    def behind(self) -> str | None:
+        """What it has not handled or committed yet."""
+        truth, end = self.truth.at(PLACE), self.world.cluster.partition(*PLACE).log.end_offset
+        if truth.frontier != end:
+            return f"the hermit has handled {truth.frontier} of {end}"
+        if self._config.auto_commit and end and truth.committed != end and not truth.is_undone:
+            return f"the hermit has committed {truth.committed} of {end}"
+        return None

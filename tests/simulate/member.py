@@ -1,0 +1,245 @@
+"""A program with a member of the group: it starts, consumes, goes on after failures, and ends in every way there is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from asyncgroup import ConsumerConfig, ConsumerGroup, Session, TopicPartition
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from tests.simulate.handler import Injected, SimHandler
+from tests.simulate.plan import GROUP, MemberSpec
+from tests.simulate.story import Violation
+from tests.simulate.truth import ANY
+
+if TYPE_CHECKING:
+    from tests.simulate.world import World
+
+__all__ = ["SimMember"]
+
+PAUSE = 0.5
+"""Seconds after which a program that failed starts again."""
+
+
+class SimMember:
+    """The member `spec.name`, from its start to its end. All that dials for it comes from `host`."""
+
+    def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
+        self.world, self.spec, self.name, self.host = world, spec, spec.name, host
+        self.rng = random.Random(f"{world.plan.seed} {spec.name}")
+        self.handler = SimHandler(
+            spec,
+            world.truth,
+            world.story,
+            random.Random(f"{world.plan.seed} {spec.name} works"),
+            world.fail,
+            self._members,
+        )
+        self.handler.patience = world.plan.setting.session_timeout + 0.001
+        self.handler.is_prompt = world.plan.is_peaceful
+        self.handler.silent_since = lambda: self._last_answer
+        self.group: ConsumerGroup | None = None
+        self.is_wanted = True
+        self.is_dead = False
+        self._last_answer = 0.0
+        self._trouble: dict[TopicPartition, str] = {}
+        self._consuming: asyncio.Task[None] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._leaves: dict[str, Any] = {}
+        self._member_id = ""
+        self.could_not_leave = False
+        """Whether the client has said so; a connection may be half-open to the end."""
+        self._was_slow = False
+        """Whether the session's last commit was given up, so that nobody knows whether it took place."""
+
+    def __repr__(self) -> str:
+        state = "dead" if self.is_dead else "there" if self.is_there else "gone"
+        return f"<SimMember {self.name}: {state}>"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its program runs and wants to go on."""
+        return self.is_wanted and not self.is_dead
+
+    @property
+    def _config(self) -> ConsumerConfig:
+        spec, setting = self.spec, self.world.plan.setting
+        return ConsumerConfig(
+            client_id=spec.name,
+            group_instance_id=spec.instance_id,
+            auto_offset_reset="earliest",
+            assignors=spec.assignors,
+            auto_commit=spec.auto_commit,
+            auto_commit_interval=spec.auto_commit_interval,
+            session_timeout=setting.session_timeout,
+            heartbeat_interval=setting.heartbeat_interval,
+            rebalance_timeout=spec.rebalance_timeout,
+            fetch_max_wait=spec.fetch_max_wait,
+            buffer_bytes=spec.buffer_bytes,
+            max_partition_fetch_bytes=min(spec.buffer_bytes // 4, 1 << 20),
+            request_timeout=4.0,
+            connect_timeout=2.0,
+            close_timeout=4.0,
+            retry_backoff_max=1.0,
+            metadata_refresh_interval=3.0,
+        )
+
+    def _members(self, session: Session) -> list[str] | None:
+        view = self.world.watch.view()
+        return (
+            list(view.members)
+            if view.generation == session.generation_id and session.member_id in view.members
+            else None
+        )
+
+    # --- its program --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin."""
+        with self.world.network.source(self.host):
+            self._life = self.world.spawn(self._live(), f"program of {self.name}")
+
+    async def _live(self) -> None:
+        while self.is_there:
+            try:
+                await self._open()
+            except asyncio.CancelledError:
+                if not self.is_dead:
+                    raise
+            except AsyncGroupError as error:
+                self._tell(f"program failed: {type(error).__name__}: {error}")
+            if self.is_there:
+                await asyncio.sleep(PAUSE)
+
+    async def _open(self) -> None:
+        group = ConsumerGroup(self.world.bootstrap_servers, GROUP, self._config, hooks=[self])
+        group.cluster.random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
+        async with group:
+            self.group = group
+            try:
+                while self.is_there and not self._leaves:
+                    self._consuming = asyncio.create_task(self._consume(group), name=f"{self.name} consumes")
+                    await asyncio.wait([self._consuming])
+                    if not self._consuming.cancelled() and (error := self._consuming.exception()) is not None:
+                        raise error
+                    if self.is_there and not self._leaves:
+                        await asyncio.sleep(PAUSE)
+            finally:
+                self.group = None
+                leaves, self._leaves = self._leaves, {}
+                await group.aclose(**leaves)
+
+    async def _consume(self, group: ConsumerGroup) -> None:
+        """`run()` once; what it may raise is what the handler raised, and what says that the place was taken."""
+        topics = self.spec.topics
+        try:
+            await group.run(self.world.pattern if isinstance(topics, str) else list(topics), self.handler)
+        except Injected:
+            self._tell("run() raised what the handler raised")
+        except BrokerError as error:
+            if error.code != ErrorCode.FENCED_INSTANCE_ID or self.spec.instance_id is None:
+                self._fail("run() heals", f"run() raised {error}")
+            self._tell(f"run() raised {error.name}")
+        except Exception as error:
+            self._fail("run() heals", f"run() raised {type(error).__name__}: {error}")
+
+    def _tell(self, what: str) -> None:
+        if not self.is_dead:
+            self.world.story.tell(self.name, what)
+
+    def _fail(self, name: str, text: str) -> None:
+        if not self.is_dead:
+            self.world.fail(Violation(name, f"{self.name}: {text}"))
+
+    # --- its ends -----------------------------------------------------------------------------------------------
+
+    def leave(self, **how: Any) -> None:
+        """Close for good, as a program does that is told to stop."""
+        self.is_wanted = False
+        self._close(how)
+
+    def restart(self) -> None:
+        """Close and begin anew; the place in the group is kept."""
+        self._close({"leave": False})
+
+    def _close(self, how: Mapping[str, Any]) -> None:
+        if self.group is not None:
+            self._leaves = {"leave": None, **how}
+            with self.world.network.source(self.host):
+                self.world.spawn(self.group.aclose(**how), f"{self.name} closes")
+
+    def cancel(self) -> None:
+        """Cancel the task that consumes; the program consumes again after a pause."""
+        if self._consuming is not None:
+            self._consuming.cancel()
+
+    def die(self) -> None:
+        """Nothing that it does exists from now on; its tasks end where nobody hears of it."""
+        self.is_dead = self.handler.is_dead = True
+        self.handler.disturbed.end()
+        for claim in [claim for claim in self.world.truth.running if claim.member == self.name]:
+            self.world.truth.claim_over(claim)
+        for task in (self._consuming, self._life):
+            if task is not None:
+                task.cancel()
+
+    # --- hooks --------------------------------------------------------------------------------------------------
+
+    def on_response(self, *_values: object) -> None:
+        """Some broker has answered something."""
+        self._last_answer = asyncio.get_running_loop().time()
+
+    def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
+        """In the group; whatever was before is over."""
+        self._tell(f"joined as {member_id}, generation {generation}")
+        running = [str(claim) for claim in self.world.truth.running if claim.member == self.name]
+        if running:
+            self._fail("one session at a time", f"joins while the handlers of {running} run")
+        self._trouble.clear()
+        self._member_id, self._was_slow = member_id, False
+
+    def on_log(self, text: str) -> None:
+        """What the client logs at WARNING: here it says what no hook does."""
+        if "could not leave" in text or "leaving took too long" in text:
+            self.could_not_leave = True
+            if self.world.plan.is_peaceful:
+                self._fail("peace", text)
+        if "the last commit took too long" in text:
+            self._was_slow = True
+            for claim in (claim for claims in self.handler.claims.values() for claim in claims):
+                self.world.truth.doubtful.add((self._member_id, claim.tp, ANY))
+
+    def on_commit(
+        self, _group: str, offsets: Mapping[TopicPartition, Any], errors: Mapping[TopicPartition, Any] | None
+    ) -> None:
+        """A commit was answered, or failed."""
+        for tp, committed in offsets.items():
+            error = (errors or {}).get(tp)
+            if error is None:
+                self._trouble.pop(tp, None)
+                continue
+            self._trouble[tp] = str(error)
+            self.world.truth.doubtful.add((self._member_id, tp, committed.offset))
+        if errors:
+            self.world.story.count("failed commits")
+            self._tell(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
+            if self.world.plan.is_peaceful:
+                self._fail("peace", f"a commit failed: {errors}")
+
+    def on_session_end(self, session: Session, cause: object) -> None:
+        """After the last commit."""
+        self._tell(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
+        self.world.story.count(f"ended: {type(cause).__name__}")
+        self.handler.session_over(session)
+        claims = self.handler.claims.pop(session, [])
+        if session.is_lost:
+            if self.world.plan.is_peaceful:
+                self._fail("peace", f"a session was lost: {cause}")
+            return
+        if not self.spec.auto_commit or self.is_dead:
+            return
+        for claim in claims:
+            if claim.tp not in self._trouble and not self._was_slow:
+                self.handler._try(self.world.truth.ended_well, claim)

@@ -1,0 +1,42 @@
+"""anyio keeps cancel scopes in sets, which are walked by address: here they hash by the order in which they were made.
+
+`VirtualTimeLoop` does the same for tasks and futures. Without it, which of two tasks of a group is cancelled first would
+differ from process to process, and a seed would not tell the same story twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from anyio._backends._asyncio import CancelScope
+
+__all__ = ["scopes_in_order"]
+
+
+@contextmanager
+def scopes_in_order() -> Iterator[None]:
+    """Number the cancel scopes that are made while the block lasts, from 1 on."""
+    numbers = count(1)
+    orders: dict[
+        int, int
+    ] = {}  # by address, as scopes have slots; a new one at an old address gets a new number
+    original_new, original_hash = CancelScope.__new__, CancelScope.__hash__
+
+    def new(cls: type[CancelScope], *args: Any, **options: Any) -> CancelScope:
+        scope = original_new(cls, *args, **options)
+        orders[id(scope)] = next(numbers)
+        return scope
+
+    def ordered(scope: CancelScope) -> int:
+        return orders.get(id(scope), 0)
+
+    CancelScope.__new__ = new  # type: ignore[assignment,method-assign]
+    CancelScope.__hash__ = ordered  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        CancelScope.__new__ = original_new  # type: ignore[method-assign]
+        CancelScope.__hash__ = original_hash  # type: ignore[method-assign]

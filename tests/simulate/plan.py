@@ -1,0 +1,360 @@
+"""What a seed decides: the world, its members, and everything that is going to happen to them. Pure: no clock, no I/O.
+
+Every action is told in full when the plan is made (who, when, for how long), so one can be left out and the others stay
+what they were: that is how a failing story is shortened (`shrink`). An action that has lost its object does nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+__all__ = [
+    "ACTIONS",
+    "GROUP",
+    "HERMITS",
+    "PEACEFUL",
+    "SPARE",
+    "Action",
+    "MemberSpec",
+    "Plan",
+    "Setting",
+    "plan_of",
+]
+
+GROUP: Final = "g"
+HERMITS: Final = "hermits"
+SPARE: Final = "spare"
+"""The member that comes at the end if nobody else is left."""
+
+
+Args: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something happens at `at` seconds; `args` are what the function of that name in `actions` takes."""
+
+    at: float
+    kind: str
+    args: Args = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSpec:
+    """A program with a member of the group: its configuration, and the habits of its handler.
+
+    `style`: how it reads (`records`, `batches`, `breaks`, `timeouts`); `mark_every`: records from mark to mark;
+    `tempo`: seconds of work that some of the records take. `topics`: a pattern if it is one string.
+    """
+
+    name: str
+    instance_id: str | None
+    topics: tuple[str, ...] | str
+    assignors: tuple[str, ...]
+    auto_commit: bool
+    auto_commit_interval: float
+    rebalance_timeout: float
+    fetch_max_wait: float
+    buffer_bytes: int
+    style: str
+    mark_every: int
+    tempo: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The world before anything happens. `climate` is the name of a distribution of latencies (`weather`)."""
+
+    nodes: int
+    topics: dict[str, int]
+    climate: str
+    chunk_size: int
+    initial_rebalance_delay: float
+    session_timeout: float
+    heartbeat_interval: float
+    has_hermit: bool
+    offsets_append_delay: float
+    offsets_load_delay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All of a run; `calm_at` is when the last fault is taken back."""
+
+    seed: int
+    setting: Setting
+    members: dict[str, MemberSpec]
+    actions: tuple[Action, ...]
+    calm_at: float
+
+    @property
+    def is_peaceful(self) -> bool:
+        """Whether nothing happens that may cost a member its place or a commit: then nothing may come twice."""
+        return all(action.kind in PEACEFUL for action in self.actions)
+
+    def without(self, actions: Sequence[Action]) -> Plan:
+        """The same, but for some actions."""
+        dropped = set(map(id, actions))
+        return replace(self, actions=tuple(one for one in self.actions if id(one) not in dropped))
+
+
+PEACEFUL: Final = frozenset(
+    {
+        "join",
+        "leave",
+        "leave_at_beat",
+        "cancel",
+        "restart",
+        "restart_hermit",
+        "produce",
+        "grow",
+        "slow_handler",
+    }
+)
+"""Actions that README promises to be orderly."""
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed; the same on every machine."""
+    return _Planner(seed).plan()
+
+
+@dataclass(slots=True)
+class _Planner:
+    """Draws a plan. `alive` are the members that will be there, so that most actions find their object."""
+
+    seed: int
+    rng: random.Random = field(init=False)
+    setting: Setting = field(init=False)
+    base: str = field(init=False)
+    is_mixed: bool = field(init=False)
+    """Whether members offer different assignors. A coordinator that has loaded the group knows of each member only the
+    one in use, and refuses a newcomer without it for good (INCONSISTENT_GROUP_PROTOCOL), so none is moved then."""
+    calm_at: float = field(init=False)
+    specs: dict[str, MemberSpec] = field(default_factory=dict)
+    alive: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    actions: list[Action] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        self.rng = rng = random.Random(f"asyncgroup {self.seed}")
+        self.base = rng.choice(["range", "roundrobin", "sticky"])
+        self.is_mixed = rng.random() < 0.3
+        self.setting = _setting(rng)
+        self.sizes = dict(self.setting.topics)
+        self.calm_at = rng.uniform(5.0, 20.0)
+        for _ in range(rng.randint(1, 3)):
+            self._join(rng.choice([0.0, rng.uniform(0, 1.5)]))
+        self._produce()
+        kinds = self._mood()
+        moments = sorted(rng.uniform(0.5, self.calm_at) for _ in range(rng.choice([3, 8, 14, 20])))
+        for at in moments:
+            self._act(rng.choice(kinds), at)
+        self.specs[SPARE] = replace(
+            _member(rng, SPARE, self.setting, self.base, self.is_mixed), instance_id=None
+        )
+        actions = tuple(sorted(self.actions, key=lambda action: action.at))
+        return Plan(
+            seed=self.seed, setting=self.setting, members=self.specs, actions=actions, calm_at=self.calm_at
+        )
+
+    def _mood(self) -> list[str]:
+        """A few kinds of trouble, the same ones again and again: more is found by that than by all at once (swarm
+        testing, Groce et al. 2012). Every sixth seed is peaceful."""
+        rng = self.rng
+        peaceful = [kind for kind in ACTIONS if kind in PEACEFUL]
+        if rng.random() < 1 / 6:
+            return peaceful
+        known = [kind for kind in ACTIONS if not (self.is_mixed and kind in MOVES_COORDINATORS)]
+        trouble = rng.sample(known, rng.randint(2, 8))
+        return [*trouble, *trouble, "join", "leave", rng.choice(peaceful)]
+
+    def _add(self, at: float, kind: str, *args: Any) -> None:
+        self.actions.append(Action(round(at, 3), kind, tuple(_short(arg) for arg in args)))
+
+    def _produce(self) -> None:
+        """Records all the time, in bursts."""
+        rng, at = self.rng, 0.1
+        pause = rng.choice([0.3, 0.8, 2.0])
+        while at < self.calm_at:
+            self._add(at, "produce", rng.choice(sorted(self.sizes)), rng.choice([1, 2, 5, 20]))
+            at += rng.uniform(0.2, 2.0) * pause
+
+    def _act(self, kind: str, at: float) -> None:
+        if kind == "join":
+            self._join(at)
+        elif kind != "produce":
+            args = ACTIONS[kind](self)
+            if args is not None:
+                self._add(at, kind, *args)
+
+    def _join(self, at: float) -> None:
+        if len(self.alive) >= 5:
+            return
+        name = f"m{len(self.specs) + 1}"
+        self.specs[name] = _member(self.rng, name, self.setting, self.base, self.is_mixed)
+        self.alive.append(name)
+        self._add(at, "join", name)
+
+    # --- what actions are given; None if there is nothing to do it to --------------------------------------------
+
+    def somebody(self) -> Args | None:
+        return (self.rng.choice(self.alive),) if self.alive else None
+
+    def goes(self) -> Args | None:
+        """Somebody who is not there any more afterwards."""
+        return (self.alive.pop(self.rng.randrange(len(self.alive))),) if self.alive else None
+
+    def anybody(self) -> Args:
+        """Somebody with a wire: the producer, too."""
+        hermit = ["hermit"] if self.setting.has_hermit else []
+        return (self.rng.choice([*self.alive, "producer", *hermit]),)
+
+    def mute(self) -> Args:
+        return (*self.anybody(), self.rng.choice([0.3, 1.5, 4.0, 7.0]))
+
+    def for_a_time(self) -> Args | None:
+        who = self.somebody()
+        return who and (*who, self.rng.choice([0.3, 1.5, 4.0, 7.0]))
+
+    def at_a_pace(self) -> Args | None:
+        who = self.somebody()
+        return who and (*who, self.rng.choice([0.02, 0.2, 0.6]), self.rng.uniform(1, 6))
+
+    def slowly(self) -> Args:
+        return (*self.anybody(), self.rng.choice([0.1, 0.5, 2.0]), self.rng.uniform(1, 6))
+
+    def apart(self) -> Args:
+        return (*self.anybody(), self.node(), self.rng.choice([0.5, 2.0, 6.0]))
+
+    def node(self) -> int:
+        return self.rng.randint(1, self.setting.nodes)
+
+    def a_node(self) -> Args:
+        return (self.node(),)
+
+    def node_for_a_time(self) -> Args:
+        return (self.node(), self.rng.choice([0.2, 1.0, 3.0, 6.0]))
+
+    def node_slowly(self) -> Args:
+        return (self.node(), self.rng.choice([0.1, 0.5, 2.0]), self.rng.uniform(1, 6))
+
+    def a_leader(self) -> Args:
+        topic = self.rng.choice(sorted(self.sizes))
+        return (topic, self.rng.randrange(self.sizes[topic]), self.node())
+
+    def more(self) -> Args | None:
+        topic = self.rng.choice(sorted(self.sizes))
+        if self.sizes[topic] >= 6:
+            return None
+        self.sizes[topic] += self.rng.randint(1, 2)
+        return (topic, self.sizes[topic])
+
+    def fault(self) -> Args:
+        rng = self.rng
+        what = rng.choice(["drop", "before", "after", "mid-frame", "delay", "error", "throttle"])
+        return (rng.choice(FAULTY), what, rng.randint(1, 3))
+
+
+MOVES_COORDINATORS: Final = frozenset({"stop_node", "move_coordinator"})
+
+FAULTY: Final = (
+    "FindCoordinator",
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "OffsetCommit",
+    "OffsetFetch",
+    "ListOffsets",
+    "LeaveGroup",
+    "Metadata",
+    "Fetch",
+    "Produce",
+)
+
+ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
+    "join": lambda _: None,
+    "produce": lambda _: None,
+    # members
+    "leave": _Planner.goes,
+    "leave_at_beat": _Planner.goes,
+    "cancel": _Planner.somebody,
+    "restart": _Planner.somebody,
+    "restart_hermit": lambda planner: () if planner.setting.has_hermit else None,
+    "crash": _Planner.goes,
+    "vanish": _Planner.goes,
+    "raise_in_handler": _Planner.somebody,
+    "return_early": _Planner.somebody,
+    "slow_handler": _Planner.at_a_pace,
+    "stick": _Planner.for_a_time,
+    "swallow": _Planner.for_a_time,
+    "pause": _Planner.for_a_time,
+    # wires
+    "mute": _Planner.mute,
+    "cut": _Planner.anybody,
+    "half_open": _Planner.anybody,
+    "slow_wire": _Planner.slowly,
+    "part": _Planner.apart,
+    "mute_node": _Planner.node_for_a_time,
+    "refuse_node": _Planner.node_for_a_time,
+    "cut_node": _Planner.a_node,
+    "half_open_node": _Planner.a_node,
+    "slow_node": _Planner.node_slowly,
+    # brokers
+    "stop_node": _Planner.node_for_a_time,
+    "move_coordinator": _Planner.a_node,
+    "move_leader": _Planner.a_leader,
+    "grow": _Planner.more,
+    "fault": _Planner.fault,
+}
+"""Every kind of action, and what it is given when a plan is drawn. What it does stands in `actions`."""
+
+
+def _setting(rng: random.Random) -> Setting:
+    topics = {"orders": rng.randint(1, 5)}
+    if rng.random() < 0.3:
+        topics["others"] = rng.randint(1, 3)
+    session_timeout = rng.choice([3.0, 4.0, 6.0])
+    return Setting(
+        nodes=rng.choice([1, 2, 3, 3]),
+        topics=topics,
+        climate=rng.choice(["still", "near", "near", "far", "gusty"]),
+        chunk_size=rng.choice([1 << 18, 1 << 18, 1 << 18, 700, 97]),
+        initial_rebalance_delay=rng.choice([0.0, 0.0, 0.4]),
+        session_timeout=session_timeout,
+        heartbeat_interval=session_timeout / rng.choice([3, 4]),
+        has_hermit=rng.random() < 0.3,
+        offsets_append_delay=rng.choice([0.0, 0.0, 0.003, 0.1]),
+        offsets_load_delay=rng.choice([0.0, 0.0, 0.05, 1.5]),
+    )
+
+
+def _member(rng: random.Random, name: str, setting: Setting, base: str, is_mixed: bool) -> MemberSpec:
+    others = [other for other in ("range", "roundrobin", "sticky") if other != base]
+    assignors = [base, *rng.sample(others, rng.choice([0, 1, 2]) if is_mixed else 0)]
+    rng.shuffle(assignors)
+    by_pattern = rng.random() < 0.15
+    return MemberSpec(
+        name=name,
+        instance_id=f"place-{name}" if rng.random() < 0.25 else None,
+        topics="orders|others" if by_pattern else tuple(sorted(setting.topics)),
+        assignors=tuple(assignors),
+        auto_commit=rng.random() < 0.75,
+        auto_commit_interval=rng.choice([0.2, 1.0, 1.0, 5.0]),
+        rebalance_timeout=rng.choice([3.0, 5.0, 8.0]),
+        fetch_max_wait=rng.choice([0.5, 1.0, 2.0]),
+        buffer_bytes=rng.choice([1 << 20, 1 << 20, 2048]),
+        style=rng.choice(["records", "records", "batches", "breaks", "timeouts"]),
+        mark_every=rng.choice([1, 1, 1, 3, 10]),
+        tempo=rng.choice([0.0, 0.0, 0.005, 0.05]),
+    )
+
+
+def _short(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value

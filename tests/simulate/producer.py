@@ -1,0 +1,87 @@
+"""The program that writes: numbered records, whose answers are the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from asyncgroup import Producer, ProducerConfig, RecordMetadata, TopicPartition
+from asyncgroup.errors import AsyncGroupError
+from tests.simulate.story import Violation
+
+if TYPE_CHECKING:
+    from tests.simulate.world import World
+
+__all__ = ["SimProducer"]
+
+
+class SimProducer:
+    """One producer for the whole of a run."""
+
+    def __init__(self, world: World, host: str) -> None:
+        self.world, self.host = world, host
+        self.rng = random.Random(f"{world.plan.seed} producer")
+        config = ProducerConfig(
+            client_id="producer",
+            linger=self.rng.choice([0.0, 0.005, 0.2]),
+            batch_size=self.rng.choice([1 << 17, 1 << 17, 300]),
+            request_timeout=3.0,
+            connect_timeout=2.0,
+            delivery_timeout=self.rng.choice([3.5, 12.0]),
+            retry_backoff_max=1.0,
+            metadata_refresh_interval=3.0,
+        )
+        rng = random.Random(f"{world.plan.seed} producer's choices")
+        self.producer = Producer(world.bootstrap_servers, config, clock=lambda: 1_000_000, rng=rng)
+        self._number = 0
+        self._last: dict[TopicPartition, tuple[int, int]] = {}
+        self._open: dict[asyncio.Future[RecordMetadata], bytes] = {}
+
+    async def start(self) -> None:
+        """Connect."""
+        with self.world.network.source(self.host):
+            await self.producer.__aenter__()
+
+    def send(self, topic: str, count: int, partition: int | None = None) -> None:
+        """Write so many records; their answers come later."""
+        for _ in range(count):
+            self._number += 1
+            value = b"%06d" % self._number + b"." * self.rng.choice([0, 0, 10, 300])
+            key = b"%d" % self.rng.randrange(20) if self.rng.random() < 0.5 else None
+            with self.world.network.source(self.host):
+                promise = self.producer.send_nowait(topic, value, key=key, partition=partition)
+            self._open[promise] = value
+            promise.add_done_callback(self._answered)
+
+    def _answered(self, promise: asyncio.Future[RecordMetadata]) -> None:
+        value, world = self._open.pop(promise), self.world
+        if promise.cancelled():
+            return
+        error = promise.exception()
+        if error is not None:
+            world.story.tell("producer", f"{value[:6].decode()} failed: {error}")
+            world.story.count("records not acknowledged")
+            if world.plan.is_peaceful or not isinstance(error, AsyncGroupError):
+                world.fail(Violation("peace", f"{value[:6]!r} was not written: {error!r}"))
+            return
+        where = promise.result()
+        tp, number = TopicPartition(where.topic, where.partition), int(value[:6])
+        world.story.count("records")
+        before, offset = self._last.get(tp, (0, -1))
+        self._last[tp] = (number, where.offset)
+        try:
+            world.truth.acknowledged(tp, where.offset, value)
+            if number < before or where.offset <= offset:
+                text = f"{tp}: {number} at {where.offset} after {before} at {offset}"
+                raise Violation("records are written in order", text)
+        except Violation as violation:
+            world.fail(violation)
+
+    async def done(self) -> None:
+        """Wait until every answer is there."""
+        await self.producer.flush()
+
+    async def aclose(self) -> None:
+        """Close."""
+        await self.producer.aclose()

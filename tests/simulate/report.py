@@ -1,0 +1,78 @@
+"""What many runs were, in figures and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tests.simulate.plan import ACTIONS
+from tests.simulate.run import Outcome
+
+__all__ = ["Summary", "describe_failure"]
+
+
+class Summary:
+    """Sums up outcomes, without keeping their stories."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.runs_with: Counter[str] = Counter()
+        self.broken: dict[str, list[int]] = {}
+        self.runs = 0
+        self.virtual_seconds = self.real_seconds = 0.0
+        self.slowest_to_settle = (0, -1)
+
+    def add(self, outcome: Outcome) -> None:
+        """One more run."""
+        self.runs += 1
+        self.counts += outcome.counts
+        self.runs_with.update(outcome.counts.keys())
+        self.virtual_seconds += outcome.virtual_seconds
+        self.real_seconds += outcome.real_seconds
+        settled = (outcome.counts["ms to settle"], outcome.seed)
+        self.slowest_to_settle = max(self.slowest_to_settle, settled)
+        if outcome.violation is not None:
+            self.broken.setdefault(outcome.violation.name, []).append(outcome.seed)
+
+    @property
+    def unused(self) -> list[str]:
+        """Kinds of actions that no run had."""
+        return [kind for kind in ACTIONS if not self.counts[f"action {kind}"]]
+
+    def lines(self) -> list[str]:
+        """The table."""
+        rows = [("", "times", "in runs")]
+        names = sorted(name for name in self.counts if name != "ms to settle")
+        rows.extend((name, f"{self.counts[name]:,}", f"{self.runs_with[name]:,}") for name in names)
+        width = max(len(row[0]) for row in rows)
+        table = [f"{name:<{width}}  {times:>10}  {runs:>8}" for name, times, runs in rows]
+        milliseconds, seed = self.slowest_to_settle
+        pace = self.real_seconds / max(1, self.runs)
+        return [
+            *table,
+            "",
+            f"{self.runs:,} runs, {self.virtual_seconds / 3600:.1f} hours of virtual time, {pace:.3f} s a run",
+            f"slowest to settle when faults stopped: {milliseconds / 1000:.2f} s (seed {seed})",
+            f"kinds of action that never came: {', '.join(self.unused) or 'none'}",
+            *(f"BROKEN {name}: seeds {_some(seeds)}" for name, seeds in sorted(self.broken.items())),
+        ]
+
+
+def _some(seeds: Sequence[int]) -> str:
+    more = f" and {len(seeds) - 12} more" if len(seeds) > 12 else ""
+    return ", ".join(map(str, seeds[:12])) + more
+
+
+def describe_failure(outcome: Outcome, actions: Iterable[object]) -> str:
+    """A run that failed: the seed, the invariant, the plan that is left of it, and its story."""
+    assert outcome.violation is not None
+    return "\n".join(
+        [
+            f"seed {outcome.seed} breaks: {outcome.violation.name}",
+            f"  {outcome.violation.text}",
+            "plan:",
+            *(f"  {action}" for action in actions),
+            "story:",
+            *(f"  {line}" for line in outcome.story),
+        ]
+    )

@@ -1,0 +1,149 @@
+"""One run from a seed or a plan to its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncgroup.error_codes import error_name
+from asyncgroup.testing import VirtualTimeLoop
+from asyncgroup.testing.errors import VirtualTimeError, describe_tasks
+from tests.simulate.actions import perform
+from tests.simulate.ending import calm_down, close_all
+from tests.simulate.order import scopes_in_order
+from tests.simulate.plan import Plan, plan_of
+from tests.simulate.story import Violation
+from tests.simulate.weather import Weather, WeatherNetwork
+from tests.simulate.world import World, random_of
+
+__all__ = ["Outcome", "run_plan", "run_seed"]
+
+LAST_TURNS = 20
+"""Turns of the loop for what was closed or cancelled without waiting."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run was. `digest` is a fingerprint of the story and of every request, equal for equal runs."""
+
+    seed: int
+    violation: Violation | None
+    counts: Counter[str]
+    virtual_seconds: float
+    real_seconds: float
+    digest: str
+    story: list[str] = field(repr=False)
+    requests: list[str] = field(repr=False)
+
+    @property
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        broken = (
+            None
+            if self.violation is None
+            else {"invariant": self.violation.name, "text": self.violation.text}
+        )
+        return {
+            "seed": self.seed,
+            "violation": broken,
+            "counts": dict(sorted(self.counts.items())),
+            "virtual_seconds": round(self.virtual_seconds, 4),
+            "digest": self.digest,
+        }
+
+
+def run_seed(seed: int) -> Outcome:
+    """The run of a seed."""
+    return run_plan(plan_of(seed))
+
+
+def run_plan(plan: Plan) -> Outcome:
+    """Carry a plan out, in a loop of its own. Raises nothing that the run does: it is part of the outcome."""
+    began = time.perf_counter()
+    weather = Weather(random_of(plan, "weather"), plan.setting.climate)
+    network = WeatherNetwork(weather, plan.setting.chunk_size)
+    loop = VirtualTimeLoop(network=network, max_virtual_time=3600.0)
+    found: list[World] = []
+    violation: Violation | None = None
+    with scopes_in_order(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        try:
+            runner.run(_run(plan, network, found))
+        except Violation as broken:
+            violation = broken
+        except VirtualTimeError as error:
+            violation = Violation("the world goes on", f"{type(error).__name__}: {error}")
+    world = found[0]
+    violation = world.violation or violation
+    requests = list(_requests(world))
+    digest = hashlib.sha256("\n".join([*world.story.lines, *requests]).encode()).hexdigest()[:16]
+    world.story.count("requests", len(requests))
+    return Outcome(
+        plan.seed,
+        violation,
+        world.story.counts,
+        loop.time(),
+        time.perf_counter() - began,
+        digest,
+        world.story.lines,
+        requests,
+    )
+
+
+async def _run(plan: Plan, network: WeatherNetwork, found: list[World]) -> None:
+    world = World(plan, network)
+    found.append(world)
+    with world.story.listening(), world.watch.on(world.cluster):
+        async with world.cluster:
+            await world.start()
+            try:
+                await world.carry_out(perform)
+                await calm_down(world)
+                await close_all(world)
+            except Violation as violation:
+                world.fail(violation)
+                await _give_up(world)
+                return
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
+        _check_nothing_left(world)
+
+
+async def _give_up(world: World) -> None:
+    """The run has failed: end what still runs, without a look at how."""
+    world.story.is_over = True
+    for member in world.members.values():
+        member.handler.disturbed.end()
+        member.die()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in sorted(others, key=lambda task: task.get_name()):
+        task.cancel()
+    await asyncio.wait(
+        [*others, asyncio.ensure_future(asyncio.sleep(60.0))], return_when=asyncio.ALL_COMPLETED
+    )
+
+
+def _check_nothing_left(world: World) -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        raise Violation("nothing is left", f"tasks:\n{describe_tasks(left)}")
+    open_still = [*map(repr, world.network.connections()), *map(str, world.network.listeners())]
+    if open_still:
+        raise Violation("nothing is left", f"connections and listeners: {open_still}")
+    if world.violation is not None:
+        raise world.violation
+
+
+def _requests(world: World) -> Iterator[str]:
+    """Every request and its answer, in order of arrival."""
+    for one in world.cluster.history:
+        answered = "never" if one.answered_at is None else f"{one.answered_at:.6f}"
+        code = getattr(one.response, "error_code", 0) or 0
+        yield (
+            f"{one.time:.6f} {one.client_id} {one.api} v{one.version} {one.request_bytes} @{one.node_id} "
+            f"-> {answered} {one.response_bytes} {error_name(code) if code else ''}"
+        )

@@ -1,0 +1,44 @@
+"""Shortening a story that fails: leave out what is not needed for the same invariant to break."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.simulate.plan import Action, Plan
+from tests.simulate.run import Outcome, run_plan
+
+__all__ = ["shrink"]
+
+
+def shrink(
+    plan: Plan, failed: Outcome, seconds: float = 60.0, run: Callable[[Plan], Outcome] = run_plan
+) -> tuple[Plan, Outcome]:
+    """The shortest plan found within so many seconds of real time that breaks the same invariant, and its run.
+
+    Delta debugging over the actions (Zeller's ddmin): halves are left out first, then quarters, … then single ones.
+    """
+    assert failed.violation is not None
+    until = time.perf_counter() + seconds
+    best, outcome, size = plan, failed, max(1, len(plan.actions) // 2)
+    while True:
+        smaller = None
+        for part in _parts(best.actions, size):
+            if time.perf_counter() > until:
+                return best, outcome
+            tried = run(candidate := best.without(part))
+            if tried.violation is not None and tried.violation.name == failed.violation.name:
+                smaller, outcome = candidate, tried
+                break
+        if smaller is not None:
+            best = smaller
+            size = max(1, min(size, len(best.actions) // 2))
+        elif size > 1:
+            size //= 2
+        else:
+            return best, outcome
+
+
+def _parts(actions: tuple[Action, ...], size: int) -> list[tuple[Action, ...]]:
+    """Runs of `size` actions, the last ones first: what comes late is the least likely to matter."""
+    return [actions[max(0, end - size) : end] for end in range(len(actions), 0, -size)]

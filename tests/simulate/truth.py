@@ -1,0 +1,183 @@
+"""What is true whatever clients and brokers believe, and the invariants that are checked at every event. Pure state.
+
+Each method is told of one event; it raises `Violation` if the event must not have happened. Offsets are those of the
+log: a record that its producer was told of stands there, and so may others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncgroup import TopicPartition
+from tests.simulate.story import Violation
+
+__all__ = ["ANY", "ClaimLog", "PartitionTruth", "Truth"]
+
+ANY: Final = -1
+"""Stands for every offset among the doubtful commits."""
+
+
+@dataclass(slots=True, eq=False)
+class ClaimLog:
+    """One claim as its handler saw it: `next` is the offset of the next record, `mark` the next offset to commit."""
+
+    member: str
+    member_id: str
+    generation: int
+    tp: TopicPartition
+    initial: int
+    next: int = field(init=False)
+    mark: int = field(init=False)
+    is_over: bool = False
+    """Whether the handler has returned."""
+    dirty_since: float | None = None
+    """When the first mark was made that no commit has followed."""
+
+    def __post_init__(self) -> None:
+        self.next = self.mark = self.initial
+
+    def __str__(self) -> str:
+        return f"claim {self.tp} of {self.member} ({self.member_id}, generation {self.generation})"
+
+
+@dataclass(slots=True)
+class PartitionTruth:
+    """`times[offset]` is how often a record was handled; all before `frontier` were, at least once.
+
+    `committed` is the group's offset as the coordinator has it, -1 before the first commit.
+    """
+
+    times: list[int] = field(default_factory=list)
+    frontier: int = 0
+    committed: int = -1
+    is_undone: bool = False
+    """Whether the last commit was a doubtful one that came late: its member believes in a newer one."""
+    refused: set[int] = field(default_factory=set)
+    """Commits that reached the coordinator and failed there: they may stand in its log all the same."""
+    acknowledged: dict[int, bytes] = field(default_factory=dict)
+    seen: dict[int, bytes] = field(default_factory=dict)
+
+    def handled(self, offset: int) -> bool:
+        """Count it; whether it is handled for the first time."""
+        self.times.extend([0] * (offset + 1 - len(self.times)))
+        self.times[offset] += 1
+        while self.frontier < len(self.times) and self.times[self.frontier]:
+            self.frontier += 1
+        return self.times[offset] == 1
+
+
+class Truth:
+    """All partitions, and the claims whose handlers run."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, PartitionTruth] = {}
+        self.claims: dict[tuple[str, TopicPartition], list[ClaimLog]] = {}
+        self.running: list[ClaimLog] = []
+        self.doubtful: set[tuple[str, TopicPartition, int]] = set()
+        """Commits that their member gave up without an answer: they may reach the coordinator later, out of order."""
+
+    def at(self, tp: TopicPartition) -> PartitionTruth:
+        """A partition."""
+        return self.partitions.setdefault(tp, PartitionTruth())
+
+    # --- producers ----------------------------------------------------------------------------------------------
+
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        """A producer was told that its record stands there."""
+        kept = self.at(tp).acknowledged.setdefault(offset, value)
+        if kept != value:
+            text = f"{tp} at {offset}: {value!r} was acknowledged, and {kept!r} before"
+            raise Violation("one record an offset", text)
+
+    def log_is(self, tp: TopicPartition, log: Mapping[int, bytes]) -> None:
+        """What the log of a partition holds, offset by offset."""
+        truth = self.at(tp)
+        for what, known in (("acknowledged", truth.acknowledged), ("handed out", truth.seen)):
+            for offset, value in known.items():
+                if log.get(offset) != value:
+                    text = f"{tp} at {offset}: {value!r} was {what}, the log has {log.get(offset)!r}"
+                    raise Violation("nothing acknowledged is lost", text)
+
+    # --- claims -------------------------------------------------------------------------------------------------
+
+    def claim_started(self, claim: ClaimLog, *, members: Iterable[str] | None) -> None:
+        """A handler begins; `members` are the ids of the group's members if the claim is of its present generation."""
+        truth = self.at(claim.tp)
+        if claim.initial > truth.frontier:
+            text = f"{claim} starts at {claim.initial}, {truth.frontier} was not handled by anybody"
+            raise Violation("at least once", text)
+        if members is not None:
+            if claim.initial in truth.refused:
+                truth.committed = claim.initial
+            if claim.initial != max(truth.committed, 0):
+                text = f"{claim} starts at {claim.initial}, committed is {truth.committed}"
+                raise Violation("a claim starts where the group has committed", text)
+            for other in self.running:
+                if other.tp == claim.tp and other.member_id in members:
+                    text = f"{claim} starts while the handler of {other} runs, whose member is in the group"
+                    raise Violation("one owner", text)
+        self.claims.setdefault((claim.member_id, claim.tp), []).append(claim)
+        self.running.append(claim)
+
+    def handed_out(self, claim: ClaimLog, offset: int, value: bytes) -> None:
+        """The handler got a record."""
+        if offset != claim.next:
+            raise Violation("in order", f"{claim} got {offset}, {claim.next} comes next")
+        claim.next = offset + 1
+        truth = self.at(claim.tp)
+        for known in (truth.seen, truth.acknowledged):
+            if known.get(offset, value) != value:
+                text = f"{claim} got {value!r} at {offset}, where {known[offset]!r} stands"
+                raise Violation("one record an offset", text)
+        truth.seen[offset] = value
+
+    def handled(self, claim: ClaimLog, offset: int) -> bool:
+        """Its work is done; whether for the first time."""
+        return self.at(claim.tp).handled(offset)
+
+    def marked(self, claim: ClaimLog, offset: int, now: float) -> None:
+        """The handler is about to mark everything before `offset`."""
+        claim.mark = max(claim.mark, offset)
+        if claim.dirty_since is None:
+            claim.dirty_since = now
+
+    def claim_over(self, claim: ClaimLog) -> None:
+        """The handler has returned."""
+        claim.is_over = True
+        self.running.remove(claim)
+
+    # --- commits ------------------------------------------------------------------------------------------------
+
+    def committed(
+        self, member_id: str, generation: int, tp: TopicPartition, offset: int, owner: str | None
+    ) -> None:
+        """The coordinator has taken a commit; `owner` is the member that its plan gives the partition to."""
+        truth = self.at(tp)
+        who = f"commit of {tp} at {offset} by {member_id}, generation {generation}"
+        if owner != member_id:
+            raise Violation("one owner", f"{who} was taken, but the partition belongs to {owner}")
+        if offset > truth.frontier:
+            text = f"{who} passes record {truth.frontier}, which nobody has handled"
+            raise Violation("commits never pass unhandled records", text)
+        claims = self.claims.get((member_id, tp), [])
+        marks = [claim.mark for claim in claims]
+        if offset > max(marks, default=-1):
+            text = f"{who} passes the marks of its member: {marks}"
+            raise Violation("commits never pass unmarked records", text)
+        doubts = {(member_id, tp, offset), (member_id, tp, ANY)} & self.doubtful
+        if offset < truth.committed and not doubts:
+            text = f"{who} goes back, {truth.committed} was committed before"
+            raise Violation("commits never go back", text)
+        for claim in claims:
+            claim.dirty_since = None
+        truth.is_undone = offset < truth.committed
+        truth.committed = offset
+
+    def ended_well(self, claim: ClaimLog) -> None:
+        """A session ended in order, and no commit of this claim failed: what it marked is committed."""
+        truth = self.at(claim.tp)
+        if max(truth.committed, 0) < claim.mark:
+            text = f"{claim} has marked up to {claim.mark} and ended in order, committed is {truth.committed}"
+            raise Violation("an orderly end commits what is marked", text)

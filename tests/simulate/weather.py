@@ -1,0 +1,107 @@
+"""The network of a simulation: latencies that a seed draws, and faults that are laid over each other and taken away alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from asyncgroup.testing import Link, Network
+from asyncgroup.testing.addresses import Address
+from asyncgroup.testing.conditions import Conditions, Fault
+
+__all__ = ["CLIMATES", "Front", "Weather", "WeatherNetwork"]
+
+Draw: TypeAlias = Callable[[random.Random], float]
+
+CLIMATES: Final[dict[str, Draw]] = {
+    "still": lambda _: 0.0,
+    "near": lambda rng: rng.uniform(0.0002, 0.002),
+    "far": lambda rng: rng.uniform(0.01, 0.06),
+    "gusty": lambda rng: rng.uniform(0.0005, 0.003) if rng.random() < 0.97 else rng.uniform(0.05, 0.6),
+}
+"""Seconds that bytes need in one direction. Each chunk draws anew, so connections overtake each other; on one connection
+nothing does, as in TCP."""
+
+
+class Front:
+    """Bad weather over some places: a fault, a latency, or both. `takes(one, other)` says whose connections it is over."""
+
+    def __init__(
+        self,
+        name: str,
+        takes: Callable[[Address, Address], bool],
+        fault: Fault | None = None,
+        latency: float = 0.0,
+    ) -> None:
+        self.name, self.takes, self.fault, self.latency = name, takes, fault, latency
+
+    def __repr__(self) -> str:
+        return f"<Front {self.name}>"
+
+
+class Weather(Conditions):
+    """The fronts that are there now, in the order in which they came. Not `is_on` while the world is being made."""
+
+    def __init__(self, rng: random.Random, climate: str) -> None:
+        super().__init__()
+        self._rng, self._draw = rng, CLIMATES[climate]
+        self.fronts: list[Front] = []
+        self.is_on = False
+
+    @property
+    def faults(self) -> int:
+        return len(self.fronts)
+
+    def faults_between(self, one: Address, other: Address) -> set[Fault]:
+        return {front.fault for front in self.fronts if front.fault is not None and front.takes(one, other)}
+
+    def latency_between(self, one: Address, other: Address, default: float) -> float:
+        if not self.is_on:
+            return default
+        slow = [front.latency for front in self.fronts if front.latency and front.takes(one, other)]
+        return default + self._draw(self._rng) + (max(slow) * self._rng.uniform(0.5, 1.5) if slow else 0.0)
+
+    def describe(self) -> list[str]:
+        return [front.name for front in self.fronts]
+
+
+class WeatherNetwork(Network):
+    """A network under a `Weather`; connections can be severed without a word to either end, too."""
+
+    def __init__(self, weather: Weather, chunk_size: int) -> None:
+        super().__init__(chunk_size=chunk_size)
+        self._conditions = self.weather = weather
+        self._severed: dict[Link, None] = {}
+        self._forever: list[Front] = []
+
+    def come(self, front: Front, *, forever: bool = False) -> None:
+        """A front comes; one that is there `forever` outlasts `clear_up`."""
+        self.weather.fronts.append(front)
+        if forever:
+            self._forever.append(front)
+
+    def pass_by(self, front: Front) -> None:
+        """It goes again: what it held up arrives now."""
+        if front in self.weather.fronts:
+            self.weather.fronts.remove(front)
+            self.heal()
+
+    def clear_up(self) -> None:
+        """No bad weather any more; what is severed stays so, as both ends have to find out by themselves."""
+        self.weather.fronts[:] = self._forever
+        self.heal()
+
+    def sever(self, host: str, port: int | None = None) -> int:
+        """Let open connections of an address carry nothing any more, in either direction, for ever: both ends think that
+        they are open (half-open, as after a machine lost its power). Returns how many there were."""
+        links = self.connections(host, port)
+        self._severed.update(dict.fromkeys(links))
+        return len(links)
+
+    def frozen(self, link: Link) -> bool:
+        return link in self._severed or super().frozen(link)
+
+    def forget(self, link: Link) -> None:
+        super().forget(link)
+        self._severed.pop(link, None)
