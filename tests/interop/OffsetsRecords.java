@@ -1,0 +1,33 @@
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
+import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
+
+/** Reads a partition of __consumer_offsets with Kafka's own consumer and Kafka's own reader of its records, one line each:
+ * whether Kafka would write the same bytes, and what the record says. Arguments: bootstrap servers, partition, how many. */
+public class OffsetsRecords {
+    public static void main(String[] arguments) {
+        var place = new TopicPartition("__consumer_offsets", Integer.parseInt(arguments[1]));
+        Map<String, Object> reading = Map.of("bootstrap.servers", arguments[0], "isolation.level", "read_committed");
+        var serde = new GroupCoordinatorRecordSerde();
+        try (var consumer = new KafkaConsumer<>(reading, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.assign(List.of(place));
+            consumer.seekToBeginning(List.of(place));
+            for (int left = Integer.parseInt(arguments[2]); left > 0; )
+                for (var record : consumer.poll(Duration.ofMillis(200))) {
+                    ByteBuffer value = record.value() == null ? null : ByteBuffer.wrap(record.value());
+                    CoordinatorRecord read = serde.deserialize(ByteBuffer.wrap(record.key()), value);
+                    boolean same = Arrays.equals(serde.serializeKey(read), record.key())
+                        && Arrays.equals(serde.serializeValue(read), record.value());
+                    System.out.println((same ? "same " : "different ") + read);
+                    left--;
+                }
+        }
+    }
+}

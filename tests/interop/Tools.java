@@ -1,0 +1,102 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.List;
+import org.apache.kafka.common.utils.Exit;
+
+/** Runs Kafka's command-line tools, many of them in one JVM, since each start of one takes a second.
+ *
+ * A line on the standard input is a call: its number, the tool's class, what the tool reads, its arguments; all but the
+ * number and the class in base64. A line on the standard output is an answer: the call's number, the exit code, what the
+ * tool has printed. Calls run side by side, each with streams of its own, and with classes of its own, since tools keep
+ * state in static fields. Argument: the jar of the tools, which must not be on the class path. */
+public class Tools {
+    /** Thrown where a tool would end the process; some catch it as any other error, so that the call knows the code first. */
+    static final class Exited extends RuntimeException { }
+
+    static final class Call {
+        final ByteArrayOutputStream said = new ByteArrayOutputStream();
+        final InputStream typed;
+        final List<Runnable> hooks = new ArrayList<>();
+        Integer code;
+
+        Call(byte[] typed) { this.typed = new ByteArrayInputStream(typed); }
+
+        synchronized void exit(int code, String message) {
+            if (this.code != null) return;
+            if (message != null) System.err.println(message);
+            this.code = code;
+        }
+    }
+
+    static final InheritableThreadLocal<Call> call = new InheritableThreadLocal<>();
+    static final PrintStream answers = System.out;
+
+    static final class Printed extends OutputStream {
+        @Override public void write(int b) { write(new byte[] {(byte) b}, 0, 1); }
+
+        @Override public void write(byte[] bytes, int offset, int length) {
+            Call own = call.get();
+            if (own != null && own.code == null) own.said.write(bytes, offset, length);
+        }
+    }
+
+    static final class Typed extends InputStream {
+        @Override public int read() throws IOException { return call.get().typed.read(); }
+
+        @Override public int read(byte[] bytes, int offset, int length) throws IOException {
+            return call.get().typed.read(bytes, offset, length);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        URL[] tools = {new File(arguments[0]).toURI().toURL()};
+        PrintStream printed = new PrintStream(new Printed(), true);
+        BufferedReader calls = new BufferedReader(new InputStreamReader(System.in));
+        System.setOut(printed);
+        System.setErr(printed);
+        System.setIn(new Typed());
+        Exit.setExitProcedure((code, message) -> { call.get().exit(code, message); throw new Exited(); });
+        Exit.setHaltProcedure((code, message) -> { call.get().exit(code, message); throw new Exited(); });
+        Exit.setShutdownHookAdder((name, hook) -> call.get().hooks.add(hook)); // the console producer flushes in one
+        for (String line; (line = calls.readLine()) != null; ) {
+            String[] fields = line.split(" ", -1);
+            new Thread(() -> answer(fields, tools)).start();
+        }
+        System.exit(0);
+    }
+
+    static void answer(String[] fields, URL[] tools) {
+        Call own = new Call(decoded(fields[2]));
+        call.set(own);
+        String[] arguments = Arrays.stream(fields, 3, fields.length).map(each -> new String(decoded(each))).toArray(String[]::new);
+        try (URLClassLoader loader = new URLClassLoader(tools)) {
+            Thread.currentThread().setContextClassLoader(loader);
+            loader.loadClass(fields[1]).getMethod("main", String[].class).invoke(null, (Object) arguments);
+            own.exit(0, null);
+        } catch (Throwable thrown) {
+            if (own.code == null) thrown.printStackTrace();
+            own.exit(1, null);
+        }
+        own.hooks.forEach(Runnable::run);
+        synchronized (answers) {
+            answers.println(fields[0] + " " + own.code + " " + Base64.getEncoder().encodeToString(own.said.toByteArray()));
+            answers.flush();
+        }
+    }
+
+    static byte[] decoded(String text) {
+        return Base64.getDecoder().decode(text);
+    }
+}

@@ -1,0 +1,130 @@
+"""Kafka's own command-line tools in one JVM that tests share, see `Tools.java`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import os
+import queue
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from asyncgroup.java import require_java
+from asyncgroup.testing.kafka_jars import kafka_jars
+
+__all__ = ["TOOLS", "JavaTools", "Output"]
+
+LIMIT: Final = 60.0
+"""Seconds that a tool may take."""
+
+TOOLS: Final = {
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+}
+"""The classes behind the scripts in `bin/` of a Kafka distribution."""
+
+
+class Output(NamedTuple):
+    """What a tool ended with and what it has printed, errors included."""
+
+    code: int
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that are not blank."""
+        return [line for line in self.text.splitlines() if line.strip()]
+
+    def table(self) -> list[dict[str, str]]:
+        """A table with a line of headings, as rows by heading; values must have no blanks in them."""
+        headings, *rows = [line.split() for line in self.lines]
+        return [dict(zip(headings, row, strict=False)) for row in rows]
+
+
+class JavaTools:
+    """The JVM; `run` blocks and may be called from several threads. Ends with its context."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._waiting: dict[str, queue.SimpleQueue[Output]] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        java, jars = require_java("run Kafka's own tools"), kafka_jars()
+        (tools,) = jars.glob("kafka-tools-4*.jar")
+        path = os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")) if jar != tools)
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        self._process = subprocess.Popen(
+            [
+                *(
+                    java.executable,
+                    "-cp",
+                    path,
+                    quiet,
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:-UsePerfData",
+                    "-Xmx256m",
+                ),
+                *(Path(__file__).with_name("Tools.java"), tools),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, name="java-tools")
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            number, code, text = line.rstrip("\n").split(" ")
+            self._waiting.pop(number).put(Output(int(code), base64.b64decode(text).decode()))
+        for answer in self._waiting.values():
+            answer.put(Output(-1, "the JVM has ended"))
+
+    def run(self, tool: str, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
+        """Run one of `TOOLS`; `typed` is what it reads from its standard input."""
+        number, answer = str(next(self._numbers)), queue.SimpleQueue[Output]()
+        self._waiting[number] = answer
+        fields = [base64.b64encode(text.encode()).decode() for text in (typed, *arguments)]
+        with self._lock:
+            assert self._process.stdin is not None
+            self._process.stdin.write(" ".join([number, TOOLS[tool], *fields]) + "\n")
+            self._process.stdin.flush()
+        try:
+            return answer.get(timeout=limit)
+        except queue.Empty:
+            raise TimeoutError(f"{tool} {' '.join(arguments)} took longer than {limit:g} s") from None
+
+    async def __call__(self, tool: str, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
+        """`run` for coroutines."""
+        return await asyncio.to_thread(self.run, tool, *arguments, typed=typed, limit=limit)

@@ -1,0 +1,76 @@
+"""Stories about what is no proper request: unknown APIs and versions, frames that say nothing."""
+
+from __future__ import annotations
+
+import struct
+
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import APIS
+from tests.interop.parity.scene import Scene
+
+__all__ = ["api_versions", "improper_requests"]
+
+
+async def api_versions(scene: Scene) -> None:
+    """What is offered, to clients of all ages."""
+    for version in range(5):
+        answer = await scene.quietly(m.ApiVersionsRequest("parity", "1.0"), version)
+        known = {one.api_key: one for one in answer.api_keys}
+        names = {key: APIS[key].name if key in APIS else str(key) for key in known}
+        scene.keep(
+            f"ranges v{version}",
+            {names[key]: (one.min_version, one.max_version) for key, one in known.items()},
+        )
+        features = {f"supports {f.name}": (f.min_version, f.max_version) for f in answer.supported_features}
+        features |= {f.name: (f.min_version_level, f.max_version_level) for f in answer.finalized_features}
+        scene.keep(f"features v{version}", features)
+        answer.api_keys = answer.supported_features = answer.finalized_features = []
+        scene.keep(f"all else v{version}", answer, version)
+    for name, software in (("", "1.0"), ("parity", ""), ("-x", "1.0"), ("a b", "1.0"), ("parity", "1.0-")):
+        await scene.ask(f"software {name!r} {software!r}", m.ApiVersionsRequest(name, software), version=3)
+
+
+async def improper_requests(scene: Scene) -> None:
+    """What the server answers by hanging up, or in version 0."""
+
+    def header(key: int, version: int, rest: bytes = b"\x00\x01x") -> bytes:
+        return struct.pack(">hhi", key, version, 7) + rest
+
+    frames = {
+        "an unknown API": header(9999, 0),
+        "a negative API": header(-1, 0),
+        "a version too high": header(3, 99),
+        "a negative version": header(3, -1),
+        "a version too low": header(1, 0),
+        "ApiVersions of a version too high": header(18, 99),
+        "ApiVersions of a version to come": header(18, 99, b"\x00\x01x\x00"),
+        "ApiVersions of a negative version": header(18, -1),
+        "an API for controllers only": header(62, 0),
+        "half a header": b"\x00\x03",
+        "nothing": b"",
+        "no body": header(3, 1, b"\xff\xff"),
+        "a body cut short": header(3, 1, b"\xff\xff\x00\x00\x00\x02\x00"),
+        "a body with more behind it": header(3, 1, b"\xff\xff\x00\x00\x00\x00rest"),
+        "an array that is too long": header(3, 1, b"\xff\xff\x7f\xff\xff\xff"),
+        "a string that is too long": header(3, 1, b"\x7f\xff"),
+    }
+    for label, frame in frames.items():
+        client = await scene.client(label)
+        client.send_frame(frame)
+        await _ends(scene, label)
+    for label, size in (("a negative size", -1), ("too large a size", 200_000_000)):
+        client = await scene.client(label)
+        client.send_bytes(struct.pack(">i", size))
+        await _ends(scene, label)
+
+
+async def _ends(scene: Scene, label: str) -> None:
+    """Whether the broker answers or hangs up; of an answer the part that all brokers say the same way."""
+    from tests.broker.client import Disconnected
+
+    client = await scene.client(label)
+    try:
+        scene.keep(label, (await client.receive_frame())[:6].hex())
+    except Disconnected:
+        scene.keep(label, None)
+    await scene.hang_up(label)

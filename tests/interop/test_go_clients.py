@@ -1,0 +1,96 @@
+"""Go's clients against the embedded cluster: sarama and franz-go (`peers/`), where Go and their modules are at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.java import user_cache
+
+SOURCES: Final = Path(__file__).with_name("peers")
+BUILD_LIMIT: Final = 300.0
+"""Seconds for the first build, which downloads the modules; later ones take the program from the cache."""
+
+LIMIT: Final = 90.0
+RECORDS, MORE = 200, 20
+
+
+def _build() -> Path:
+    """The program, built if it is not in the cache."""
+    files = sorted(path for path in SOURCES.iterdir() if path.name.startswith("go.") or path.suffix == ".go")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    target = user_cache() / "interop" / f"peers-{digest}"
+    if target.exists():
+        return target
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("Go is not installed")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = target.with_name(f"{target.name}.{os.getpid()}")
+    command = [go, "-C", str(SOURCES), "build", "-o", str(made), "."]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"building Go's clients took longer than {BUILD_LIMIT:g} s")
+    if done.returncode:
+        pytest.skip(f"Go's clients cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    made.replace(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return _build()
+
+
+async def run(program: Path, *arguments: str) -> dict[str, Any]:
+    """What the program has seen."""
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(LIMIT):
+            said, complaints = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, complaints.decode()[-3000:]
+    seen: dict[str, Any] = json.loads(said)
+    return seen
+
+
+@pytest.mark.timeout(BUILD_LIMIT + LIMIT)
+@pytest.mark.asyncio
+@pytest.mark.parametrize("client", ["sarama", "franz-go"])
+async def test_go_produces_shares_a_group_resumes_and_writes_transactions(program: Path, client: str) -> None:
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic("orders", 4)
+        cluster.create_topic("payments", 1)
+        seen = await run(program, cluster.bootstrap_servers, client)
+        values = [f"value-{number}" for number in range(RECORDS + MORE)]
+        # everything once, and both members had a part in it
+        assert set(seen["together"]) == {"first", "second"}
+        assert sorted(value for part in seen["together"].values() for value in part) == sorted(
+            values[:RECORDS]
+        )
+        assert list(seen["resumed"]) == ["late"]
+        assert sorted(seen["resumed"]["late"]) == sorted(values[RECORDS:])
+        assert sorted(record.value or b"" for record in cluster.records("orders")) == sorted(
+            map(str.encode, values)
+        )
+        view = cluster.group("go")
+        assert view.state == "Empty"
+        assert sum(offset.offset for offset in view.offsets.values()) == RECORDS + MORE
+        assert seen["committed"] == ["c0", "c1", "c2", "c3"]
+        written = [record.value for record in cluster.records("payments")]
+        assert written == [b"c0", b"c1", b"lost", b"lost", b"c2", b"c3"]

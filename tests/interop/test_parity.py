@@ -1,0 +1,81 @@
+"""The embedded broker beside Apache Kafka 4.3.1: one story told to both, the answers compared field by field.
+
+The stories stand in `tests/interop/parity`: raw requests in the lowest, a middle and the highest version of each API, in
+order and out of order, right and wrong. What cannot be equal (ids, ports, wording) is replaced by the table
+`plain.REPLACED`; what may differ stands in `explained.EXPLAINED` with its reason. All else fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Mapping
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.kafka_jars import KAFKA_VERSION
+from tests.interop.parity.compare import Explained, differences, unexplained
+from tests.interop.parity.explained import EXPLAINED
+from tests.interop.parity.scene import Address, Pick, Scene, Story, ranges_of, shared_ranges
+from tests.interop.parity.stories import NODE_STORIES, STORIES
+from tests.real.support import RunningKafka
+
+PICKS: list[Pick] = ["lowest", "middle", "highest"]
+
+_needed: dict[tuple[str, Pick], set[Explained]] = {}
+"""Which explanations the stories needed that were told."""
+
+
+def _require_same_release() -> None:
+    external = os.environ.get("ASYNCGROUP_KAFKA", "")
+    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
+        pytest.skip(f"answers are compared with those of Apache Kafka {KAFKA_VERSION}")
+
+
+def _address(server: str) -> Address:
+    host, _, port = server.rpartition(":")
+    return host, int(port)
+
+
+async def _tell(story: Story, pick: Pick, kafka: Mapping[int, Address]) -> None:
+    """Tell a story to both; `kafka` are the real one's nodes."""
+    suffix = f"-{uuid.uuid4().hex[:8]}"
+    racks = [f"rack-{node_id}" for node_id in kafka]
+    # as `testing/kafka_properties.py` starts the real one
+    async with EmbeddedCluster(
+        len(kafka), racks=racks, group_min_session_timeout=0.1, default_partitions=4
+    ) as cluster:
+        own = {node_id: (node.host, node.port) for node_id, node in cluster.nodes.items()}
+        ranges = shared_ranges(await ranges_of(own[1]), await ranges_of(kafka[1]))
+        async with Scene(own, ranges, pick, suffix) as ours, Scene(kafka, ranges, pick, suffix) as theirs:
+            await asyncio.gather(story(ours), story(theirs))
+    found = list(differences(story.__name__, ours, theirs))
+    _needed[story.__name__, pick] = {line for line in EXPLAINED for each in found if line.holds_for(each)}
+    left = unexplained(found, EXPLAINED)
+    assert not left, "\n".join(map(str, left))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: Story, pick: Pick) -> None:
+    _require_same_release()
+    await _tell(story, pick, {1: _address(apache_kafka.bootstrap_servers)})
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("story", NODE_STORIES.values(), ids=NODE_STORIES)
+async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story: Story, pick: Pick) -> None:
+    _require_same_release()
+    await _tell(story, pick, {node_id: _address(apache_kafka_3.address(node_id)) for node_id in (1, 2, 3)})
+
+
+def test_no_explanation_is_out_of_date() -> None:
+    """Runs behind the stories; says something only if all of them were told."""
+    if len(_needed) == (len(STORIES) + len(NODE_STORIES)) * len(PICKS):
+        used = set().union(*_needed.values())
+        assert [line for line in EXPLAINED if line not in used] == []
