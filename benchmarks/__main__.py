@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-BENCHMARKS: Final = ("consume", "neighbours", "memory", "rebalance")
+BENCHMARKS: Final = ("consume", "neighbours", "memory", "rebalance", "broker")
 """The modules of this package that are benchmarks; each has a docstring and `main(arguments) -> exit code`."""
 
 

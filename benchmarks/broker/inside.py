@@ -1,0 +1,98 @@
+"""The embedded broker from inside its process: how long it starts, and what it does for a heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.server import Connection
+from asyncgroup.errors import BrokerError
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import Message, Request
+from asyncgroup.wire.protocol import APIS, decode_response, encode_request
+from benchmarks.broker.member import HEARTBEAT, JOIN, SUBSCRIPTION, SYNC
+
+__all__ = ["handling", "start"]
+
+ROUNDS: Final = 10
+"""Heartbeats are counted in so many stretches, of which the median is told: one that was interrupted says nothing."""
+
+R = TypeVar("R", bound=Message)
+
+
+async def start(given: dict[str, Any]) -> dict[str, float]:
+    """Seconds to start a cluster of `nodes`: for the first time in a process, and the median of `times` more."""
+    found = []
+    for _ in range(given["times"] + 1):
+        begun = time.perf_counter()
+        async with EmbeddedCluster(nodes=given["nodes"]):
+            found.append(time.perf_counter() - begun)
+    return {"first": found[0], "later": statistics.median(found[1:])}
+
+
+class _Network(asyncio.Transport):
+    """Keeps what is written; takes the network out of what is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: asyncio.Queue[bytes] = asyncio.Queue()
+        self.is_counting = False
+
+    def writelines(self, pieces: Iterable[Any]) -> None:
+        frame = b"".join(pieces)
+        if not self.is_counting:
+            self.written.put_nowait(frame)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class _Client:
+    """Talks to a connection without a network."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.network = connection, _Network()
+        connection.connection_made(self.network)
+
+    async def ask(self, request: Request[R], version: int) -> R:
+        self.connection.data_received(b"".join(encode_request(request, version, 1, "member")))
+        frame = (await self.network.written.get())[4:]
+        response: R = decode_response(APIS[request.API_KEY].response, version, frame)  # type: ignore[assignment]
+        return response
+
+    async def joined(self) -> m.HeartbeatRequest:
+        """Join a group; returns the heartbeat of its only member."""
+        protocol = m.JoinGroupRequest.JoinGroupRequestProtocol("range", SUBSCRIPTION)
+        request = m.JoinGroupRequest(
+            "beating", 60_000, 60_000, "", protocol_type="consumer", protocols=[protocol]
+        )
+        request.member_id = (await self.ask(request, JOIN)).member_id
+        generation = (await self.ask(request, JOIN)).generation_id
+        await self.ask(m.SyncGroupRequest("beating", generation, request.member_id), SYNC)
+        return m.HeartbeatRequest("beating", generation, request.member_id)
+
+
+async def handling(given: dict[str, Any]) -> dict[str, float]:
+    """Seconds of CPU from a heartbeat's frame to the bytes of its answer, of `beats`, without the network."""
+    async with EmbeddedCluster() as cluster:
+        connection = Connection(cluster.nodes[1])
+        client = _Client(connection)
+        beat = await client.joined()
+        answer = await client.ask(beat, HEARTBEAT)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, "Heartbeat")
+        frame = b"".join(encode_request(beat, HEARTBEAT, 1, "member"))
+        client.network.is_counting = True
+        share = max(1, given["beats"] // ROUNDS)
+        found = []
+        for _ in range(ROUNDS):
+            begun = time.process_time()
+            for _ in range(share):
+                connection.data_received(frame)
+            found.append((time.process_time() - begun) / share)
+        connection.connection_lost(None)
+    return {"seconds": statistics.median(found)}

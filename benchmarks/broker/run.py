@@ -1,0 +1,227 @@
+"""The command: brokers are started anew in each round, and each client reads and writes at one after the other."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import Progress
+
+from asyncgroup import AsyncGroupError
+from benchmarks.broker.clients import CLIENTS, Settings
+from benchmarks.broker.costs import COST_CASES, measure_cost
+from benchmarks.broker.figures import Cost, Rate, show, summarize_costs, summarize_rates
+from benchmarks.broker.load import load
+from benchmarks.broker.servers import KFAKE, SERVERS, Server, serving, understands
+from benchmarks.go_program import GoProgramUnavailable
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.running import ClientFailed, count, options_parser, progress_on, run_worker
+
+__all__ = ["main", "parse", "run"]
+
+KINDS: Final = ("read", "write")
+CASES: Final = (*KINDS, *COST_CASES)
+READ, WRITTEN, WIDE = "read", "written", "wide"
+MOCK_BYTES: Final = 4_500_000
+"""Bytes of a partition that librdkafka's mock surely keeps: it has 5 MiB for it, with the batches' headers."""
+OVERHEAD: Final = 24
+"""Bytes of a record beside its value: key, lengths, deltas."""
+START_LIMIT: Final = 30.0
+"""Seconds that a process may take beside its measurement: imports, connecting, joining, closing."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = options_parser("broker", __doc__, rounds=3)
+    parser.add_argument(
+        "--records", type=count, default=600_000, help="that a client reads, and writes (%(default)s)"
+    )
+    parser.add_argument("--size", type=count, default=100, help="bytes of each value (%(default)s)")
+    parser.add_argument("--partitions", type=count, default=20, help="that they are in (%(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=20.0, help="seconds after which a reader stops (%(default)s)"
+    )
+    parser.add_argument("--servers", default="", help=f"brokers, with commas: {', '.join(SERVERS)}")
+    parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
+    parser.add_argument("--members", type=count, default=1000, help="of the large group (%(default)s)")
+    parser.add_argument("--groups", type=count, default=100, help="that are idle (%(default)s)")
+    parser.add_argument("--group-members", type=count, default=10, help="of each of these (%(default)s)")
+    parser.add_argument(
+        "--interval", type=float, default=3.0, help="seconds between their heartbeats (%(default)s)"
+    )
+    parser.add_argument("--seconds", type=float, default=9.0, help="that they are watched (%(default)s)")
+    options = parser.parse_args(arguments)
+    if options.bootstrap_servers:
+        parser.error("--bootstrap-servers: this one starts its brokers itself")
+    if options.quick:
+        options.records, options.partitions, options.rounds = 6_000, 4, 1
+        options.members, options.groups, options.seconds = 50, 5, 1.0
+    options.clients = _chosen(parser, "--only", options.only, list(CLIENTS))
+    options.servers = _chosen(parser, "--servers", options.servers, list(SERVERS))
+    options.cases = _chosen(parser, "--cases", options.cases, list(CASES))
+    share = -(-options.records // options.partitions) * (options.size + OVERHEAD)
+    if "librdkafka-mock" in options.servers and "read" in options.cases and share > MOCK_BYTES:
+        parser.error(
+            f"{share:,} bytes in a partition: librdkafka's mock keeps {MOCK_BYTES:,}; take more --partitions"
+        )
+    return options
+
+
+def _chosen(parser: argparse.ArgumentParser, option: str, text: str, names: list[str]) -> list[str]:
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"{option} {','.join(unknown)}: not among {', '.join(names)}")
+    return [name for name in names if name in wanted or not wanted]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark and print its figures."""
+    options = parse(arguments)
+    console = Console(stderr=True)
+    started = machine()
+    chosen = [*options.clients, *(d for name in options.servers if (d := SERVERS[name].distribution))]
+    used = versions(chosen)
+    missing = {name: NOT_INSTALLED for name in options.clients if used[name] == NOT_INSTALLED}
+    options.clients = [name for name in options.clients if name not in missing]
+    if used.get("confluent-kafka") == NOT_INSTALLED and "librdkafka-mock" in options.servers:
+        missing["librdkafka-mock"] = "confluent-kafka is not installed"
+        options.servers.remove("librdkafka-mock")
+    try:
+        rates, costs = asyncio.run(_measure_all(options, console, missing))
+    except (ClientFailed, AsyncGroupError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if "kfake" in options.servers:
+        used["kfake"] = KFAKE.version()
+    if options.json:
+        print(json.dumps(_report(options, rates, costs, missing, used, started), indent=2))
+    else:
+        show(options, rates, costs, missing, used, started)
+    return 0 if rates or costs else 1
+
+
+def _report(
+    options: argparse.Namespace,
+    rates: Sequence[Rate],
+    costs: Sequence[Cost],
+    missing: Mapping[str, str],
+    used: Mapping[str, str],
+    started: Mapping[str, str],
+) -> dict[str, Any]:
+    keys = (
+        "records",
+        "size",
+        "partitions",
+        "members",
+        "groups",
+        "group_members",
+        "interval",
+        "seconds",
+        "rounds",
+    )
+    return {
+        "benchmark": "broker",
+        "settings": {key: getattr(options, key) for key in keys},
+        "machine": started,
+        "versions": used,
+        "missing": missing,
+        "rates": [asdict(each) for each in rates],
+        "costs": [asdict(each) for each in costs],
+        "rate_summaries": [each._asdict() for each in summarize_rates(rates)],
+        "cost_summaries": [each._asdict() for each in summarize_costs(costs)],
+    }
+
+
+async def _measure_all(
+    options: argparse.Namespace, console: Console, missing: dict[str, str]
+) -> tuple[list[Rate], list[Cost]]:
+    with progress_on(console) as progress:
+        program = None
+        if "kfake" in options.servers:
+            task = progress.add_task("building kfake", total=None)
+            try:
+                program = await KFAKE.build()
+            except GoProgramUnavailable as error:
+                missing["kfake"] = str(error)
+                options.servers.remove("kfake")
+            progress.remove_task(task)
+        return await run(options, program, progress)
+
+
+async def run(
+    options: argparse.Namespace, program: Path | None, progress: Progress
+) -> tuple[list[Rate], list[Cost]]:
+    """Measure every client at every broker, and every cost, `rounds` times; `program` is kfake's."""
+    rates: list[Rate] = []
+    costs: list[Cost] = []
+    cost_cases = [name for name in COST_CASES if name in options.cases]
+    kinds = [name for name in KINDS if name in options.cases]
+    total = options.rounds * len(options.servers) * (len(options.clients) * len(kinds) + len(cost_cases))
+    task = progress.add_task("", total=total)
+    topics = {READ: options.partitions, WRITTEN: options.partitions, WIDE: options.members}
+    for index in range(1, options.rounds + 1):
+        async with AsyncExitStack() as stack:
+            servers = []
+            for name in options.servers:
+                servers.append(await stack.enter_async_context(serving(name, topics, program)))
+                if "read" in kinds:
+                    progress.update(task, description=f"round {index}: loading {name}")
+                    await load(
+                        servers[-1].bootstrap_servers, READ, options.partitions, options.records, options.size
+                    )
+            # what is compared stands close together in time
+            for kind, client in [(kind, client) for kind in kinds for client in options.clients]:
+                for server in servers:
+                    if not understands(client, server.name):
+                        continue
+                    progress.update(task, description=f"round {index}: {client} {kind}s {server.name}")
+                    rates.append(await measure_rate(kind, client, server, options, index))
+                    progress.advance(task)
+            for case in cost_cases:
+                for server in servers:
+                    progress.update(task, description=f"round {index}: {case} {server.name}")
+                    found = await measure_cost(case, server, options)
+                    costs += [
+                        Cost(what=what, server=server.name, round=index, value=value)
+                        for what, value in found.items()
+                    ]
+                    progress.advance(task)
+    return rates, costs
+
+
+async def measure_rate(
+    kind: str, client: str, server: Server, options: argparse.Namespace, index: int
+) -> Rate:
+    """One client that reads or writes at one broker."""
+    share = -(-options.records // options.partitions)
+    settings = Settings(
+        bootstrap_servers=server.bootstrap_servers,
+        topic=READ if kind == "read" else WRITTEN,
+        partitions=options.partitions,
+        records=share * options.partitions,
+        size=options.size,
+        limit=options.limit,
+    )
+    cpu = await server.cpu()
+    function = CLIENTS[client][KINDS.index(kind)]
+    # a slow writer has to write all
+    figures = await run_worker(function, asdict(settings), 3 * options.limit + START_LIMIT)
+    millions = settings.records / 1e6
+    return Rate(
+        kind=kind,
+        client=client,
+        server=server.name,
+        round=index,
+        rate=figures["counted"] / figures["seconds"] if figures["seconds"] > 0 else 0.0,
+        client_cpu=figures["cpu_seconds"] / max(figures["counted"], 1) * 1e6,
+        server_cpu=(await server.cpu() - cpu) / millions,
+    )
