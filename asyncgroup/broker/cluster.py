@@ -52,9 +52,12 @@ class EmbeddedCluster(ClusterControls):
     `data_dir`: keep records and metadata in this directory, which one cluster at a time may use; a cluster that comes
     back to it goes on with its topics, offsets, epochs, groups and transactions. What is acknowledged survives the end
     of the process, however sudden; `fsync` makes every write wait for the disk, so that it survives a loss of power as
-    well, at the disk's speed. Reading and writing files stops the loop meanwhile. Where the disk does not take it,
-    KAFKA_STORAGE_ERROR is answered. `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; topics of a
-    cluster in memory are looked at if they have settings about it, see `apply_retention` and `compact`.
+    well, at the disk's speed. Reading and writing files stops the loop meanwhile. What the disk does not take did not
+    happen: KAFKA_STORAGE_ERROR is answered, by coordinators NOT_COORDINATOR. Batches that were damaged on the disk are put
+    aside (`.corrupt`) with those behind them; damaged metadata is not opened (StorageError).
+
+    `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; topics of a cluster in memory are looked at if
+    they have settings about it, see `apply_retention` and `compact`.
 
     `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`,
     `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults suit
@@ -167,7 +170,7 @@ class EmbeddedCluster(ClusterControls):
         except BaseException:
             await self._stop_all()
             raise
-        shared.controller.spread_coordinators()
+        shared.controller.coordinators.spread(shared.controller.alive)
         if self._data is not None:
             shared.transactions.restore(restored_transactions(self._data))
         return self
@@ -208,7 +211,7 @@ class EmbeddedCluster(ClusterControls):
         return retention
 
     def _offsets_ended(self, partition: int, marker: Marker) -> None:
-        node = self._shared.nodes.get(self._shared.controller.offsets_leaders[partition])
+        node = self._shared.nodes.get(self._shared.controller.coordinators.offsets_leaders[partition])
         if node is not None:
             node.coordinator.end_transaction(marker.producer.id, partition, commit=marker.commit)
 

@@ -130,9 +130,11 @@ def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
 
 def check_node(node: Node, name: str) -> None:
     """Raises Refused(INVALID_REQUEST) unless `name` is the id of this node: each speaks for itself only."""
-    if not name.removeprefix("-").isdigit():
-        raise Refused(ErrorCode.INVALID_REQUEST, f"the id of a node is a number, not {name!r}")
-    if int(name) != node.id:
+    try:
+        number = int(name)
+    except ValueError:  # also of numbers that are thousands of digits long
+        raise Refused(ErrorCode.INVALID_REQUEST, f"the id of a node is a number, not {name!r}") from None
+    if number != node.id:
         raise Refused(ErrorCode.INVALID_REQUEST, f"this is node {node.id}, not {name}")
 
 

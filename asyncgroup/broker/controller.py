@@ -11,44 +11,33 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
 from uuid import UUID
 
+from asyncgroup.broker.coordination import Coordinators
 from asyncgroup.broker.errors import Refused, StorageError
 from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS, new_offsets_topic
-from asyncgroup.broker.java_hash import java_hash
 from asyncgroup.broker.journal import Journal, NoJournal
+from asyncgroup.broker.listener import Listener
+from asyncgroup.broker.placement import Placement, check_number
 from asyncgroup.broker.topic_configs import check_configs
-from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Partition, Topic, check_topic_name
+from asyncgroup.broker.topics import (
+    NO_LEADER,
+    OFFSETS_TOPIC,
+    Partition,
+    Topic,
+    check_collisions,
+    check_topic_name,
+)
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
 
-__all__ = ["OFFSETS_PARTITIONS", "TRANSACTION_PARTITIONS", "Controller", "Listener", "java_hash"]
+__all__ = ["Controller"]
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_PARTITIONS: Final = 50
-"""Kafka's default of `transaction.state.log.num.partitions`."""
-
-MAX_PARTITIONS: Final = 10_000
-"""More are not created at once, as in Kafka (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`): they fill the memory."""
-
-
-class Listener(Protocol):
-    """What a node hears of the controller."""
-
-    def partition_changed(self, partition: Partition) -> None:
-        """The partition has another leader, or is gone."""
-
-    def coordinator_elected(self, offsets_partition: int) -> None:
-        """The node now leads this partition of `__consumer_offsets` and coordinates its groups."""
-
-    def coordinator_resigned(self, offsets_partition: int) -> None:
-        """The node, still alive, no longer coordinates them."""
-
 
 class Controller:
-    """Holds the metadata and changes it."""
+    """Holds the metadata and changes it; who coordinates what is in `coordinators`."""
 
     def __init__(
         self,
@@ -65,16 +54,14 @@ class Controller:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
-        self.offsets_leaders: list[int] = [NO_LEADER] * OFFSETS_PARTITIONS
-        self.transaction_leaders: list[int] = [NO_LEADER] * TRANSACTION_PARTITIONS
-        """Which nodes would lead the partitions of `__transaction_state`: they coordinate the transactions."""
         self._rng = rng
         self._listeners: dict[int, Listener] = {}
+        self.coordinators = Coordinators(self.topics, self._listeners, self._lead)
         self.journal: Journal = NoJournal()
         self.configured: Callable[[Topic], None] = lambda _topic: None
         """Told of topics that are new or have other settings."""
         self._next_producer_id = 1000
-        self._placed = 0
+        self._placement = Placement(self.alive)
 
     def __repr__(self) -> str:
         return f"<Controller nodes={sorted(self.alive)} of {list(self.node_ids)} topics={len(self.topics)}>"
@@ -95,11 +82,7 @@ class Controller:
         for partition in self._partitions():
             if partition.leader == NO_LEADER and node_id in partition.replicas:
                 self._lead(partition, node_id)
-        for number, leader in enumerate(self.offsets_leaders):
-            if leader == NO_LEADER:
-                self._coordinate(number, node_id)
-        leaders = [node_id if leader == NO_LEADER else leader for leader in self.transaction_leaders]
-        self.transaction_leaders = leaders
+        self.coordinators.node_up(node_id)
 
     def node_down(self, node_id: int) -> None:
         """A node is gone without a word: leaders and coordinators move to nodes that are alive."""
@@ -110,22 +93,7 @@ class Controller:
             log.info("node %d is gone: %d partitions get other leaders", node_id, len(led))
         for partition in led:
             self._lead(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
-        heirs = sorted(self.alive)
-        for number, leader in enumerate(self.offsets_leaders):
-            if leader == node_id:
-                self._coordinate(number, heirs[number % len(heirs)] if heirs else NO_LEADER)
-        for number, leader in enumerate(self.transaction_leaders):
-            if leader == node_id:
-                self.transaction_leaders[number] = heirs[number % len(heirs)] if heirs else NO_LEADER
-
-    def spread_coordinators(self) -> None:
-        """Share the partitions of `__consumer_offsets`, and the transactions, evenly between the nodes, as a new cluster
-        does.
-        """
-        nodes = sorted(self.alive)
-        self.transaction_leaders = [nodes[number % len(nodes)] for number in range(TRANSACTION_PARTITIONS)]
-        for number in range(OFFSETS_PARTITIONS):
-            self._coordinate(number, nodes[number % len(nodes)])
+        self.coordinators.node_down(node_id, self.alive)
 
     # -- leaders and coordinators ----------------------------------------------------------------------------
 
@@ -133,7 +101,7 @@ class Controller:
         """Make a live node the leader, and a replica if it was none."""
         self._check_alive(node_id)
         if partition.topic == OFFSETS_TOPIC:
-            self._coordinate(partition.index, node_id, anew=True)
+            self.coordinators.move_offsets(partition.index, node_id, anew=True)
             return
         if node_id not in partition.replicas:
             partition.replicas.append(node_id)
@@ -154,50 +122,17 @@ class Controller:
         for listener in self._listeners.values():
             listener.partition_changed(partition)
 
-    def offsets_partition(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that holds a group."""
-        return java_hash(group_id) % OFFSETS_PARTITIONS
-
-    def coordinator_of(self, group_id: str) -> int:
-        """The node that coordinates a group, or NO_LEADER."""
-        return self.offsets_leaders[self.offsets_partition(group_id)]
-
     def move_coordinator(self, group_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a group, and of all others in its partition of
         `__consumer_offsets`.
         """
         self._check_alive(node_id)
-        self._coordinate(self.offsets_partition(group_id), node_id)
-
-    def transaction_partition(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that would hold a transactional id."""
-        return java_hash(transactional_id) % TRANSACTION_PARTITIONS
-
-    def transaction_coordinator_of(self, transactional_id: str) -> int:
-        """The node that answers for a transactional id, or NO_LEADER."""
-        return self.transaction_leaders[self.transaction_partition(transactional_id)]
+        self.coordinators.move_offsets(self.coordinators.offsets_partition(group_id), node_id)
 
     def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a transactional id, and of all others in its partition."""
         self._check_alive(node_id)
-        self.transaction_leaders[self.transaction_partition(transactional_id)] = node_id
-
-    def _coordinate(self, number: int, node_id: int, *, anew: bool = False) -> None:
-        """Let a node lead a partition of `__consumer_offsets` and coordinate its groups; `anew` also if it does already."""
-        old = self.offsets_leaders[number]
-        if old == node_id and not anew:
-            return
-        self.offsets_leaders[number] = node_id
-        if old in self._listeners:
-            self._listeners[old].coordinator_resigned(number)
-        topic = self.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            partition = topic.partitions[number]
-            if node_id not in (NO_LEADER, *partition.replicas):
-                partition.replicas.append(node_id)
-            self._lead(partition, node_id)
-        if node_id in self._listeners:
-            self._listeners[node_id].coordinator_elected(number)
+        self.coordinators.move_transaction(transactional_id, node_id)
 
     def offsets_topic(self) -> Topic:
         """`__consumer_offsets`. It is made when somebody first needs it, as in Kafka, which looks for a coordinator then
@@ -206,7 +141,7 @@ class Controller:
         found = self.topics.get(OFFSETS_TOPIC)
         if found is not None:
             return found
-        topic = new_offsets_topic(self.cluster_id, self.node_ids, self.offsets_leaders)
+        topic = new_offsets_topic(self.cluster_id, self.node_ids, self.coordinators.offsets_leaders)
         self.journal.topic_changed(topic)
         self.topics[OFFSETS_TOPIC] = self.topics_by_id[topic.id] = topic
         return topic
@@ -236,21 +171,19 @@ class Controller:
             return self._create_offsets_topic(partitions, validate_only=validate_only)
         if name in self.topics:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+        check_collisions(name, self.topics)
         count = self.default_partitions if partitions == -1 else partitions
         factor = self.default_replication_factor if replication_factor == -1 else replication_factor
         if assignments:
-            self._check_assignments(assignments)
+            self._placement.check(assignments)
         elif count <= 0:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: at least 1 is needed")
-        elif not 1 <= factor <= len(self.alive):
-            raise Refused(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {factor}: {len(self.alive)} nodes are running",
-            )
-        self._check_number(name, count)
+        else:
+            self._placement.check_factor(factor)
+        check_number(name, count)
         check_configs(configs or {})
-        topic = Topic(name, self._new_topic_id(), configs or {})
-        replicas = [list(nodes) for nodes in assignments] or [self._place(factor) for _ in range(count)]
+        topic = Topic(name, uuid.UUID(int=self._rng.getrandbits(128), version=4), configs or {})
+        replicas = self._placement.replicas(count, factor, assignments)
         self._add_partitions(topic, replicas)
         if not validate_only:
             self.journal.topic_changed(topic)
@@ -264,7 +197,7 @@ class Controller:
 
         Raises Refused(INVALID_REPLICA_ASSIGNMENT).
         """
-        self._check_assignments([replicas])
+        self._placement.check([replicas])
         partition.replicas[:] = replicas
         self.journal.partition_changed(partition)
         if partition.leader not in replicas:
@@ -274,7 +207,9 @@ class Controller:
         """Make `__consumer_offsets` because somebody says so; it is the same as the one that makes itself."""
         if partitions not in (-1, OFFSETS_PARTITIONS):
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} has {OFFSETS_PARTITIONS} of them")
-        return Topic(OFFSETS_TOPIC, uuid.UUID(int=0), {}) if validate_only else self.offsets_topic()
+        if validate_only:
+            return new_offsets_topic(self.cluster_id, self.node_ids, self.coordinators.offsets_leaders)
+        return self.offsets_topic()
 
     def create_partitions(
         self,
@@ -295,13 +230,13 @@ class Controller:
                 ErrorCode.INVALID_PARTITIONS,
                 f"topic {topic.name!r} has {len(topic.partitions)} partitions already, {total} are asked for",
             )
-        self._check_number(topic.name, missing)
+        check_number(topic.name, missing)
         if assignments:
-            self._check_assignments(assignments)
+            self._placement.check(assignments)
             if len(assignments) != missing:
                 raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{missing} assignments are needed")
         factor = min(len(topic.partitions[0].replicas), len(self.alive))
-        replicas = [list(nodes) for nodes in assignments] or [self._place(factor) for _ in range(missing)]
+        replicas = self._placement.replicas(missing, factor, assignments)
         if not validate_only:
             self._add_partitions(topic, replicas)
             self._keep_new_partitions(topic, missing)
@@ -320,8 +255,7 @@ class Controller:
             for listener in self._listeners.values():
                 listener.partition_changed(partition)
         if topic.name == OFFSETS_TOPIC:
-            for number, leader in enumerate(self.offsets_leaders):
-                self._coordinate(number, leader, anew=True)
+            self.coordinators.forget_groups()
 
     def configure_topic(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
         """Give a topic settings that `check_configs` has passed in place of those that it had; raises StorageError."""
@@ -341,42 +275,18 @@ class Controller:
             del topic.partitions[-count:]
             raise
 
-    def restore(self, topics: Sequence[Topic], journal: Journal, next_producer_id: int | None) -> None:
-        """Take over what a journal kept, before any node is there."""
+    def restore(
+        self, topics: Sequence[Topic], journal: Journal, next_producer_id: int | None, *, life: int = 1
+    ) -> None:
+        """Take over what a journal kept, before any node is there; this is the cluster's `life`th life, counted from 1."""
         self.journal = journal
+        if life > 1:  # the seed of before must not lead to the ids of before
+            self._rng.seed(f"{self._rng.getrandbits(64)} in life {life}")
         for topic in topics:
             self.topics[topic.name] = self.topics_by_id[topic.id] = topic
-        self._placed = len(self._partitions())
+        self._placement.placed = len(self._partitions())
         if next_producer_id is not None:
             self._next_producer_id = next_producer_id
-
-    def _new_topic_id(self) -> UUID:
-        # a cluster that comes back from disk with the seed of before meets the ids of before
-        while (topic_id := uuid.UUID(int=self._rng.getrandbits(128), version=4)) in self.topics_by_id:
-            pass
-        return topic_id
-
-    def _place(self, factor: int) -> list[int]:
-        """Replicas for one partition, node after node round the cluster."""
-        nodes = sorted(self.alive)
-        first = self._placed
-        self._placed += 1
-        return [nodes[(first + i) % len(nodes)] for i in range(factor)]
-
-    def _check_number(self, topic: str, partitions: int) -> None:
-        if partitions > MAX_PARTITIONS:
-            raise Refused(
-                ErrorCode.POLICY_VIOLATION,
-                f"topic {topic!r}: {partitions} partitions; at most {MAX_PARTITIONS} are created at once",
-            )
-
-    def _check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:
-        for nodes in assignments:
-            if not nodes or len(set(nodes)) != len(nodes) or not self.alive.issuperset(nodes):
-                raise Refused(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"replicas {list(nodes)} are not live nodes, each once",
-                )
 
     def _add_partitions(self, topic: Topic, replicas: list[list[int]]) -> None:
         for nodes in replicas:
@@ -393,7 +303,8 @@ class Controller:
         ]
 
     def next_producer_id(self) -> int:
-        """A producer id that no other producer has."""
-        self._next_producer_id += 1
-        self.journal.producer_id_given(self._next_producer_id)
-        return self._next_producer_id
+        """A producer id that no other producer has. Raises StorageError."""
+        producer_id = self._next_producer_id + 1
+        self.journal.producer_id_given(producer_id)
+        self._next_producer_id = producer_id
+        return producer_id

@@ -109,9 +109,9 @@ class ClusterControls:
     def hold_followers(self, topic: str, partition: int) -> None:
         """Let the followers of a partition stand still: what is written from now on stays behind the high watermark.
 
-        Consumers don't see it, and acks=all waits for `release_followers`, or is answered REQUEST_TIMED_OUT. The followers
-        stay in sync however long it takes (Kafka would drop them after `replica.lag.time.max.ms`), and a new leader has
-        all records.
+        Consumers don't see it, and acks=all waits for `release_followers`, or is answered REQUEST_TIMED_OUT. So do coordinators that
+        write to `__consumer_offsets` (COORDINATOR_NOT_AVAILABLE after five seconds). The followers stay in sync however
+        long it takes (Kafka would drop them after `replica.lag.time.max.ms`), and a new leader has all records.
         """
         log = self.partition(topic, partition).log
         log.held_at = log.high_watermark
@@ -124,7 +124,7 @@ class ClusterControls:
 
     def coordinator(self, group_id: str) -> int:
         """The id of the node that coordinates a group, -1 if none does."""
-        return self._shared.controller.coordinator_of(group_id)
+        return self._shared.controller.coordinators.of_group(group_id)
 
     def move_coordinator(self, group_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a group.
@@ -136,7 +136,7 @@ class ClusterControls:
 
     def transaction_coordinator(self, transactional_id: str) -> int:
         """The id of the node that coordinates the transactions of a transactional id, -1 if none does."""
-        return self._shared.controller.transaction_coordinator_of(transactional_id)
+        return self._shared.controller.coordinators.of_transaction(transactional_id)
 
     def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a transactional id, with any others in its partition of

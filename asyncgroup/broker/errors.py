@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["AppendError", "CloseConnection", "PartitionError", "Refused", "StorageError", "UnusedFaults"]
+__all__ = [
+    "AppendError",
+    "CloseConnection",
+    "PartitionError",
+    "Refused",
+    "StorageError",
+    "UnusedFaults",
+    "shortened",
+]
+
+
+_LONGEST: Final = 1000
+"""Characters of a sentence; it may quote what a client sent, and there is an end to what an answer can say."""
+
+
+def shortened(text: str) -> str:
+    """A sentence that is not too long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class Refused(AsyncGroupError):
@@ -13,7 +32,7 @@ class Refused(AsyncGroupError):
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
-        super().__init__(message or code.name)
+        super().__init__(shortened(message or code.name))
 
 
 class AppendError(Refused):
@@ -21,10 +40,10 @@ class AppendError(Refused):
 
 
 class StorageError(AppendError):
-    """The disk did not take what had to be kept (KAFKA_STORAGE_ERROR); the message says what it said."""
+    """The disk did not do what it had to; the message says what it said, `code` what clients are told."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        super().__init__(code, message)
 
 
 class PartitionError(Refused):

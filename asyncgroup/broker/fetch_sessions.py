@@ -33,10 +33,23 @@ FetchKey = tuple[str | UUID, int]
 """A partition as the request names it: by topic name up to version 12, by topic id from 13 on."""
 
 
+class _ById(tuple[UUID, int]):
+    """A key with a topic id. Python's hash of an id is its number's, which knows no secret: a client could name thousands
+    of ids of one hash, and each would be compared with all those before it.
+    """
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash((self[0].bytes, self[1]))
+
+    __eq__ = tuple.__eq__
+
+
 class Fetched(NamedTuple):
     """What there is to say about a partition; `diverging` is (epoch, end offset), `leader` (id, epoch)
-    (KIP-951). `aborted` are the aborted transactions that touch the records (KIP-98), `preferred` is the replica to
-    ask instead (KIP-392).
+    (KIP-951). `aborted` are the aborted transactions that touch the records (KIP-98), None where nobody asked for them or
+    nothing was read; `preferred` is the replica to ask instead (KIP-392).
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -46,7 +59,7 @@ class Fetched(NamedTuple):
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
     last_stable_offset: int = -1
-    aborted: Sequence[AbortedTransaction] = ()
+    aborted: Sequence[AbortedTransaction] | None = None
     preferred: int = -1
 
 
@@ -85,6 +98,7 @@ class _Session:
     epoch: int
     created: float
     used: float
+    names: dict[UUID, str]
     partitions: dict[FetchKey, _Cached] = field(default_factory=dict)
 
 
@@ -100,7 +114,10 @@ Wanted = list[tuple[FetchKey, m.FetchRequest.FetchPartition]]
 
 
 class FetchContext:
-    """One Fetch request in the light of its session: what to read, and which of it to send back."""
+    """One Fetch request in the light of its session: what to read, and which of it to send back.
+
+    `names` are those that the session's topics had when they were first read by id; they tell what became of an id.
+    """
 
     def __init__(
         self,
@@ -117,6 +134,7 @@ class FetchContext:
         self._sessions = sessions
         self._session = session
         self._epoch = session.epoch if session else 0
+        self.names: dict[UUID, str] = session.names if session else {}
         self._create = create
         self._uses_topic_ids = uses_topic_ids
 
@@ -128,7 +146,9 @@ class FetchContext:
             return self.error, 0, []
         session = self._session
         if session is None:
-            made = self._sessions.create(self.wanted, fetched, self._uses_topic_ids) if self._create else 0
+            if not self._create:
+                return ErrorCode.NONE, 0, fetched
+            made = self._sessions.create(self.wanted, fetched, self._uses_topic_ids, self.names)
             return ErrorCode.NONE, made, fetched
         if session.epoch != self._epoch:  # another request of the session overtook this one
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, []
@@ -176,7 +196,7 @@ class FetchSessions:
         """Look up, start or end the session that `request` names."""
         by_id = version >= 13
         wanted = {
-            (topic.topic_id if by_id else topic.topic, partition.partition): partition
+            _key(topic, partition.partition, by_id=by_id): partition
             for topic in request.topics
             for partition in topic.partitions
         }
@@ -209,7 +229,7 @@ class FetchSessions:
                 cached.wanted = partition
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
-                session.partitions.pop((topic.topic_id if by_id else topic.topic, number), None)
+                session.partitions.pop(_key(topic, number, by_id=by_id), None)
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext(self, list(wanted.items()))
@@ -223,6 +243,7 @@ class FetchSessions:
         wanted: Wanted,
         fetched: list[tuple[FetchKey, Fetched]],
         uses_topic_ids: bool,
+        names: dict[UUID, str] | None = None,
     ) -> int:
         """A new session with these partitions and what was answered for them: its id, 0 if the cache is full."""
         now = self._now()
@@ -231,7 +252,7 @@ class FetchSessions:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, 2**31)
-        session = _Session(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now)
+        session = _Session(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now, names or {})
         answered = dict(fetched)
         for key, partition in wanted:
             cached = session.partitions[key] = _Cached(partition)
@@ -251,3 +272,9 @@ class FetchSessions:
             return False
         del self._sessions[smallest.id]
         return True
+
+
+def _key(
+    topic: m.FetchRequest.FetchTopic | m.FetchRequest.ForgottenTopic, partition: int, *, by_id: bool
+) -> FetchKey:
+    return _ById((topic.topic_id, partition)) if by_id else (topic.topic, partition)

@@ -66,7 +66,8 @@ class FrameBuffer:
         start = self._position + _SIZE.size
         (size,) = _SIZE.unpack_from(self._buffer, self._position)
         if not 0 <= size <= self._limit:
-            raise DecodeError(f"a frame of {size} bytes, at most {self._limit} are allowed")
+            guess = _other_protocol(self._buffer[self._position : self._position + _SIZE.size])
+            raise DecodeError(f"a frame of {size} bytes, at most {self._limit} are allowed{guess}")
         if self.unread < _SIZE.size + size:
             self._needed = _SIZE.size + size
             return None
@@ -94,3 +95,12 @@ class FrameBuffer:
         self._buffer = b"".join((memoryview(self._buffer)[self._position :], *self._pieces))
         self._position = 0
         self._pieces.clear()
+
+
+def _other_protocol(head: bytes) -> str:
+    """What a client seems to speak whose first bytes make no size, as a clause for the error; "" for no idea."""
+    if head[:2] == b"\x16\x03":
+        return " (this looks like TLS: the listener is plain text)"
+    if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
+        return " (this looks like HTTP)"
+    return ""

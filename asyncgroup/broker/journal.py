@@ -11,8 +11,8 @@ __all__ = ["Journal", "NoJournal"]
 
 
 class Journal(Protocol):
-    """Told of every change. Those of topics are told before they count and raise StorageError where they can't be kept;
-    the others have happened, and what can't be kept is kept with the next change.
+    """Told of every change. Those of topics, producer ids and transactions are told before they count and raise
+    StorageError where they can't be kept; the others have happened, and what can't be kept is kept with the next change.
     """
 
     def topic_changed(self, topic: Topic) -> None:
@@ -28,7 +28,7 @@ class Journal(Protocol):
         """A producer id was given out; the next ones are higher. Raises StorageError."""
 
     def transaction_changed(self, transaction: TransactionMetadata) -> None:
-        """A transactional id has another state."""
+        """A transactional id is about to have another state. Raises StorageError."""
 
     def transaction_deleted(self, transactional_id: str) -> None:
         """A transactional id is no more."""

@@ -31,11 +31,12 @@ DEFAULT_MAX_BATCH_BYTES: Final = 1048588
 
 
 class Appended(NamedTuple):
-    """Where a batch went; `duplicate` if it had been there before."""
+    """Where a batch went; `duplicate` if it had been there before. `timestamp` is its highest, in ms."""
 
     base_offset: int
     last_offset: int
     duplicate: bool
+    timestamp: int
 
 
 class FoundBatch(NamedTuple):
@@ -77,14 +78,14 @@ class PartitionLog(SegmentedLog):
         if header.producer_id >= 0 and by_coordinator:
             self.producers.check_marker(header.producer_id, header.producer_epoch)
         elif header.producer_id >= 0:
-            base_offset = self.producers.check(header)
-            if base_offset is not None:
-                return Appended(base_offset, base_offset + header.last_offset_delta, duplicate=True)
+            known = self.producers.check(header)
+            if known is not None:
+                return Appended(known.base_offset, known.last_offset, True, known.timestamp)
         base_offset = self.end_offset
         self._store(data, header, leader_epoch)
         if header.producer_id >= 0:
             self.producers.appended(header, base_offset)
-        return Appended(base_offset, self.end_offset - 1, duplicate=False)
+        return Appended(base_offset, self.end_offset - 1, False, header.max_timestamp)
 
     def append_marker(
         self,
@@ -95,25 +96,31 @@ class PartitionLog(SegmentedLog):
         *,
         coordinator_epoch: int = 0,
         timestamp: int = -1,
+        append_time: bool = False,
+        bumps: bool = False,
     ) -> Appended:
         """End a producer's transaction here; also one that wrote nothing here, and a fenced producer's.
 
+        `append_time`: the topic keeps the broker's time, which `timestamp` is in any case, and the marker says so.
+        `bumps`: see `ProducerStates.check_marker`.
+
         Raises AppendError: INVALID_PRODUCER_EPOCH if the producer has written in a newer epoch, KAFKA_STORAGE_ERROR.
         """
-        self.producers.check_marker(producer_id, producer_epoch)
+        self.producers.check_marker(producer_id, producer_epoch, bumps=bumps)
         data = control_batch(
             control_type,
             producer_id,
             producer_epoch,
             coordinator_epoch=coordinator_epoch,
             timestamp=timestamp,
+            append_time=append_time,
         )
         header = read_batch_header(data)
         assert header is not None
         offset = self.end_offset
         self._store(data, header, leader_epoch)
         self._ended(header, offset, control_type)
-        return Appended(offset, offset, duplicate=False)
+        return Appended(offset, offset, False, timestamp)
 
     def _store(self, data: Buffer, header: BatchHeader, leader_epoch: int) -> None:
         base_offset, timestamp = self.end_offset, header.max_timestamp
@@ -204,31 +211,31 @@ class PartitionLog(SegmentedLog):
         for batch in self._batches[self._index.holding(first) :]:
             yield from (record for record in self._decode(batch) if record.offset >= first)
 
-    def _decode(self, batch: Batch) -> Iterable[Record]:
+    def _decode(self, batch: Batch, *, markers: bool = False) -> Iterable[Record]:
         """The records of a batch, made one after another: a compressed one may have millions."""
         data = batch.bytes()
         header = read_batch_header(data)
         assert header is not None
-        if header.is_control or not header.record_count:
+        if not header.record_count or (header.is_control and not markers):
             return ()
         return read_batch(self.topic, self.partition, data, header)
 
     def find_timestamp(self, timestamp: int) -> Record | None:
-        """The first record with this timestamp (ms) or a later one."""
+        """The first record with this timestamp (ms) or a later one; a marker is a record here, as in Kafka."""
         for batch in self._batches:
             if batch.max_timestamp >= timestamp:
-                for record in self._decode(batch):
+                for record in self._decode(batch, markers=True):
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:
                         return record
         return None
 
     def latest_timestamp(self) -> Record | None:
-        """The first of the records with the highest timestamp (KIP-734)."""
+        """The first of the records, markers included, with the highest timestamp (KIP-734)."""
         newest: Record | None = None
         for batch in sorted(self._batches, key=lambda one: one.max_timestamp, reverse=True):
             if newest is not None and batch.max_timestamp <= newest.timestamp:
                 break
-            for record in self._decode(batch):
+            for record in self._decode(batch, markers=True):
                 later = newest is None or record.timestamp > newest.timestamp
                 if later and record.offset >= self.start_offset:
                     newest = record

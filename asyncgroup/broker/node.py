@@ -9,7 +9,7 @@ import random
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.context import RequestContext
@@ -25,7 +25,7 @@ from asyncgroup.broker.history import History
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.timers import LoopTimers
-from asyncgroup.broker.topics import Partition, Topic
+from asyncgroup.broker.topics import OFFSETS_TOPIC, Partition, Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -33,6 +33,9 @@ from asyncgroup.model import TopicPartition
 __all__ = ["ClientConnection", "Node", "Shared"]
 
 log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted: one for which there is no room tries again only after a second."""
 
 T = TypeVar("T")
 
@@ -144,7 +147,7 @@ class Node:
         store = LogOffsetStore(
             OffsetsTopic(self.id, self.controller, self.appended, self.clock),
             self._timers,
-            self.controller.offsets_partition,
+            self.controller.coordinators.offsets_partition,
             self.clock,
             append_delay=config.offsets_append_delay,
         )
@@ -152,14 +155,16 @@ class Node:
             config,
             self._timers,
             store,
-            self.controller.offsets_partition,
+            self.controller.coordinators.offsets_partition,
             rng=random.Random(shared.rng.getrandbits(64)),
             clock=self.clock,
         )
 
     async def start(self) -> None:
         """Listen, at the port of before if there was one, and take part in the cluster."""
-        server = await self._loop.create_server(lambda: self._shared.connect(self), self.host, self.port)
+        server = await self._loop.create_server(
+            lambda: self._shared.connect(self), self.host, self.port, backlog=_BACKLOG
+        )
         self._release_port()
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
@@ -219,7 +224,7 @@ class Node:
         """Give the port of a stopped node back."""
         self._release_port()
 
-    # -- what the controller says (`controller.Listener`) ----------------------------------------------------
+    # -- what the controller says (`listener.Listener`) ------------------------------------------------------
 
     def partition_changed(self, partition: Partition) -> None:
         """Another leader: fetches that wait here may have to be told, and markers may wait for it."""
@@ -263,10 +268,12 @@ class Node:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
 
     def appended(self, partition: Partition) -> None:
-        """Records came: wake the fetches that wait for them, here and at the other replicas."""
+        """Records came, or the followers have caught up: wake what waits for that, here and at the other replicas."""
         key = TopicPartition(partition.topic, partition.index)
         for peer in self._shared.nodes.values():
             peer.purgatory.check(key)
+        if partition.topic == OFFSETS_TOPIC and partition.leader in self._shared.nodes:
+            self._shared.nodes[partition.leader].coordinator.replicated(partition.index)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and the offsets that groups committed for it."""

@@ -5,8 +5,9 @@ None can be changed by clients; what `EmbeddedCluster` was given shows as static
 
 from __future__ import annotations
 
-from asyncgroup.broker.controller import OFFSETS_PARTITIONS, TRANSACTION_PARTITIONS
+from asyncgroup.broker.coordination import TRANSACTION_PARTITIONS
 from asyncgroup.broker.frames import MAX_REQUEST_BYTES
+from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.topic_configs import ConfigValue, Synonym, topic_configs
 from asyncgroup.broker.topic_keys import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -9,17 +10,19 @@ from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.topics import OFFSETS_TOPIC, Partition
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import iter_batch_headers
 
 __all__ = ["OffsetsTopic"]
 
+log = logging.getLogger(__name__)
+
 _LOAD_BYTES: Final = 5 << 20
 """Kafka's default of `offsets.load.buffer.size`."""
 
-
-_COMPACTED_BYTES: Final = 1 << 20
-"""A log that is smaller is not worth the work."""
+_COMPACTED_BYTES: Final = 1 << 18
+"""A log that is smaller is not worth the work; compacting one of this size takes some 10 ms."""
 
 
 class OffsetsTopic:
@@ -53,12 +56,12 @@ class OffsetsTopic:
         """All whole record batches of a partition, in pieces."""
         if not self.exists():
             return
-        log = self._controller.offsets_topic().partitions[partition].log
-        offset = log.start_offset
-        while offset < log.end_offset:
-            data = log.read(offset, _LOAD_BYTES, at_least_one=True)
+        kept = self._controller.offsets_topic().partitions[partition].log
+        offset = kept.start_offset
+        while offset < kept.end_offset:
+            data = kept.read(offset, _LOAD_BYTES, at_least_one=True)
             yield data
-            offset = max((header.next_offset for header in iter_batch_headers(data)), default=log.end_offset)
+            offset = max((header.next_offset for header in iter_batch_headers(data)), default=kept.end_offset)
 
     def append(self, partition: int, batch: bytes) -> int:
         """Append a record batch and give its base offset; raises Refused, NOT_LEADER_OR_FOLLOWER for instance."""
@@ -67,7 +70,21 @@ class OffsetsTopic:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=(place.leader, place.leader_epoch))
         base_offset = place.log.append(batch, place.leader_epoch, by_coordinator=True).base_offset
         if place.log.size > max(self._compacted_bytes, 2 * self._left.get(partition, 0)):
-            place.log.compact(self._clock(), place.config.delete_retention_ms)
-            self._left[partition] = place.log.size
+            self._compact(place)
         self._appended(place)
         return base_offset
+
+    def end_offset(self, partition: int) -> int:
+        """Where the next batch will be."""
+        return self._controller.offsets_topic().partitions[partition].log.end_offset
+
+    def high_watermark(self, partition: int) -> int:
+        """The offset up to which all replicas have the log."""
+        return self._controller.offsets_topic().partitions[partition].log.high_watermark
+
+    def _compact(self, place: Partition) -> None:
+        try:
+            place.log.compact(self._clock(), place.config.delete_retention_ms)
+        except AsyncGroupError as error:  # the batch is in the log all the same
+            log.error("compacting %s-%d failed: %s", place.topic, place.index, error)
+        self._left[place.index] = place.log.size

@@ -1,8 +1,5 @@
 """Whether a produced batch may be appended at all, before any look at the log (Kafka's `ProduceRequest`,
 `AddPartitionsToTxnManager` and `Partition.appendRecordsToLeader`).
-
-Gap: Kafka remembers the lowest sequence number among the batches that it refused for a transaction, and wants that one
-first (`VerificationStateEntry`); it matters to clients only that send several batches before their partition is added.
 """
 
 from __future__ import annotations
@@ -21,13 +18,15 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import CODECS, LOG_OVERHEAD, read_batch_header
 
-__all__ = ["Unsuited", "check_replicas", "check_transaction", "has_transactions", "whole_batch"]
+__all__ = ["Unsuited", "check_transaction", "enough_replicas", "has_transactions", "whole_batch"]
 
 _ZSTD: Final = CODECS["zstd"]
 _CODEC_MASK: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 _HEADER_SIZE: Final = 61
-_PREFIX = struct.Struct(">qi")
+_BASE_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 _ATTRIBUTES_LOW: Final = 22
@@ -43,11 +42,16 @@ class Unsuited(AppendError):
 
 
 def has_transactions(request: m.ProduceRequest) -> bool:
-    """Whether some batch says that it belongs to a transaction."""
+    """Whether some whole batch says that it belongs to a transaction."""
     batches = (produced.records for topic in request.topic_data for produced in topic.partition_data)
-    return any(
-        batch and len(batch) >= _HEADER_SIZE and batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL for batch in batches
-    )
+    return any(batch and _is_transactional(batch) for batch in batches)
+
+
+def _is_transactional(batch: bytes | memoryview) -> bool:
+    if len(batch) < _HEADER_SIZE or not batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
+        return False
+    (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
+    return bool(length + LOG_OVERHEAD <= len(batch))
 
 
 def whole_batch(context: RequestContext, records: bytes | memoryview | None) -> bytes | memoryview:
@@ -57,17 +61,22 @@ def whole_batch(context: RequestContext, records: bytes | memoryview | None) -> 
     """
     if not records:
         raise Unsuited(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
-    if len(records) < _HEADER_SIZE:
-        raise Unsuited(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are no record batch")
-    base_offset, length = _PREFIX.unpack_from(records)
-    if length != len(records) - LOG_OVERHEAD or records[_MAGIC_AT] != _MAGIC:
+    if not _is_one_batch(records):
         records = _first_of(records)
+    (base_offset,) = _BASE_OFFSET.unpack_from(records)
     attributes = records[_ATTRIBUTES_LOW]
     if attributes & _CODEC_MASK == _ZSTD and context.api_version < 7:
         raise Unsuited(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7")
     if base_offset:
         raise AppendError(ErrorCode.INVALID_RECORD, "the base offset of a produced batch is 0")
     return records
+
+
+def _is_one_batch(records: bytes | memoryview) -> bool:
+    if len(records) < _HEADER_SIZE or records[_MAGIC_AT] != _MAGIC:
+        return False
+    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
+    return bool(length == len(records) - LOG_OVERHEAD)
 
 
 def _first_of(records: bytes | memoryview) -> bytes | memoryview:
@@ -92,8 +101,7 @@ def check_transaction(
 ) -> None:
     """Raises AppendError for a transactional batch outside of any transaction, or of a producer that was fenced (KIP-890).
 
-    A partition in which the producer's transaction is open needs no question to its coordinator. A producer that adds
-    partitions by writing to them counts each partition's records from 0, as every transaction has its own epoch.
+    A partition in which the producer's transaction is open needs no question to its coordinator.
     """
     if not records[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
         return
@@ -101,9 +109,14 @@ def check_transaction(
     if header is None:
         return  # the log says what is wrong with it
     producer = Producer(header.producer_id, header.producer_epoch)
-    if partition.log.producers.is_open(*producer):
+    producers = partition.log.producers
+    if producers.is_open(*producer):
         return
     adds = context.api_version >= _ADDS_PARTITIONS
+    try:
+        producers.verify(header, adds=adds)
+    except AppendError as refused:
+        raise Unsuited(refused.code, str(refused)) from refused
     error = node.transactions.admit(
         transactional_id,
         producer,
@@ -113,14 +126,9 @@ def check_transaction(
     )
     if error:
         raise Unsuited(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
-    if adds and header.base_sequence != 0 and not partition.log.producers.is_known(producer.id):
-        raise AppendError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"producer {producer.id} begins with 0")
 
 
-def check_replicas(node: Node, partition: Partition) -> None:
-    """Raises AppendError(NOT_ENOUGH_REPLICAS) if fewer replicas are alive than `min.insync.replicas` (or all)."""
-    needed = partition.config.min_insync_replicas
-    if needed > 1:
-        alive = len(node.controller.alive.intersection(partition.replicas))
-        if alive < min(needed, len(partition.replicas)):
-            raise AppendError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{alive} replicas in sync, {needed} are needed")
+def enough_replicas(node: Node, partition: Partition) -> bool:
+    """Whether as many replicas are alive as `min.insync.replicas` wants, or all if there are fewer."""
+    needed = min(partition.config.min_insync_replicas, len(partition.replicas))
+    return needed <= 1 or len(node.controller.alive.intersection(partition.replicas)) >= needed

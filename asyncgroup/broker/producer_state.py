@@ -1,22 +1,20 @@
-"""What a partition remembers of idempotent and transactional producers (KIP-98; Kafka's `ProducerStateEntry`,
-`ProducerAppendInfo` and `ProducerStateManager`).
+"""What a partition remembers of idempotent and transactional producers (KIP-98; Kafka's `ProducerAppendInfo` and
+`ProducerStateManager`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import AppendError
+from asyncgroup.broker.producer_entry import KnownBatch, ProducerEntry
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchHeader
 
 __all__ = ["AbortedTransaction", "ActiveProducer", "LastRecord", "ProducerStates"]
 
-REMEMBERED_BATCHES: Final = 5
-"""How many batches back a repetition is recognised: as many as a producer may have in flight."""
-
-_LAST_SEQUENCE: Final = 2**31 - 1
+_LAST_EPOCH: Final = 2**15 - 1
+"""The highest epoch that there can be: no marker can have a higher one."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -47,30 +45,21 @@ class ActiveProducer(NamedTuple):
     first_offset: int
 
 
-class _Batch(NamedTuple):
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
+class _Unverified(NamedTuple):
+    """A producer whose transaction is not open here yet and that wants to write (Kafka's `VerificationStateEntry`)."""
 
-
-class _Producer:
-    __slots__ = ("batches", "coordinator_epoch", "doubtful", "epoch", "timestamp")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.batches: deque[_Batch] = deque(maxlen=REMEMBERED_BATCHES)
-        self.coordinator_epoch = -1
-        self.timestamp = -1  # ms, of what it wrote last
-        self.doubtful = False
+    epoch: int
+    lowest_sequence: int
+    adds: bool
 
 
 class ProducerStates:
     """The producers that wrote to one partition, by producer id."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, _Producer] = {}
+        self._producers: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset, ascending
+        self._unverified: dict[int, _Unverified] = {}
 
     def __repr__(self) -> str:
         return f"<ProducerStates {len(self._producers)} producers, {len(self._open)} open transactions>"
@@ -84,39 +73,38 @@ class ProducerStates:
         """Whether the producer has an open transaction here, begun in this epoch."""
         return producer_id in self._open and self._producers[producer_id].epoch == producer_epoch
 
-    def is_known(self, producer_id: int) -> bool:
-        """Whether some batch or marker of the producer is remembered."""
-        return producer_id in self._producers
+    def verify(self, header: BatchHeader, *, adds: bool) -> None:
+        """A transactional batch came whose transaction is not open here: its coordinator is asked now (KIP-890).
 
-    def check(self, header: BatchHeader) -> int | None:
-        """Look at a batch before it is appended: the base offset it already has if it is a repetition, else
-        None.
+        Whatever it says, no batch with a higher sequence number may be first in the transaction from now on: else one
+        that has to be sent again could never follow. `adds`: the producer adds partitions by writing to them, and counts
+        each one's records from 0, as each of its transactions has its own epoch.
+
+        Raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
+        """
+        self._check_epoch(header.producer_id, header.producer_epoch)
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        known = self._unverified.setdefault(header.producer_id, _Unverified(epoch, sequence, adds))
+        if epoch > known.epoch or (epoch == known.epoch and sequence < known.lowest_sequence):
+            self._unverified[header.producer_id] = _Unverified(epoch, sequence, known.adds)
+
+    def check(self, header: BatchHeader) -> KnownBatch | None:
+        """Look at a batch before it is appended: the one that is there already if it is a repetition, else None.
 
         Raises AppendError for an old epoch (INVALID_PRODUCER_EPOCH), a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), or a plain
         batch in the middle of a transaction (INVALID_TXN_STATE).
         A producer that the partition does not know may start with any sequence number, as its records may
         have been deleted (KIP-360).
         """
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            return None
         self._check_epoch(header.producer_id, header.producer_epoch)
-        first = header.base_sequence
-        if header.producer_epoch > producer.epoch:
-            expected = 0
-        else:
-            last = _last_sequence(header)
-            for known in producer.batches:
-                if (known.first_sequence, known.last_sequence) == (first, last):
-                    return known.base_offset
-            if producer.doubtful and not producer.batches:
-                expected = first
-            else:
-                expected = _next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
-        if first != expected:
+        producer = self._producers.get(header.producer_id)
+        if producer is not None and (known := producer.find(header)) is not None:
+            return known
+        expected = self._expected(header, producer)
+        if header.base_sequence != expected:
             raise AppendError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {first} where {expected} is next",
+                f"producer {header.producer_id} sent sequence {header.base_sequence} where {expected} is next",
             )
         if header.producer_id in self._open and not header.is_transactional:
             raise AppendError(
@@ -124,6 +112,18 @@ class ProducerStates:
                 f"producer {header.producer_id} wrote outside of its open transaction",
             )
         return None
+
+    def _expected(self, header: BatchHeader, producer: ProducerEntry | None) -> int:
+        """The sequence number that a batch which is no repetition must have."""
+        unverified = self._unverified.get(header.producer_id)
+        if unverified is not None:
+            if unverified.adds and (producer is None or not producer.batches):
+                return 0
+            if header.base_sequence > unverified.lowest_sequence:
+                return unverified.lowest_sequence
+        if producer is None:
+            return header.base_sequence
+        return producer.expected(header)
 
     def _check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         producer = self._producers.get(producer_id)
@@ -135,18 +135,23 @@ class ProducerStates:
 
     def appended(self, header: BatchHeader, base_offset: int) -> None:
         """Remember a batch that went into the log at `base_offset`."""
-        producer = self._in_epoch(header.producer_id, header.producer_epoch)
-        last_offset = base_offset + header.last_offset_delta
-        producer.batches.append(
-            _Batch(header.base_sequence, _last_sequence(header), base_offset, last_offset)
-        )
-        producer.timestamp = header.max_timestamp
+        self._in_epoch(header.producer_id, header.producer_epoch).add(header, base_offset)
         if header.is_transactional:
             self._open.setdefault(header.producer_id, base_offset)
+            self._unverified.pop(header.producer_id, None)
 
-    def check_marker(self, producer_id: int, producer_epoch: int) -> None:
-        """Look at a marker before it is appended; raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch."""
+    def check_marker(self, producer_id: int, producer_epoch: int, *, bumps: bool = False) -> None:
+        """Look at a marker before it is appended; raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
+
+        `bumps`: with the end of a transaction the epoch goes up, so that a marker of the epoch in which an open one was
+        begun belongs to the one before (KIP-890, `ProducerAppendInfo.checkProducerEpoch`).
+        """
         self._check_epoch(producer_id, producer_epoch)
+        if bumps and producer_epoch < _LAST_EPOCH and self.is_open(producer_id, producer_epoch):
+            raise AppendError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"a marker of epoch {producer_epoch} ends no transaction of producer {producer_id} in this epoch",
+            )
 
     def ended(
         self, producer_id: int, producer_epoch: int, offset: int, *, committed: bool, timestamp: int = -1
@@ -158,6 +163,9 @@ class ProducerStates:
         producer = self._in_epoch(producer_id, producer_epoch)
         producer.timestamp, producer.coordinator_epoch = timestamp, 0
         first_offset = self._open.pop(producer_id, None)
+        unverified = self._unverified.get(producer_id)
+        if unverified is not None and not (unverified.adds and unverified.epoch == producer_epoch):
+            del self._unverified[producer_id]
         if first_offset is None or committed:
             return None
         return AbortedTransaction(producer_id, first_offset, offset)
@@ -195,21 +203,16 @@ class ProducerStates:
         """Forget producers that wrote nothing for so long and have no open transaction
         (`producer.id.expiration.ms`).
         """
+        self._unverified.clear()
         for producer_id, one in list(self._producers.items()):
             if producer_id not in self._open and now_ms - one.timestamp >= expiration_ms:
                 del self._producers[producer_id]
 
-    def _in_epoch(self, producer_id: int, producer_epoch: int) -> _Producer:
+    def _in_epoch(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
         producer = self._producers.get(producer_id)
         if producer is None or producer_epoch > producer.epoch:
-            producer = self._producers[producer_id] = _Producer(producer_epoch)
+            before, producer = producer, ProducerEntry(producer_epoch)
+            self._producers[producer_id] = producer
+            if before is not None:
+                producer.coordinator_epoch = before.coordinator_epoch
         return producer
-
-
-def _last_sequence(header: BatchHeader) -> int:
-    """Sequence numbers go round from 2**31 - 1 to 0."""
-    return (header.base_sequence + header.last_offset_delta) & _LAST_SEQUENCE
-
-
-def _next_sequence(sequence: int) -> int:
-    return 0 if sequence == _LAST_SEQUENCE else sequence + 1

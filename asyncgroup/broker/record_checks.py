@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from asyncgroup.broker.batch_checks import checked_header
+from asyncgroup.broker.batch_checks import RECORDS_AT, check_count, checked_header
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.topic_configs import LogConfig
 from asyncgroup.broker.topics import Partition
@@ -28,7 +28,6 @@ _MAX_TIMESTAMP_AT: Final = 35
 _ATTRIBUTES_AT: Final = 22
 """Where the low byte of a batch's attributes stands."""
 
-_RECORDS_AT: Final = 61
 _CODEC_MASK: Final = 0x07
 _APPEND_TIME: Final = 0x08
 _ANY_TIME: Final = 2**63 - 1
@@ -86,9 +85,10 @@ def _is_plain(config: LogConfig, data: Buffer, now: int) -> bool:
 def _check_compression(header: BatchHeader, data: Buffer) -> None:
     """Whether the records can be decompressed; Kafka has no better word than UNKNOWN_SERVER_ERROR if they can't."""
     try:
-        decompress(header.codec, memoryview(data)[_RECORDS_AT:])
+        size = len(decompress(header.codec, memoryview(data)[RECORDS_AT:]))
     except AsyncGroupError as error:
         raise AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    check_count(header, size)
 
 
 def _check_records(partition: Partition, header: BatchHeader, data: Buffer, now: int) -> None:

@@ -149,7 +149,8 @@ class SegmentedLog:
         """Delete segments from the front: those before the log's start, those too many for `retention_bytes`, and those
         all of whose records are older than `retention_ms` (-1: no limit); how many went.
 
-        Segments go whole, the active one only if everything goes (`deleteRetentionMsBreachedSegments` and its like).
+        Segments go whole, the active one only if everything goes, none that followers still lack
+        (`deleteRetentionMsBreachedSegments` and its like).
         Raises StorageError.
         """
         self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
@@ -177,8 +178,10 @@ class SegmentedLog:
         return count
 
     def _delete_while(self, is_old: Callable[[Segment], bool]) -> int:
-        count = 0
-        while count < len(self._segments) and self._segments[count].size and is_old(self._segments[count]):
+        count, ends = 0, [*(one.base_offset for one in self._segments[1:]), self.end_offset]
+        for segment, end in zip(self._segments, ends, strict=False):
+            if not segment.size or end > self.high_watermark or not is_old(segment):
+                break
             count += 1
         self._delete_front(count)
         return count
@@ -275,10 +278,10 @@ class SegmentedLog:
         left = (kept for batch in self._batches[first:stop] if (kept := cleaner.clean(batch)) is not None)
         segment, written = self.store.rewrite(group, left)
         self._segments[place : place + len(group)] = [segment] if written else []
-        if not written:
-            self.store.remove([segment])
         self._index.replace(first, stop, written)
         self._aborted = cleaner.aborted + [one for one in self._aborted if one.last_offset >= end]
+        if not written:
+            self.store.remove([segment])
 
     # -- from the end ----------------------------------------------------------------------------------------
 

@@ -271,7 +271,8 @@ class Connection(asyncio.Protocol):
     def close(self, reason: str | None = None) -> None:
         """Close after what was written is sent."""
         if reason is not None:
-            log.warning("node %d closes the connection from %s: %s", self._node.id, self._peer, reason)
+            peer = self._peer.removeprefix("/")
+            log.warning("node %d closes the connection from %s: %s", self._node.id, peer, reason)
         self._stuck = True
         if self._transport is not None:
             self._transport.close()

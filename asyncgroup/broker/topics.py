@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -12,7 +12,15 @@ from asyncgroup.broker.topic_configs import DEFAULTS, LogConfig
 from asyncgroup.checks import is_name
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["INTERNAL_TOPICS", "NO_LEADER", "OFFSETS_TOPIC", "Partition", "Topic", "check_topic_name"]
+__all__ = [
+    "INTERNAL_TOPICS",
+    "NO_LEADER",
+    "OFFSETS_TOPIC",
+    "Partition",
+    "Topic",
+    "check_collisions",
+    "check_topic_name",
+]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Where the group coordinators keep groups and offsets."""
@@ -102,4 +110,18 @@ def check_topic_name(name: str | None) -> None:
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name!r} is not allowed: 1 to 249 of the letters a-z A-Z 0-9 . _ -",
+        )
+
+
+def check_collisions(name: str, others: Iterable[str]) -> None:
+    """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name that metrics could not tell from another topic's.
+
+    They write dots as underscores (`Topic.unifyCollisionChars`).
+    """
+    if not set(name) & set("._"):
+        return
+    unified = name.replace(".", "_")
+    if other := next((each for each in others if each.replace(".", "_") == unified), None):
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} collides with existing topic: {other}"
         )

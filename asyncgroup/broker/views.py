@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from asyncgroup.broker.coordinator.calls import CommittedOffset
-from asyncgroup.broker.coordinator.group import CONSUMER_PROTOCOL, ClassicGroup
+from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.member import GroupMember
+from asyncgroup.broker.coordinator.protocols import CONSUMER_PROTOCOL
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

@@ -163,7 +163,7 @@ def _ready_line(cluster: EmbeddedCluster, *, as_json: bool) -> str:
 
 @contextmanager
 def _named_failures(options: argparse.Namespace) -> Iterator[None]:
-    """What the system says of a listener that cannot be, in words that name it."""
+    """What the system says of a listener or a directory that cannot be, in words that name it."""
     try:
         yield
     except socket.gaierror as error:
@@ -173,6 +173,9 @@ def _named_failures(options: argparse.Namespace) -> Iterator[None]:
             raise UsageError(f"{_place_in_use(options)} is in use; choose another --port") from error
         if error.errno == errno.EADDRNOTAVAIL:
             raise ConfigError("host", options.host, "an address of this machine") from error
+        if error.filename is not None and options.data_dir is not None:
+            what = "it is no directory" if isinstance(error, FileExistsError) else error
+            raise UsageError(f"--data-dir {options.data_dir} cannot be used: {what}") from error
         raise
 
 

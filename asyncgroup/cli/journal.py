@@ -30,10 +30,18 @@ NAMED: Final = 6
 """How many partitions a summary names."""
 
 
+class _Lines(logging.Formatter):
+    """One line for each message: what clients call themselves and their groups may have line ends in it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        text = super().formatMessage(record)
+        return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def show_times() -> None:
     """Let the log's lines begin with the time of day instead of the program's name."""
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+        handler.setFormatter(_Lines("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
 
 
 @dataclass(slots=True)

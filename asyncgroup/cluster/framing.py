@@ -103,7 +103,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 start = end
                 continue
             if size > READ_BYTES - SIZE_BYTES:
-                self._body = bytearray(size)
+                try:
+                    self._body = bytearray(size)
+                except MemoryError:
+                    self._fail(ProtocolError(f"a frame of {size} bytes, for which there is no memory"))
+                    return
                 self._body_filled = self._filled - begin
                 self._body[: self._body_filled] = self._small_view[begin : self._filled]
                 self._filled = start = 0

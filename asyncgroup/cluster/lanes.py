@@ -93,8 +93,13 @@ class Lanes:
 
     def leave(self, node_id: int, purpose: str) -> None:
         """Nobody waits any more for what is under way on a lane, and the next request shall not wait behind it."""
+        if self.in_flight(node_id, purpose):
+            self.renew(node_id, purpose)
+
+    def renew(self, node_id: int, purpose: str) -> None:
+        """The next request shall go by another connection, which asks anew what the node offers."""
         lane = self._lanes.get((node_id, purpose))
-        if lane is not None and lane.connection is not None and lane.in_flight and not self._closed:
+        if lane is not None and lane.connection is not None and not self._closed:
             self._retire(lane, lane.connection)
 
     def _retire(self, lane: Lane, connection: Connection) -> None:

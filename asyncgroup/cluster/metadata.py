@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 from types import MappingProxyType
 from uuid import UUID
 
@@ -145,6 +146,10 @@ def _topic(entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | Non
             tuple(p.offline_replicas),
             p.error_code,
         )
+    if partitions and not 0 <= min(partitions) <= max(partitions) < len(partitions):
+        # no topic is like that: what has no place, or stands behind a gap, is left out
+        numbers = takewhile(partitions.__contains__, count())
+        partitions = {number: partitions[number] for number in numbers}
     assert entry.name is not None
     return TopicInfo(
         entry.name, entry.topic_id, MappingProxyType(partitions), entry.error_code, entry.is_internal

@@ -15,7 +15,7 @@ from asyncgroup.cluster.lookup import Lookups
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.cluster.opening import canonical_names
 from asyncgroup.config import ClientConfig
-from asyncgroup.errors import ClosedError, NoBrokersError
+from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import Owner
 from asyncgroup.wire.message import Message, Request
@@ -146,7 +146,7 @@ class NetworkClient:
     ) -> R:
         """As `request`, for messages that differ by version: `build(version)` makes it."""
         connection = await self.connection(node_id, lane)
-        version = connection.version_for(cls, highest)
+        version = self._version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 
     async def post(
@@ -161,8 +161,18 @@ class NetworkClient:
     ) -> None:
         """Send a request that has no response (Produce with acks=0); returns when the transport has taken it."""
         connection = await self.connection(node_id, lane)
-        version = connection.version_for(cls, highest)
+        version = self._version(connection, cls, highest)
         await connection.post(build(version), version, timeout or self.config.request_timeout)
+
+    def _version(self, connection: Connection, cls: type[Request[Any]], highest: int | None) -> int:
+        """The version to send; where there is none another connection will ask for the node's versions anew: the node
+        may be another one by then, or its answer was spoilt.
+        """
+        try:
+            return connection.version_for(cls, highest)
+        except UnsupportedVersionError:
+            self._lanes.renew(connection.address.node_id, connection.purpose)
+            raise
 
     async def request_any(self, cls: type[Request[R]], build: Build[R]) -> R:
         """Send a lookup to the least-loaded node, to the next one if that fails or is silent for a second.

@@ -9,7 +9,12 @@ from typing import Final
 
 from asyncgroup.wire.message import Message
 
-__all__ = ["OBEYED_FROM", "throttle_seconds"]
+__all__ = ["LONGEST", "OBEYED_FROM", "throttle_seconds"]
+
+LONGEST: Final = 300.0
+"""Seconds that no throttle is obeyed beyond. A broker that means more has muted the connection anyway; in a spoilt
+answer the number may be that of weeks.
+"""
 
 OBEYED_FROM: Final[dict[str, int]] = {
     "AddOffsetsToTxnResponse": 1,
@@ -46,4 +51,4 @@ def throttle_seconds(response: Message, version: int) -> float:
     milliseconds: int = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < OBEYED_FROM.get(response.NAME, 0):
         return 0.0
-    return milliseconds / 1000
+    return min(milliseconds / 1000, LONGEST)

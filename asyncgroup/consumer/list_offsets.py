@@ -100,19 +100,19 @@ async def _round(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolati
 
 async def _ask(cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, found: Found) -> None:
     """Ask one leader for its partitions."""
+    asked = {
+        TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
+    }
     try:
         response = await cluster.request(node_id, request)
     except AsyncGroupError as error:
-        asked = (
-            TopicPartition(topic.name, p.partition_index)
-            for topic in request.topics
-            for p in topic.partitions
-        )
         found.problems.update(dict.fromkeys(asked, error))
         return
     for topic in response.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
+            if tp not in asked:
+                continue
             if part.error_code:
                 found.problems[tp] = BrokerError(part.error_code, f"offset of {tp}")
             else:

@@ -31,6 +31,8 @@ _QUICK: Final[Mapping[str, Value]] = {
     # A killed broker's leaders move after this time, and it is let in again only then; 9 s by default.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
+    # A follower whose leader has moved pauses for a second by default.
+    "replica.fetch.backoff.ms": 50,
     # The default, 128 MB, is taken at once and is the better half of an idle broker's memory.
     "log.cleaner.dedupe.buffer.size": 4 << 20,
 }

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages
+from asyncgroup.wire.compiling import MAX_STRING
 from asyncgroup.wire.decoder import decoder_source
 from asyncgroup.wire.encoder import encoder_source
 from asyncgroup.wire.message import Message
@@ -44,8 +45,16 @@ def _unexpected_null(field: str) -> None:
     raise DecodeError(f"{field} is null, which its version does not allow")
 
 
+def _too_long(field: str, size: int) -> None:
+    raise DecodeError(f"{field} has {size} bytes, {MAX_STRING} are allowed")
+
+
+def _too_long_a_string(field: str, size: int) -> None:
+    raise UnsupportedVersionError(f"{field} has {size} bytes, {MAX_STRING} are allowed")
+
+
 def _too_many(field: str, count: int) -> None:
-    raise DecodeError(f"{count} {field} are more than the bytes can hold, or than a request may have")
+    raise DecodeError(f"{count} {field} are more than the bytes can hold, or than a message may have")
 
 
 def _wrong_size(field: str) -> None:
@@ -60,6 +69,8 @@ _NAMES: dict[str, Any] = {
     "packer": packer,
     "read_uvarint": read_uvarint,
     "skip_tags": skip_tags,
+    "too_long": _too_long,
+    "too_long_a_string": _too_long_a_string,
     "too_many": _too_many,
     "unexpected_null": _unexpected_null,
     "unpacker": unpacker,
@@ -141,7 +152,9 @@ def decode_from(cls: type[M], version: int, buffer: Buffer, position: int = 0) -
     data: Any = buffer if _is_read_in_place(buffer, cls.NAME) else bytes(buffer)
     try:
         message, end = read(data, position)
-    except (IndexError, struct.error, ValueError, DecodeError) as error:
+    except (IndexError, struct.error) as error:
+        raise DecodeError(f"{cls.NAME} v{version}: cut short") from error
+    except (ValueError, DecodeError) as error:
         raise DecodeError(f"{cls.NAME} v{version}: {error}") from error
     if end > len(data):
         raise DecodeError(f"{cls.NAME} v{version}: cut short, {end - len(data)} bytes are missing")

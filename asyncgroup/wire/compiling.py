@@ -9,6 +9,7 @@ from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 
 __all__ = [
     "FORMATS",
+    "MAX_STRING",
     "NUMBERS",
     "Source",
     "fields_in",
@@ -34,6 +35,12 @@ FORMATS = {**NUMBERS, "uuid": "16s"}
 """The same for every type that always takes the same number of bytes."""
 
 _SIZES = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
+
+
+MAX_STRING = 0x7FFF
+"""Bytes of a string, also where its length could be more (what Kafka's `MessageDataGenerator` writes checks it): else
+one client could have a group described to all others in words that their versions cannot say.
+"""
 
 
 class Source:

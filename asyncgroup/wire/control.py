@@ -20,6 +20,7 @@ _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION: Final = 0
 _ATTRIBUTES_LOW: Final = 22
+_APPEND_TIME: Final = 0x08
 _CONTROL: Final = 0x20
 
 
@@ -37,14 +38,15 @@ def control_batch(
     *,
     coordinator_epoch: int = 0,
     timestamp: int = -1,
+    append_time: bool = False,
 ) -> bytes:
-    """A marker with base offset 0; `timestamp` in ms."""
+    """A marker with base offset 0; `timestamp` in ms, said to be the broker's if `append_time`."""
     builder = BatchBuilder(
         "none", 1 << 10, transactional=True, producer_id=producer_id, producer_epoch=producer_epoch
     )
     builder.append(timestamp, _KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
     batch = bytearray(builder.build())
-    batch[_ATTRIBUTES_LOW] |= _CONTROL
+    batch[_ATTRIBUTES_LOW] |= _CONTROL | (_APPEND_TIME if append_time else 0)
     stamp_crc(batch)
     return bytes(batch)
 

@@ -9,8 +9,8 @@ lies behind the end, where every further read fails; `codec.decode_from` checks 
 an array takes at least one byte and positions only grow, so a hostile count ends at the end of the buffer; one that the
 rest of the buffer cannot hold is refused before the first element is made.
 
-An element of two bytes becomes an object of a hundred. Of a response no more than the client's `max_response_size` can
-come; to a broker anybody may send, so a request has `MAX_ELEMENTS` elements at the most, in all its arrays.
+An element of two bytes becomes an object of a hundred, so there is an end to how many a request or a response may have
+in all its arrays (`MAX_ELEMENTS`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final
 from asyncgroup.wire.classes import default_expression
 from asyncgroup.wire.compiling import (
     FORMATS,
+    MAX_STRING,
     NUMBERS,
     Source,
     fields_in,
@@ -33,8 +34,10 @@ from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 
 __all__ = ["MAX_ELEMENTS", "decoder_source"]
 
-MAX_ELEMENTS: Final = 1 << 18
-"""Elements of a request's arrays, all together; Kafka has no such limit, and its largest clusters fewer partitions."""
+MAX_ELEMENTS: Final = {"request": 1 << 18, "response": 1 << 22}
+"""Elements of all arrays of a message together, by its kind. Kafka has no such limits. To a broker anybody may send; an
+answer tells of clusters with hundreds of thousands of partitions, each of them with ten elements.
+"""
 
 
 def decoder_source(spec: MessageSpec, version: int) -> str:
@@ -46,15 +49,15 @@ class _Decoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
         self.spec, self.version, self.out = spec, version, Source()
         self.flexible = version in spec.flexible
-        self.counted = spec.kind == "request"
+        self.room = MAX_ELEMENTS.get(spec.kind)
         # fixed-size reads not yet written out, as (format letters, target), and what has to follow them
         self.pending: list[tuple[str, str]] = []
         self.then: list[str] = []
 
     def message(self) -> Source:
         with self.out.block("def read(b, p):"):
-            if self.counted:
-                self.out.add(f"room = {MAX_ELEMENTS}")
+            if self.room is not None:
+                self.out.add(f"room = {self.room}")
             self.struct(self.spec.top, "o")
             self.flush()
             self.out.add("return o, p")
@@ -97,12 +100,16 @@ class _Decoder:
             self.out.add(line)
         self.pending, self.then = [], []
 
-    def uvarint(self, stem: str) -> str:
+    def uvarint(self, stem: str, string: str = "") -> str:
+        """Read a number; if it is the length of the field `string`, one more than it, then up to what Kafka allows."""
         name = self.out.name(stem)
         self.take("B", name)
         self.flush()
         with self.out.block(f"if {name} > 127:"):
             self.out.add(f"{name}, p = read_uvarint(b, p - 1)")
+            if string:
+                with self.out.block(f"if {name} > {MAX_STRING + 1}:"):
+                    self.out.add(f"too_long({string!r}, {name} - 1)")
         return name
 
     def tags(self, tagged: list[FieldSpec], target: str) -> None:
@@ -147,7 +154,7 @@ class _Decoder:
         """
         nullable = self.version in field.nullable or field.type == "records"
         if self.version in self.spec.flexible_versions(field):
-            name = self.uvarint("n")
+            name = self.uvarint("n", field.name if field.type == "string" else "")
             condition, expression = name, f"{name} - 1"
         else:
             name = self.out.name("n")
@@ -209,10 +216,10 @@ class _Decoder:
         if not smallest:
             raise ValueError(f"{self.spec.name}.{field.name}: elements without a byte have no end")
         count = length.removesuffix(" - 1")  # of a compact array one more: a count that small is harmless
-        if self.counted:
+        if self.room is not None:
             self.out.add(f"room -= {count}")
         limit = f"{count} > 64 and ({length}) * {smallest} > len(b) - p"
-        with self.out.block(f"if {'room < 0 or ' if self.counted else ''}{limit}:"):
+        with self.out.block(f"if {'' if self.room is None else 'room < 0 or '}{limit}:"):
             self.out.add(f"too_many({field.name!r}, {length})")
 
     def element(self, field: FieldSpec, item: str) -> None:

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from asyncgroup.wire.classes import default_expression
-from asyncgroup.wire.compiling import FORMATS, NUMBERS, Source, fields_in, is_struct, tagged_in
+from asyncgroup.wire.compiling import (
+    FORMATS,
+    MAX_STRING,
+    NUMBERS,
+    Source,
+    fields_in,
+    is_struct,
+    tagged_in,
+)
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 
 __all__ = ["encoder_source"]
@@ -130,7 +138,7 @@ class _Encoder:
             if field.type == "string":
                 self.out.add(f"{value} = {value}.encode()")
             if compact:
-                self.compact_length(value)
+                self.compact_length(value, field.name if field.type == "string" else "")
             else:
                 self.put(letter, f"len({value})")
                 self.flush()
@@ -139,8 +147,10 @@ class _Encoder:
             else:
                 self.out.add(f"{self.append}({value})")
 
-    def compact_length(self, value: str) -> None:
-        """The length plus one as a varint; the usual single byte goes with the fields before it."""
+    def compact_length(self, value: str, string: str = "") -> None:
+        """The length plus one as a varint; the usual single byte goes with the fields before it. That of the field
+        `string` has an end, as no one would read it.
+        """
         name, pending = self.out.name("n"), [*self.pending]
         self.out.add(f"{name} = len({value}) + 1")
         with self.out.block(f"if {name} < 128:"):
@@ -149,6 +159,9 @@ class _Encoder:
         self.pending = pending
         with self.out.block("else:"):
             self.flush()
+            if string:
+                with self.out.block(f"if {name} > {MAX_STRING + 1}:"):
+                    self.out.add(f"too_long_a_string({string!r}, {name} - 1)")
             self.out.add(f"{self.append}(uvarint({name}))")
 
     def elements(self, field: FieldSpec, value: str) -> None:

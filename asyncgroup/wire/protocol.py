@@ -125,7 +125,9 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         client_id = None if length < 0 else str(frame[10:position], "utf-8")
         if version in api.flexible:
             position = skip_tags(frame, position)
-    except (IndexError, struct.error, ValueError) as error:
+    except (IndexError, struct.error) as error:
+        raise DecodeError("request header: cut short") from error
+    except (ValueError, DecodeError) as error:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):
         raise DecodeError("request header: cut short")
@@ -163,5 +165,5 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
         try:
             position = skip_tags(frame, position)
         except IndexError as error:
-            raise DecodeError(f"response header of {cls.NAME} v{version}: {error}") from error
+            raise DecodeError(f"response header of {cls.NAME} v{version}: cut short") from error
     return decode(cls, version, frame, position)

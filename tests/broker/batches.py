@@ -17,6 +17,16 @@ def batch(
     return builder.build()
 
 
+def keyed(
+    *pairs: tuple[bytes | None, bytes | None], timestamp: int = 1000, codec: str = "none", **producer
+) -> bytes:
+    """One batch with these keys and values, a header each; timestamps grow by 1 ms."""
+    builder = BatchBuilder(codec, 1 << 30, **producer)
+    for number, (key, value) in enumerate(pairs):
+        assert builder.append(timestamp + number, key, value, [("h", b"x")])
+    return builder.build()
+
+
 def sequenced(first: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
     """A batch of an idempotent producer."""
     values = [b"s%d" % (first + number) for number in range(count)]

@@ -88,6 +88,12 @@ class OneLog:
             raise Refused(self.refuses)
         return self.log.append(batch, 0, by_coordinator=True).base_offset
 
+    def end_offset(self, _partition: int) -> int:
+        return self.log.end_offset
+
+    def high_watermark(self, _partition: int) -> int:
+        return self.log.high_watermark
+
     def end_transaction(self, coordinator: GroupCoordinator, producer_id: int, *, commit: bool) -> None:
         """Append a marker and tell the coordinator, as the transaction coordinator does."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT

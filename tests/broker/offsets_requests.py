@@ -48,5 +48,5 @@ async def fetched(client: Client, *, stable: bool = False) -> dict[TopicPartitio
 
 def said(cluster: EmbeddedCluster, group: str = "g") -> list[GroupRecord | OffsetRecord | None]:
     """What stands in the partition of a group."""
-    place = cluster.nodes[1].controller.offsets_partition(group)
+    place = cluster.nodes[1].controller.coordinators.offsets_partition(group)
     return [decode_record(record.key, record.value) for record in cluster.records(TOPIC, place)]

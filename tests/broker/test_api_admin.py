@@ -10,6 +10,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.topics import NO_LEADER
 from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import UsageError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, sequenced
 from tests.broker.client import Client, connect
@@ -254,6 +255,15 @@ async def test_leaders_that_are_not_there():
             assert partition.leader == NO_LEADER
             answer = await client.ask(elect(1, partition.index))
             assert election_errors(answer) == {partition.index: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+async def test_the_controllers_log_cannot_be_made():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        wanted = m.CreateTopicsRequest.CreatableTopic("__cluster_metadata", 1, 1)
+        (result,) = (await client.ask(m.CreateTopicsRequest([wanted], 1000))).topics
+        assert (result.error_code, result.topic_id) == (ErrorCode.INVALID_REQUEST, m.NO_UUID)
+        with pytest.raises(UsageError, match="no topic '__cluster_metadata'"):
+            cluster.topic("__cluster_metadata")
 
 
 async def test_other_replicas():

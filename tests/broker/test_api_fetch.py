@@ -187,6 +187,60 @@ async def test_a_reader_whose_log_parted_is_told_where():
         assert (offsets(found.records), found.diverging_epoch.epoch) == ([(2, 2)], -1)
 
 
+async def test_a_waiting_reader_is_told_where_its_log_parted():
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
+        cluster.create_topic("t")
+        cluster.move_leader("t", 0, 1)
+        await put(client, cluster, batch(b"a"), batch(b"b"))
+        await put(client, cluster, batch(b"c"))
+        request = fetch(cluster, 0, offset=2, last_epoch=1, max_wait_ms=60_000)
+        sent = client.send(request)
+        await asyncio.sleep(1)
+        cluster.truncate("t", 0, 1)
+        found = partitions_of(await client.receive(request, *sent))[0]
+        assert (now(), found.error_code, found.records) == (1.0, 0, b"")
+        assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (1, 1)
+
+
+@pytest.mark.parametrize("version", [4, 11, 18])
+async def test_who_says_to_be_a_follower_must_be_one(version):
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic("t", 1, 2)
+        leader = cluster.leader("t", 0)
+        follower = next(one for one in cluster.partition("t", 0).replicas if one != leader)
+        (stranger,) = {1, 2, 3} - {leader, follower}
+        async with connect(cluster, leader) as client, connect(cluster, follower) as other:
+            await put(client, cluster, batch(b"a"))
+            cluster.hold_followers("t", 0)
+            await put(client, cluster, batch(b"b"), acks=1)
+            results = {}
+            for replica in (-1, follower, leader, stranger):
+                state = m.FetchRequest.ReplicaState(replica)
+                who = {"replica_id": replica} if version < 15 else {"replica_state": state}
+                answer = await client.ask(
+                    fetch(cluster, 0, version=version, isolation_level=1, **who), version
+                )
+                found = partitions_of(answer)[0]
+                results[replica] = (found.error_code, len(offsets(found.records)))
+                assert answer.node_endpoints == []
+            refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+            # A follower reads what is not replicated yet.
+            assert results == {-1: (0, 1), follower: (0, 2), leader: refused, stranger: refused}
+            who = {"replica_id": follower} if version < 15 else {"replica_state": state}
+            found = partitions_of(await other.ask(fetch(cluster, 0, version=version, **who), version))[0]
+            assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_where_nothing_was_read_no_aborted_transactions_are_listed():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        answer = await client.ask(fetch(cluster, 0, offset=9, isolation_level=1))
+        found = partitions_of(answer)[0]
+        assert (found.error_code, found.aborted_transactions) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
+        found = partitions_of(await client.ask(fetch(cluster, 5, isolation_level=0)))[5]
+        assert (found.error_code, found.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
 # -- fetch sessions over the wire ----------------------------------------------------------------------------
 
 
@@ -218,8 +272,14 @@ async def test_a_session_meets_a_topic_that_was_deleted_and_made_again():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
+        stranger = fetch(cluster, 0, session_epoch=-1)
         cluster.delete_topic("t")
-        cluster.create_topic("t")
-        request = fetch(cluster, session_id=first.session_id, session_epoch=1)
-        found = partitions_of(await client.ask(request))
+        errors = []
+        for epoch in (1, 2):
+            request = m.FetchRequest(session_id=first.session_id, session_epoch=epoch)
+            errors.append(partitions_of(await client.ask(request))[0].error_code)
+            if epoch == 1:
+                cluster.create_topic("t")
+        assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID]
+        found = partitions_of(await client.ask(stranger))
         assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID

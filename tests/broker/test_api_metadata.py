@@ -174,7 +174,7 @@ async def test_find_coordinator_errors(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         if version == 0:
             request = m.FindCoordinatorRequest(key="s")
-            cluster.nodes[1].controller.offsets_leaders[:] = [-1] * 50
+            cluster.nodes[1].controller.coordinators.offsets_leaders[:] = [-1] * 50
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         else:
             keys = {"coordinator_keys": ["s"]} if version >= 4 else {"key": "s"}

@@ -47,6 +47,25 @@ async def test_list_offsets(version):
         assert await listed(client, version, -7) == [unsupported]
 
 
+@pytest.mark.parametrize(
+    ("version", "error"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+async def test_the_end_is_not_known_before_the_followers_have_caught_up(version, error):
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
+        cluster.create_topic("t", 1, 2)
+        cluster.move_leader("t", 0, 1)
+        await put(one, cluster, batch(b"a", timestamp=1000))
+        cluster.hold_followers("t", 0)
+        await put(one, cluster, batch(b"b", timestamp=2000), acks=1)
+        assert await listed(one, version, -1, 1500) == [(0, 1, -1), (0, -1, -1)]
+        cluster.move_leader("t", 0, 2)
+        refused = (error, -1, -1)
+        assert await listed(two, version, -1, 1500) == [refused, refused]
+        assert await listed(two, version, -2, 500) == [(0, 0, -1), (0, 0, 1000)]
+        cluster.release_followers("t", 0)
+        assert await listed(two, version, -1, 1500) == [(0, 2, -1), (0, 1, 2000)]
+
+
 async def test_list_offsets_errors():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t")

@@ -62,8 +62,25 @@ async def test_an_error_without_acknowledgement_closes_the_connection():
             13,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
+        (
+            batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)[:-1],
+            13,
+            ErrorCode.INVALID_RECORD,
+        ),
+        (batch(b"a")[:30], 13, ErrorCode.INVALID_RECORD),
     ],
-    ids=["null", "empty", "two", "crc", "large", "zstd6", "zstd7", "transactional"],
+    ids=[
+        "null",
+        "empty",
+        "two",
+        "crc",
+        "large",
+        "zstd6",
+        "zstd7",
+        "transactional",
+        "transactional cut short",
+        "half a header",
+    ],
 )
 async def test_produce_refuses(data, version, error):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:

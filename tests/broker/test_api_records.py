@@ -118,6 +118,10 @@ async def test_a_repetition_tells_the_time_of_its_records():
         (first,) = await put(client, cluster, sequenced(0))
         (again,) = await put(client, cluster, sequenced(0))
         assert (first.log_append_time_ms, again.log_append_time_ms) == (-1, 1000)
+        await put(client, cluster, batch(b"x", timestamp=7))
+        cluster.partition("t", 0).log.delete_records(1)
+        (again,) = await put(client, cluster, sequenced(0))
+        assert (again.error_code, again.base_offset, again.log_append_time_ms) == (0, 0, 1000)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +217,32 @@ async def test_a_write_that_waits_hears_of_a_new_leader():
         cluster.move_leader("t", 0, 2)
         (result,) = await waiting
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_write_that_waits_hears_that_its_topic_is_gone():
+    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 1, 2)
+        cluster.move_leader("t", 0, 1)
+        cluster.hold_followers("t", 0)
+        waiting = asyncio.ensure_future(put(client, cluster, batch(b"a")))
+        await asyncio.sleep(0.5)
+        cluster.delete_topic("t")
+        (result,) = await waiting
+        assert (now(), result.error_code) == (0.5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_a_write_that_too_few_replicas_have():
+    async with EmbeddedCluster(nodes=3) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 1, 3, configs={"min.insync.replicas": "2"})
+        cluster.move_leader("t", 0, 1)
+        cluster.hold_followers("t", 0)
+        waiting = asyncio.ensure_future(put(client, cluster, batch(b"a")))
+        await asyncio.sleep(0.5)
+        await cluster.stop_node(2)
+        await cluster.stop_node(3)
+        cluster.release_followers("t", 0)
+        (result,) = await waiting
+        assert (result.error_code, result.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)
 
 
 # -- DeleteRecords -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import iter_batch_headers
 from tests.broker.batches import batch, offsets
 from tests.broker.client import Client, connect
 from tests.broker.requests import (
@@ -289,7 +290,45 @@ async def test_when_a_transaction_began():
         assert await began() == -1
 
 
+async def test_markers_are_found_by_time():
+    async with EmbeddedCluster(start_time=5000) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        producer = await init_producer(client)
+        await put(client, cluster, producer, b"a", b"b", version=12)  # at 1000
+        await end_transaction(client, producer, 5)
+        found = [await latest(client, 0, timestamp) for timestamp in (1000, 1001, 5000, 5001, -3)]
+        assert found == [0, 2, 2, -1, 2]
+
+
+async def test_markers_keep_the_time_of_their_topic():
+    async with EmbeddedCluster(start_time=5000) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
+        producer = await init_producer(client)
+        await put(client, cluster, producer, b"a", version=12)
+        await end_transaction(client, producer, 5)
+        headers = list(iter_batch_headers(bytes((await read(client, cluster)).records)))
+        assert [(one.is_control, one.timestamp_type, one.max_timestamp) for one in headers] == [
+            (False, 1, 5000),
+            (True, 1, 5000),
+        ]
+
+
 # -- markers by hand --------------------------------------------------------------------------------------------
+
+
+async def test_a_marker_that_came_late():
+    """Coordinators say in which `transaction.version` a marker was written: from 2 on the epoch goes up with each."""
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        cluster.partition("t", 0).log.append(transactional(b"a", producer_id=9, epoch=3), 0)
+        codes = []
+        for epoch, transaction_version in ((3, 2), (4, 2), (4, 2), (4, 1)):
+            request = write_markers(Producer(9, epoch), 0, commit=True)
+            request.markers[0].transaction_version = transaction_version
+            answer = await client.ask(request, 2)
+            codes.append(answer.markers[0].topics[0].partitions[0].error_code)
+        assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH, 0, 0, 0]
+        assert cluster.partition("t", 0).log.last_stable_offset == 4
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.controller import java_hash
+from asyncgroup.broker.java_hash import java_hash
 
 
 def test_groups_are_spread_as_in_kafka():

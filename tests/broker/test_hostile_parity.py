@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from uuid import UUID
 
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import encode
-from asyncgroup.wire.protocol import APIS
+from asyncgroup.wire.protocol import APIS, decode_response
 from tests.real.support import RunningKafka
 
 PRODUCE, METADATA, HEARTBEAT, API_VERSIONS = 0, 3, 12, 18
@@ -20,6 +21,9 @@ ANSWERED = "answered"
 
 HEARTBEAT_V0 = encode(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
 HEARTBEAT_V4 = encode(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
+TOPIC = m.MetadataRequest.MetadataRequestTopic
+METADATA_V10 = encode(m.MetadataRequest(topics=[TOPIC(topic_id=UUID(int=7), name="t")]), 10)
+METADATA_V11 = encode(m.MetadataRequest(topics=[TOPIC(name=None)]), 11)
 METADATA_V5 = encode(m.MetadataRequest(topics=[]), 5)
 VERSIONS_V3 = encode(m.ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3)
 
@@ -71,6 +75,16 @@ FRAMES: dict[str, tuple[bytes, str]] = {
     "a string longer than the frame": (heartbeat(0, b"\x7f\xff" + HEARTBEAT_V0[2:]), CLOSED),
     "a compact string longer than the frame": (heartbeat(4, b"\x7f" + HEARTBEAT_V4[1:]), CLOSED),
     "a string of 4 GiB": (heartbeat(4, b"\xff\xff\xff\xff\x0f" + HEARTBEAT_V4[1:]), CLOSED),
+    "a compact string of 32,767 bytes": (
+        heartbeat(4, b"\x80\x80\x02" + b"g" * 0x7FFF + HEARTBEAT_V4[2:]),
+        ANSWERED,
+    ),
+    "a compact string of 32,768 bytes": (
+        heartbeat(4, b"\x81\x80\x02" + b"g" * 0x8000 + HEARTBEAT_V4[2:]),
+        CLOSED,
+    ),
+    "a topic id where versions have none": (head(METADATA, 10) + METADATA_V10, f"{ANSWERED} error 42"),
+    "no name where one is needed": (head(METADATA, 11) + METADATA_V11, f"{ANSWERED} error 42"),
     "a varint without end": (heartbeat(4, b"\xff" * 10), CLOSED),
     "a string that is no UTF-8": (heartbeat(0, b"\x00\x01\xff" + HEARTBEAT_V0[3:]), ANSWERED),
     "tags that are unknown": (heartbeat(4, HEARTBEAT_V4[:-1] + b"\x02\x05\x01a\x06\x00"), ANSWERED),
@@ -105,8 +119,11 @@ async def outcome(host: str, port: int, data: bytes) -> str:
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
     assert frame[:4] == struct.pack(">i", 77)
-    key, _ = struct.unpack_from(">hh", data, 4)
-    return f"{ANSWERED} error {struct.unpack_from('>h', frame, 4)[0]}" if key == API_VERSIONS else ANSWERED
+    key, version = struct.unpack_from(">hh", data, 4)
+    if key == API_VERSIONS:
+        return f"{ANSWERED} error {struct.unpack_from('>h', frame, 4)[0]}"
+    topics = decode_response(m.MetadataResponse, version, frame).topics if key == METADATA else []
+    return " ".join([ANSWERED, *(f"error {topic.error_code}" for topic in topics)])
 
 
 async def outcomes(host: str, port: int) -> dict[str, str]:

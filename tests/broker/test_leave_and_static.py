@@ -279,6 +279,51 @@ def test_a_replacement_that_could_not_be_written_is_refused():
     assert answer.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize("instance", ["i1", "i2"])
+def test_a_replacement_that_could_not_be_written_is_taken_back(instance):
+    """The old member goes on under its id, with what it wanted and for as long as it wanted, and leads if it did."""
+    harness = Harness()
+    one, two = static(harness, "i1", "i2", session_timeout=10.0)
+    old = {"i1": one, "i2": two}[instance]
+    harness.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    (answer,) = harness.join(group_instance_id=instance, protocols=OTHER, session_timeout=99.0)
+    assert answer.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (answer.member_id, answer.generation_id, answer.protocol_name) == ("", 1, "range")
+    assert harness.group.leader == one
+    assert harness.group.members[old].metadata("range") == b"m"
+    assert harness.heartbeat(old, instance=instance) == ErrorCode.NONE
+    assert harness.sync(old, group_instance_id=instance)[0].assignment == (b"0" if old == one else b"1")
+    assert harness.timers.keys == {("heartbeat", "g", one), ("heartbeat", "g", two)}
+    harness.log.refuses = None
+    harness.advance(10.0)
+    assert old not in harness.group.members
+
+
+def test_a_replacement_on_its_way_may_be_replaced_itself_or_lose_its_coordinator():
+    harness = Harness(offsets_append_delay=1.0)
+    joins = [harness.join(group_instance_id="i1")]
+    harness.advance(1.0)
+    syncs = harness.sync(joins[0][0].member_id, {joins[0][0].member_id: b"A"})
+    harness.advance(1.0)
+    assert not syncs[0].error
+    first = harness.join(group_instance_id="i1")
+    harness.advance(0.5)
+    second = harness.join(group_instance_id="i1")
+    assert first[0].error == ErrorCode.FENCED_INSTANCE_ID
+    harness.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    harness.advance(0.5)
+    assert second == []
+    harness.log.refuses = None
+    harness.advance(0.5)
+    assert second[0].error == ErrorCode.NONE
+    third = harness.join(group_instance_id="i1")
+    timers = harness.timers
+    harness.move()
+    assert third[0].error == ErrorCode.NOT_COORDINATOR
+    assert timers.keys == set()
+    assert set(harness.group.members) == {second[0].member_id}
+
+
 def test_a_dead_group_answers_that_the_coordinator_is_not_available():
     """A group is dead between the decision to delete or unload it and its disappearance."""
     harness = Harness()

@@ -27,8 +27,8 @@ def log_with(*counts: int) -> PartitionLog:
 
 def test_offsets_count_records():
     log = PartitionLog("t", 0)
-    assert log.append(batch(b"a", b"b", b"c"), 0) == (0, 2, False)
-    assert log.append(batch(b"d"), 0) == (3, 3, False)
+    assert log.append(batch(b"a", b"b", b"c"), 0) == (0, 2, False, 1000)
+    assert log.append(batch(b"d"), 0) == (3, 3, False, 1000)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (0, 4, 4)
     assert [(r.offset, r.value) for r in log.records()] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
     assert [r.offset for r in log.records(2)] == [2, 3]
@@ -232,7 +232,7 @@ def test_a_repeated_batch_keeps_its_offset():
     for data in sent:
         log.append(data, 0)
     for number, data in enumerate(sent):
-        assert log.append(data, 0) == (number * 3, number * 3 + 2, True)
+        assert log.append(data, 0) == (number * 3, number * 3 + 2, True, 1000)
     assert log.end_offset == 15
 
 

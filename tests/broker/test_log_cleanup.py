@@ -8,21 +8,12 @@ from asyncgroup.broker.errors import AppendError, PartitionError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.cleaned_batches import delete_horizon
-from asyncgroup.wire.records import BatchBuilder, crc_is_valid, iter_batch_headers
-from tests.broker.batches import batch, offsets, sequenced
+from asyncgroup.wire.records import crc_is_valid, iter_batch_headers
+from tests.broker.batches import batch, keyed, offsets, sequenced
 from tests.broker.transactional import Writer
 
 LIMIT = 1 << 20
 DAY = 86_400_000
-
-
-def keyed(
-    *pairs: tuple[bytes | None, bytes | None], timestamp: int = 1000, codec: str = "none", **producer
-) -> bytes:
-    builder = BatchBuilder(codec, LIMIT, **producer)
-    for number, (key, value) in enumerate(pairs):
-        assert builder.append(timestamp + number, key, value, [("h", b"x")])
-    return builder.build()
 
 
 def contents(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:

@@ -40,7 +40,8 @@ def test_a_log_in_files_does_as_the_model_does(tmp_path: Path, steps, segment_by
 
 
 @pytest.mark.soak
-@settings(deadline=None, max_examples=5000, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(operations(), min_size=1, max_size=80), segment_bytes=st.sampled_from([150, 400, 1500]))
+@pytest.mark.timeout(1800)
+@settings(deadline=None, max_examples=2000, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(operations(), min_size=1, max_size=60), segment_bytes=st.sampled_from([150, 400, 1500]))
 def test_many_long_lives_of_a_log_in_files(tmp_path: Path, steps, segment_bytes):
     test_a_log_in_files_does_as_the_model_does.hypothesis.inner_test(tmp_path, steps, segment_bytes)

@@ -108,7 +108,7 @@ def test_sequence_numbers_go_on_after_a_marker_of_the_same_epoch(log):
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(b"c") == 3
     again = transactional(b"c", producer_id=1, sequence=2)
-    assert log.append(again, 0) == (3, 3, True)
+    assert log.append(again, 0) == (3, 3, True, 1000)
 
 
 def test_sequence_numbers_start_anew_after_a_marker_of_a_newer_epoch(log):

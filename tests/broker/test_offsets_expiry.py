@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.coordinator.calls import CommittedOffset
-from asyncgroup.broker.coordinator.expiry import expired_offsets, is_subscribed, subscribed_topics
+from asyncgroup.broker.coordinator.expiry import expired_offsets
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.state import GroupState
@@ -43,6 +43,7 @@ def group_in(state: GroupState, protocol_type: str | None = "consumer", *subscri
             )
         )
     group.protocol_type, group.protocol_name = protocol_type, "range" if subscriptions else None
+    group.compute_subscribed_topics()
     group.state = state
     return group
 
@@ -98,14 +99,31 @@ def test_an_offset_in_an_open_transaction_stays():
 
 
 def test_the_topics_of_a_group():
-    assert subscribed_topics(group_in(GroupState.STABLE, "consumer", wants("t"), wants("u"))) == {"t", "u"}
-    assert subscribed_topics(group_in(GroupState.EMPTY)) == frozenset()
-    assert subscribed_topics(group_in(GroupState.STABLE, "connect", wants("t"))) is None
-    late = group_in(GroupState.PREPARING_REBALANCE, "consumer", wants("t"), (("sticky", b"?"),))
-    assert subscribed_topics(late) == {"t"}
+    live = group_in(GroupState.STABLE, "consumer", wants("t"), wants("u"))
+    assert live.subscribed_topics == {"t", "u"}
+    assert not live.is_subscribed_to("v")
+    assert group_in(GroupState.EMPTY).subscribed_topics == frozenset()
+    other = group_in(GroupState.STABLE, "connect", wants("t"))
+    assert other.subscribed_topics is None
+    assert not other.is_subscribed_to("t")
     unreadable = group_in(GroupState.STABLE, "consumer", (("range", b"\x00"),))
-    assert is_subscribed(unreadable, "anything")
-    assert not is_subscribed(group_in(GroupState.STABLE, "connect", wants("t")), "t")
+    assert unreadable.subscribed_topics is None
+    assert unreadable.is_subscribed_to("anything")
+
+
+def test_a_group_keeps_the_topics_of_its_generation_while_it_rebalances():
+    """As `ClassicGroup.subscribedTopics`, which is read again when the join phase ends."""
+    harness = Harness()
+    (one,) = harness.stable(1, protocols=wants("t"))
+    harness.commit(1, member_id=one, generation_id=1)
+    new = harness.new_id(protocols=wants("u"))
+    harness.join(new, protocols=wants("u"))
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.subscribed_topics == {"t"}
+    harness.join(one, protocols=wants("v"))
+    assert harness.group.subscribed_topics == {"u", "v"}
+    harness.move()
+    assert harness.group.subscribed_topics == {"t"}
 
 
 # -- in a coordinator ------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Commits, transactions, tombstones, compaction and moves in any order: what a coordinator has in memory is what its
-successor reads from the log, and both are what a simple model says.
+"""Commits, transactions, tombstones, compaction, followers that stand still and moves in any order: what a coordinator has
+in memory is what its successor reads from the log, and both are what a simple model says.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Store(RuleBasedStateMachine):
         super().__init__()
         self.log, self.timers = OneLog(), FakeTimers()
         self.store = self.new_store()
-        self.written = 0
+        self.asked = self.answered = 0
+        self.refused: list[ErrorCode] = []
         self.committed: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
         self.pending: dict[int, dict[tuple[str, TopicPartition], tuple[int, int]]] = {}
 
@@ -39,18 +40,28 @@ class Store(RuleBasedStateMachine):
         return store
 
     def done(self, error: ErrorCode) -> None:
-        assert error is ErrorCode.NONE
-        self.written += 1
+        self.answered += 1
+        if error:
+            self.refused.append(error)
+
+    def ask(self) -> int:
+        """Something is written that will be answered; its number."""
+        self.asked += 1
+        return self.asked
+
+    @property
+    def held(self) -> bool:
+        return self.log.log.held_at is not None
 
     @rule(group=groups, partitions=places)
     def commit(self, group, partitions):
-        number = self.written
+        number = self.ask()
         self.store.write_offsets(group, {tp: CommittedOffset(number) for tp in partitions}, self.done)
         self.committed |= {(group, tp): (number, number) for tp in partitions}
 
     @rule(group=groups, partitions=places, producer=producers)
     def commit_inside(self, group, partitions, producer):
-        number = self.written
+        number = self.ask()
         offsets = {tp: CommittedOffset(number) for tp in partitions}
         self.store.write_pending_offsets(group, (producer, 0), offsets, self.done)
         self.pending.setdefault(producer, {}).update({(group, tp): (number, number) for tp in partitions})
@@ -66,11 +77,13 @@ class Store(RuleBasedStateMachine):
 
     @rule(group=groups, partitions=places)
     def remove_offsets(self, group, partitions):
+        self.ask()
         self.store.remove_offsets(group, partitions, self.done)
         self._forget({(group, tp) for tp in partitions})
 
     @rule(group=groups)
     def remove_group(self, group):
+        self.ask()
         self.store.remove_group(group, self.done)
         self._forget({(group, tp) for tp in PLACES})
 
@@ -88,7 +101,7 @@ class Store(RuleBasedStateMachine):
     def write_group(self, group):
         empty = GroupSnapshot(
             group_id=group,
-            generation_id=self.written,
+            generation_id=self.ask(),
             protocol_type="consumer",
             protocol_name=None,
             leader=None,
@@ -106,20 +119,36 @@ class Store(RuleBasedStateMachine):
         self.log.log.compact(2000, 0)
 
     @rule()
+    def hold(self):
+        """The followers stand still: nothing is answered, and a successor would find it nevertheless."""
+        if not self.held:
+            self.log.log.held_at = self.log.log.end_offset
+
+    @rule()
+    def release(self):
+        self.log.log.held_at = None
+        self.store.replicated(0)
+
+    @rule()
     def move(self):
+        waiting = self.asked - self.answered
         self.store.unload(0)
+        assert self.refused == [ErrorCode.NOT_COORDINATOR] * waiting
+        self.refused.clear()
         assert self.store.offsets("g") == {}
         self.store = self.new_store()
 
     @invariant()
     def all_say_the_same(self):
+        assert self.refused == []
+        assert self.held or self.asked == self.answered
         successor = ReplayedPartition(0)
         for data in self.log.read(0):
             successor.replay(data)
         for group in GROUPS:
             offsets = {tp: offset for (name, tp), (_, offset) in self.committed.items() if name == group}
             pending = {tp for kept in self.pending.values() for name, tp in kept if name == group}
-            for one in (self.store, successor):
+            for one in (successor,) if self.held else (self.store, successor):
                 assert {tp: found.offset for tp, found in one.offsets(group).items()} == offsets
                 assert set(one.pending(group)) == pending
 

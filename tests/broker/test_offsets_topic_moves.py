@@ -27,7 +27,7 @@ async def test_groups_go_on_with_members_generation_and_offsets(how):
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 2)
         old = cluster.coordinator("g")
-        place = cluster.nodes[1].controller.offsets_partition("g")
+        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
         async with connect(cluster, old) as client:
             assert await find(client) == old
             joined = await member(client, 0, 1)
@@ -70,12 +70,42 @@ async def test_every_node_stops_and_comes_back():
             assert await commit(client, cluster, {0: 6}) == {0}
 
 
+async def test_a_partition_that_is_given_other_replicas_takes_its_groups_along():
+    """By AlterPartitionReassignments, as kafka-reassign-partitions does it; the group then lives and dies with its replicas."""
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic("t", replication_factor=3)
+        old = cluster.coordinator("g")
+        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        assert repr(cluster.nodes[1].controller.coordinators) == "<Coordinators of groups [1, 2, 3]>"
+        only = old % 3 + 1
+        third = 6 - old - only
+        async with connect(cluster, old) as client:
+            await commit(client, cluster, {0: 5})
+            cls = m.AlterPartitionReassignmentsRequest
+            wanted = [cls.ReassignableTopic(TOPIC, [cls.ReassignablePartition(place, [only])])]
+            answer = await client.ask(cls(topics=wanted))
+            assert answer.responses[0].partitions[0].error_code == 0
+            assert await commit(client, cluster, {0: 6}) == {ErrorCode.NOT_COORDINATOR}
+            assert await find(client) == only
+        await cluster.stop_node(only)
+        assert cluster.coordinator("g") == cluster.leader(TOPIC, place) == -1
+        async with connect(cluster, third) as client:
+            (found,) = (await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]))).coordinators
+            assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await cluster.stop_node(third)
+        await cluster.start_node(third)
+        assert cluster.coordinator("g") == -1
+        await cluster.start_node(only)
+        async with connect(cluster, only) as client:
+            assert await fetched(client) == {T0: 5}
+
+
 async def test_a_truncated_log_is_read_anew():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         for offset in range(4):
             await commit(client, cluster, {0: offset})
-        cluster.truncate(TOPIC, cluster.nodes[1].controller.offsets_partition("g"), 2)
+        cluster.truncate(TOPIC, cluster.nodes[1].controller.coordinators.offsets_partition("g"), 2)
         assert await fetched(client) == {T0: 1}
 
 
@@ -161,15 +191,21 @@ async def test_an_offset_of_an_earlier_topic_of_the_name_counts_no_more():
             await commit(client, cluster, {0: 5})
             cluster.move_coordinator("g", 3 - old)
             cluster.delete_topic("t")
-            cluster.create_topic("t")
             await asyncio.sleep(2.0)
             cls = m.OffsetFetchRequest
+            everything = cls(groups=[cls.OffsetFetchRequestGroup("g", topics=None)])
+            assert (await other.ask(everything, 10)).groups[0].topics == []
+            cluster.create_topic("t")
             for version, offset in ((9, 5), (10, -1)):
                 named = {"topic_id": cluster.topic("t").id} if version >= 10 else {"name": "t"}
                 topics = [cls.OffsetFetchRequestTopics(**named, partition_indexes=[0])]
                 request = cls(groups=[cls.OffsetFetchRequestGroup("g", topics=topics)])
                 (answer,) = (await other.ask(request, version)).groups
                 assert answer.topics[0].partitions[0].committed_offset == offset
+            assert await fetched(other) == {T0: 5}
+            (topic,) = (await other.ask(everything, 10)).groups[0].topics
+            assert topic.topic_id == cluster.topic("t").id  # who asks for all has named none
+            assert topic.partitions[0].committed_offset == 5
 
 
 # -- between an append and its answer --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition as AioTopicPartition
@@ -10,11 +11,17 @@ from confluent_kafka import Consumer as ConfluentConsumer, TopicPartition as Con
 
 from asyncgroup import Consumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.coordinator.calls import CommittedOffset
+from asyncgroup.broker.coordinator.log_store import LogOffsetStore
 from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import batch
 from tests.broker.client import connect
+from tests.broker.harness import FakeTimers
 from tests.broker.requests import fetch, partitions_of
 from tests.broker.transactional import Writer
 
@@ -175,6 +182,84 @@ async def test_a_batch_that_cannot_be_read_is_no_end_of_cleaning_up():
         await asyncio.sleep(400)
         assert log.size == 3 * log._batches[0].size
         assert offsets(cluster, "two") == [1, 2]
+
+
+@virtually
+async def test_what_followers_lack_is_not_deleted():
+    async with EmbeddedCluster(2, start_time=START) as cluster:
+        cluster.create_topic("t", 1, 2)
+        fill(cluster, "t", HOUR, HOUR)
+        cluster.hold_followers("t", 0)
+        fill(cluster, "t", HOUR, HOUR)
+        log = cluster.partition("t", 0).log
+        assert log.retain(START, 1000, -1) == 2
+        assert (log.start_offset, log.high_watermark, log.end_offset) == (2, 2, 4)
+        assert log.retain(START, -1, 0) == 0
+
+
+# -- the coordinators' own topic -----------------------------------------------------------------------------
+
+
+class Offsets:
+    """The groups of a coordinator, in a log that is compacted from 5000 bytes on."""
+
+    def __init__(self) -> None:
+        self.controller = Controller(
+            [1], random.Random(1), default_partitions=1, default_replication_factor=1
+        )
+        self.place = self.controller.offsets_topic().partitions[0]
+        self.place.leader = 1
+        self.topic = OffsetsTopic(
+            1, self.controller, lambda _place: None, lambda: START, compacted_bytes=5000
+        )
+        self.store = self.new_store()
+        self.store.load(0)
+
+    def new_store(self) -> LogOffsetStore:
+        return LogOffsetStore(self.topic, FakeTimers(), lambda _group: 0, lambda: START)
+
+    def commit(self, group: str, partition: int, offset: int) -> None:
+        errors: list[ErrorCode] = []
+        self.store.write_offsets(
+            group, {TopicPartition("t", partition): CommittedOffset(offset, -1, "")}, errors.append
+        )
+        assert errors == [ErrorCode.NONE]
+
+
+def test_the_log_of_offsets_does_not_grow_with_every_commit():
+    offsets = Offsets()
+    largest = 0
+    for number in range(3000):
+        offsets.commit(f"g{number % 3}", number % 7, number)
+        largest = max(largest, offsets.place.log.size)
+    assert 4000 < largest <= 5000
+    again = offsets.new_store()
+    again.load(0)
+    for group in ("g0", "g1", "g2"):
+        assert again.offsets(group) == offsets.store.offsets(group)
+        assert len(again.offsets(group)) == 7
+
+
+def test_a_large_log_of_offsets_is_not_compacted_all_the_time(monkeypatch):
+    offsets = Offsets()
+    compact, calls = offsets.place.log.compact, []
+    monkeypatch.setattr(offsets.place.log, "compact", lambda *args: calls.append(compact(*args)))
+    for number in range(1000):
+        offsets.commit(f"g{number % 100}", 0, number)
+    assert 5000 < offsets.place.log.size < 50_000
+    assert 3 < len(calls) < 20
+
+
+def test_offsets_are_committed_although_compaction_fails(monkeypatch):
+    def broken(*_args, **_options):
+        raise StorageError("no")
+
+    offsets = Offsets()
+    monkeypatch.setattr(offsets.place.log, "compact", broken)
+    for number in range(300):
+        offsets.commit("g", 0, number)
+    assert offsets.place.log.size > 5300
+    assert [committed.offset for committed in offsets.store.offsets("g").values()] == [299]
 
 
 # -- what clients make of logs with gaps ------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path
@@ -11,17 +10,22 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.transactions.metadata import Producer
-from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.control import ControlType
 from tests.broker.batches import batch, offsets, sequenced
 from tests.broker.client import connect
-from tests.broker.requests import commit_request, errors, fetch, member, partitions_of, put
-from tests.broker.transactional import Writer, transactional
+from tests.broker.offsets_requests import T0, commit, fetched
+from tests.broker.requests import (
+    commit_request,
+    errors,
+    fetch,
+    join,
+    member,
+    partitions_of,
+    put,
+    sync_request,
+)
 
 DAY = 86_400_000
 
@@ -167,72 +171,17 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
         assert log.append(batch(b"x"), 0).base_offset == 20
 
 
-# -- transactions --------------------------------------------------------------------------------------------
-
-
 @virtually
-async def test_aborted_and_open_transactions_are_known_again(tmp_path):
-    async with on_disk(tmp_path) as cluster:
-        cluster.create_topic("t")
-        log = cluster.partition("t", 0).log
-        one, two = Writer(log, 1), Writer(log, 2)
-        one.write(b"aborted")
-        one.abort()
-        two.write(b"open")
-        one.write(b"committed")
-        one.commit()
-    async with on_disk(tmp_path) as cluster:
-        log = cluster.partition("t", 0).log
-        assert (log.last_stable_offset, log.end_offset) == (2, 5)
-        assert log.aborted_in(0, log.read(0, 1 << 20)) == [(1, 0, 1)]
-        log.append_marker(ControlType.COMMIT, 2, 0, 0)
-        assert log.last_stable_offset == 6
-
-
-@virtually
-async def test_an_outcome_that_was_settled_reaches_its_partitions(tmp_path):
-    async with on_disk(tmp_path, 2) as cluster:
-        cluster.create_topic("t", 1, 1)
-        cluster.move_leader("t", 0, 2)
-        cluster.partition("t", 0).replicas[:] = [2]
-        place = cluster._shared.transactions
-        producer = Producer(place.init_producer_id("tx", 60.0).producer.id, 0)
-        assert not place.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
-        await cluster.stop_node(2)
-        assert not place.end("tx", producer, commit=True).error
-        assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
-        assert cluster.partition("t", 0).log.last_stable_offset == 0
-    async with on_disk(tmp_path, 2) as cluster:
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
-        log = cluster.partition("t", 0).log
-        assert (log.last_stable_offset, log.end_offset) == (2, 2)
-        assert log.aborted_in(0, log.read(0, 1 << 20)) == []
-
-
-@virtually
-async def test_a_transactional_id_goes_on(tmp_path):
-    found = []
-    for _ in range(3):
-        async with on_disk(tmp_path) as cluster, connect(cluster) as client:
-            answer = await client.ask(m.InitProducerIdRequest("tx", 60_000))
-            found.append((answer.error_code, answer.producer_id, answer.producer_epoch))
-    assert found == [(0, found[0][1], epoch) for epoch in range(3)]
-
-
-@virtually
-async def test_an_open_transaction_is_aborted_when_its_time_is_over(tmp_path):
-    async with on_disk(tmp_path) as cluster:
-        cluster.create_topic("t")
-        place = cluster._shared.transactions
-        producer = place.init_producer_id("tx", 60.0).producer
-        place.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
-    async with on_disk(tmp_path) as cluster:
-        assert cluster.transactions["tx"].state is TransactionState.ONGOING
-        await asyncio.sleep(61)
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_ABORT
-        assert cluster.partition("t", 0).log.last_stable_offset == 2
+async def test_ids_are_not_given_twice_by_the_same_seed(tmp_path):
+    ids = []
+    for life in range(3):
+        async with on_disk(tmp_path, seed=1) as cluster, connect(cluster, cluster.coordinator("g")) as client:
+            cluster.create_topic("t")
+            ids.append(cluster.topic("t").id)
+            joined = await member(client, life)
+            ids.append(joined.member_id)
+            cluster.delete_topic("t")
+    assert len(set(ids)) == 6
 
 
 # -- who may use it ------------------------------------------------------------------------------------------
@@ -260,6 +209,10 @@ async def test_a_cluster_has_the_nodes_that_its_replicas_are_on(tmp_path):
 
 
 # -- a disk that fails ---------------------------------------------------------------------------------------
+
+
+def broken(*_):
+    raise OSError(errno.EIO, "Input/output error")
 
 
 @virtually
@@ -311,26 +264,48 @@ async def test_a_short_write_is_no_write(tmp_path, monkeypatch):
 
 
 @virtually
-async def test_markers_wait_for_the_disk(tmp_path, monkeypatch):
-    async with on_disk(tmp_path) as cluster:
+async def test_groups_and_offsets_that_the_disk_does_not_take(tmp_path, monkeypatch):
+    async with on_disk(tmp_path) as cluster, connect(cluster, cluster.coordinator("g")) as client:
         cluster.create_topic("t")
-        place = cluster._shared.transactions
-        producer = place.init_producer_id("tx", 60.0).producer
-        place.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", broken)
+            request = m.FindCoordinatorRequest(coordinator_keys=["g"])
+            (found,) = (await client.ask(request)).coordinators
+            assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await commit(client, cluster, {0: 1}) == {0}
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", broken)
+            assert await commit(client, cluster, {0: 2}) == {ErrorCode.NOT_COORDINATOR}
+            assert await fetched(client) == {T0: 1}
+            joined = await join(client)
+            synced = await client.ask(sync_request(joined, plan={joined.member_id: b""}))
+            assert synced.error_code == ErrorCode.NOT_COORDINATOR
+        assert await fetched(client) == {T0: 1}
+        assert await commit(client, cluster, {0: 3}) == {ErrorCode.UNKNOWN_MEMBER_ID}, "there is a member now"
+    async with on_disk(tmp_path) as cluster, connect(cluster, cluster.coordinator("g")) as client:
+        assert await fetched(client) == {T0: 1}
+        assert not cluster.group("g").members
 
-        def broken(*_):
-            raise OSError(errno.EIO, "Input/output error")
 
-        write = os.pwritev
-        monkeypatch.setattr(os, "pwritev", broken)
-        place.end("tx", producer, commit=True)
-        await asyncio.sleep(5)
-        assert cluster.partition("t", 0).log.last_stable_offset == 0
-        monkeypatch.setattr(os, "pwritev", write)
-        await asyncio.sleep(2)
-        assert cluster.partition("t", 0).log.last_stable_offset == 2
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
+@virtually
+async def test_reading_a_file_that_is_gone_or_too_short(tmp_path):
+    async with on_disk(tmp_path) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
+        for _ in range(2):
+            await put(client, cluster, batch(b"a" * 20))
+        first, second = sorted(tmp_path.glob("topics/t.*/0/*.log"))
+        with first.open("ab") as file:
+            file.truncate(50)
+        second.unlink()
+        cluster._data.files.forget(second)
+        for offset in range(2):
+            found = partitions_of(await client.ask(fetch(cluster, 0, offset=offset)))[0]
+            assert (found.error_code, found.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+        asked = m.ListOffsetsRequest.ListOffsetsPartition(0, -1, 1000)
+        request = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [asked])])
+        answer = (await client.ask(request)).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not second.exists()
 
 
 @virtually

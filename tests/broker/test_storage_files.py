@@ -1,25 +1,21 @@
-"""What is in the files: torn tails, damaged batches, what a crash leaves of compaction, the metadata log."""
+"""What is in the files of a log: torn tails, damaged batches, what a crash leaves of compaction."""
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import AppendError, StorageError
 from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.storage import metadata_log
 from asyncgroup.broker.storage.file_segments import FileStore, segment_path
-from asyncgroup.broker.storage.metadata_log import MetadataLog, read_frames
 from asyncgroup.broker.storage.open_files import OpenFiles
 from asyncgroup.broker.storage.recovery import recover
-from asyncgroup.errors import ConfigError
-from tests.broker.batches import batch, sequenced
+from tests.broker.batches import batch, keyed, sequenced
 from tests.broker.transactional import Writer, transactional
 
 EXAMPLES = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -51,6 +47,10 @@ def values(log: PartitionLog) -> list[bytes | None]:
 def only_file(directory: Path) -> Path:
     (path,) = directory.glob("*.log")
     return path
+
+
+def broken(*_args, **_options):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 # -- batches -------------------------------------------------------------------------------------------------
@@ -119,9 +119,31 @@ def test_a_damaged_batch_ends_the_log_and_what_is_behind_is_put_aside(tmp_path):
     with Place(tmp_path) as log:
         assert values(log) == [b"0", b"1", b"2"]
         log.append(batch(b"new"), 0)
-    assert [path.name for path in sorted(tmp_path.glob("*.corrupt"))] == ["00000000000000000004.log.corrupt"]
+    aside = sorted(tmp_path.glob("*.corrupt"))
+    assert [one.name for one in aside] == [f"0000000000000000000{offset}.log.corrupt" for offset in (2, 4)]
+    assert aside[0].read_bytes() == data
     with Place(tmp_path) as log:
         assert values(log) == [b"0", b"1", b"2", b"new"]
+
+
+@pytest.mark.parametrize(("damaged", "aside"), [(0, 1), (1, 1), (2, 0)])
+def test_what_is_behind_a_damaged_batch_of_the_last_segment_is_put_aside(tmp_path, damaged, aside):
+    """Damage at the very end looks like an append that was cut short."""
+    with Place(tmp_path) as log:
+        for number in range(3):
+            log.append(batch(b"%d" % number), 0)
+        place = log._batches[damaged].position
+    path = only_file(tmp_path)
+    for byte in (0, 8, 16, 69):  # offset, length, magic, records
+        data = bytearray(path.read_bytes())
+        data[place + byte] ^= 0x40
+        path.write_bytes(data)
+        with Place(tmp_path) as log:
+            assert log.end_offset == damaged
+        copies = list(tmp_path.glob("*.corrupt"))
+        assert [one.read_bytes() for one in copies] == [data] * aside
+        data[place + byte] ^= 0x40
+        path.write_bytes(data)
 
 
 def test_more_segments_than_files_may_be_open(tmp_path):
@@ -142,7 +164,7 @@ def test_producers_are_known_again(tmp_path):
         one.abort()
         one.write(b"b")
     with Place(tmp_path) as log:
-        assert log.append(sequenced(4), 0) == (4, 4, True)
+        assert log.append(sequenced(4), 0) == (4, 4, True, 1000)
         assert log.append(sequenced(7), 0).base_offset == log.end_offset - 1
         assert log.last_stable_offset == 9
         assert [tuple(aborted) for aborted in log._aborted] == [(1, 7, 8)]
@@ -211,10 +233,7 @@ def test_a_disk_that_is_full_leaves_a_log_uncompacted(tmp_path, monkeypatch):
         log.roll()
         write = os.pwritev
 
-        def full(*_):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(os, "pwritev", full)
+        monkeypatch.setattr(os, "pwritev", broken)
         with pytest.raises(StorageError, match=r"t-0: .*No space"):
             log.compact(2000, 1000)
         assert values(log) == [b"0", b"1", b"2"]
@@ -224,95 +243,30 @@ def test_a_disk_that_is_full_leaves_a_log_uncompacted(tmp_path, monkeypatch):
     assert list(tmp_path.glob("*.cleaned")) == []
 
 
-# -- the metadata log ----------------------------------------------------------------------------------------
+def test_what_was_compacted_away_does_not_come_back(tmp_path, monkeypatch):
+    """A file that cannot be deleted holds a value whose tombstone is in a later segment: that has to stay as well."""
+    with Place(tmp_path) as log:
+        for key, value in ((b"x", b"v"), (b"k", b"value"), (b"k", None), (b"y", b"v")):
+            log.append(keyed((key, value)), 0)
+            log.roll()
+        log.segment_bytes = 2 * log.segments[1].size
+        unlink = Path.unlink
 
+        def stuck(path: Path, missing_ok: bool = False) -> None:
+            if path == segment_path(tmp_path, 1):
+                raise OSError(errno.EBUSY, "Device or resource busy")
+            unlink(path, missing_ok)
 
-def opened(directory: Path) -> MetadataLog:
-    log = MetadataLog(OpenFiles(), directory)
-    log.open()
-    return log
-
-
-CHANGES = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3), st.booleans()), max_size=30)
-
-
-@EXAMPLES
-@given(
-    changes=CHANGES, again=CHANGES, snapshot_after=st.sampled_from([1, 100, 1 << 20]), share=st.floats(0, 1)
-)
-def test_metadata_is_the_newest_of_each_key_up_to_where_it_was_cut(
-    tmp_path_factory, monkeypatch_module, changes, again, snapshot_after, share
-):
-    monkeypatch_module.setattr(metadata_log, "SNAPSHOT_AFTER", snapshot_after)
-    directory = tmp_path_factory.mktemp("metadata")
-    expected: dict[str, int] = {}
-    for part in (changes, again):
-        log = opened(directory)
-        assert {key[0]: record["value"] for key, record in log.state.items()} == expected
-        for key, value, deleted in part:
-            if deleted:
-                log.delete(key)
-                expected.pop(key, None)
-            else:
-                log.put({"key": [key], "value": value})
-                expected[key] = value
-        log._files.close()
-        assert len(list(directory.iterdir())) == 1
-    (path,) = directory.iterdir()
-    data = path.read_bytes()
-    records, end = read_frames(data)
-    assert end == len(data)
-    path.write_bytes(data[: int(len(data) * share)])
-    ends = list(itertools.accumulate(len(metadata_log._framed(record)) for record in records))
-    left: dict[str, int] = {}
-    for record in records[: sum(one <= int(len(data) * share) for one in ends)]:
-        left.pop(record["key"][0], None)
-        if not record.get("deleted"):
-            left[record["key"][0]] = record["value"]
-    log = opened(directory)
-    assert {key[0]: record["value"] for key, record in log.state.items()} == left
-    log._files.close()
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-def test_a_damaged_record_ends_the_metadata(tmp_path):
-    log = opened(tmp_path)
-    for number in range(3):
-        log.put({"key": ["k", number], "value": number})
-    log._files.close()
-    (path,) = tmp_path.iterdir()
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-    log = opened(tmp_path)
-    assert sorted(log.state) == [("k", 0), ("k", 1)]
-    log._files.close()
-
-
-@pytest.mark.asyncio
-@pytest.mark.virtual
-async def test_a_directory_of_a_later_format_is_refused(tmp_path):
-    log = opened(tmp_path / "metadata")
-    log.put({"key": ["cluster"], "id": "x", "format": 2})
-    log._files.close()
-    with pytest.raises(ConfigError, match="format 1 or older"):
-        async with EmbeddedCluster(data_dir=tmp_path):
-            pass
-
-
-@pytest.mark.asyncio
-@pytest.mark.virtual
-async def test_what_belongs_to_no_topic_is_deleted(tmp_path):
-    stray = tmp_path / "topics" / ("t." + "0" * 32) / "0"
-    async with EmbeddedCluster(data_dir=tmp_path) as cluster:
-        cluster.create_topic("kept")
-        cluster.partition("kept", 0).log.append(batch(b"a"), 0)
-    stray.mkdir(parents=True)
-    async with EmbeddedCluster(data_dir=tmp_path) as cluster:
-        assert len(cluster.records("kept")) == 1
-    assert not stray.exists()
+        monkeypatch.setattr(Path, "unlink", stuck)
+        for now in (2000, 9000):
+            with suppress(StorageError):
+                log.compact(now, 1000)
+        kept = list(tmp_path.glob("*.log"))
+        monkeypatch.setattr(Path, "unlink", unlink)
+    assert len(kept) > len(log.segments)
+    with Place(tmp_path) as log:
+        assert {record.key: record.value for record in log.records()}.get(b"k") is None
+        log.compact(9000, 1000)
+        log.compact(99000, 1000)
+        assert values(log) == [b"v", b"v"]
+    assert len(list(tmp_path.glob("*.log"))) == 2

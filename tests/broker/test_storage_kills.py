@@ -1,58 +1,22 @@
-"""A broker that is killed with SIGKILL in the middle of appends, again and again, under an idempotent producer.
-
-Between death and resurrection the last segments get a piece of a batch at their end, as a write has that was cut short.
+"""A broker that is killed with SIGKILL in the middle of appends, again and again, under idempotent and transactional
+producers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from asyncgroup import Consumer as AsyncConsumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import Record
-from asyncgroup.testing.reserved_ports import ReservedPorts
-from tests.broker.batches import batch
-
-TOPIC = "orders"
-PARTITIONS = 3
-SETTINGS = f"{TOPIC}:{PARTITIONS}:internal.segment.bytes=30000"
-
-
-class Broker:
-    """`asyncgroup broker --data-dir` as a process."""
-
-    def __init__(self, directory: Path, port: int) -> None:
-        arguments = ["--port", str(port), "--data-dir", str(directory), "--topic", SETTINGS]
-        self._command = [sys.executable, "-m", "asyncgroup", "broker", *arguments]
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline(), "it ended before it was ready"
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._end(-signal.SIGKILL)
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._end(0)
-
-    def _end(self, code: int) -> None:
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        assert self._process.wait(20) == code
+from tests.broker.killed_broker import PARTITIONS, TOPIC, Broker, broker
 
 
 class Writer:
@@ -100,25 +64,6 @@ class Writer:
             self.acknowledged[place] = value
 
 
-@contextmanager
-def free_port() -> Iterator[int]:
-    ports = ReservedPorts(1)
-    try:
-        yield ports.numbers[0]
-    finally:
-        ports.close()
-
-
-def tear(directory: Path, rng: random.Random) -> None:
-    """Some of the last segments end with a piece of a batch."""
-    for number in range(PARTITIONS):
-        (partition,) = directory.glob(f"topics/{TOPIC}.*/{number}")
-        if rng.random() < 0.7:
-            with max(partition.glob("*.log")).open("ab") as file:
-                data = batch(rng.randbytes(200))
-                file.write(data[: rng.randrange(1, len(data))])
-
-
 async def read(directory: Path) -> list[Record]:
     async with EmbeddedCluster(data_dir=directory) as cluster:
         assert len(cluster.topic(TOPIC).partitions[0].log.segments) > 1
@@ -127,18 +72,13 @@ async def read(directory: Path) -> list[Record]:
 
 def killed(directory: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
-    with free_port() as port:
-        broker, writer = Broker(directory, port), Writer(port)
-        try:
-            for _ in range(times):
-                writer.write_until(len(writer.acknowledged) + rng.randrange(1, 1500))
-                broker.kill()
-                tear(directory, rng)
-                broker.start()
-            writer.write_until(len(writer.acknowledged) + 100)
-            writer.finish()
-        finally:
-            broker.stop()
+    with broker(directory) as place:
+        writer = Writer(place.port)
+        for _ in range(times):
+            writer.write_until(len(writer.acknowledged) + rng.randrange(1, 1500))
+            place.kill_and_start(rng)
+        writer.write_until(len(writer.acknowledged) + 100)
+        writer.finish()
     found = asyncio.run(read(directory))
     for number in range(PARTITIONS):
         offsets = [record.offset for record in found if record.partition == number]
@@ -147,6 +87,7 @@ def killed(directory: Path, times: int, seed: int) -> None:
     assert at == writer.acknowledged, "all that was acknowledged, where it was said to be, and each once"
 
 
+@pytest.mark.timeout(90)
 def test_a_broker_that_is_killed_loses_nothing(tmp_path):
     killed(tmp_path, 3, seed=1)
 
@@ -155,3 +96,97 @@ def test_a_broker_that_is_killed_loses_nothing(tmp_path):
 @pytest.mark.timeout(1200)
 def test_a_broker_that_is_killed_a_hundred_times_loses_nothing(tmp_path):
     killed(tmp_path, 100, seed=2)
+
+
+# -- transactions --------------------------------------------------------------------------------------------
+
+
+class TransactionalWriter:
+    """Each transaction writes its number to every partition, and commits it as an offset of group g."""
+
+    def __init__(self, port: int) -> None:
+        self._servers = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
+        self._group = Consumer({**self._servers, "group.id": "g"})
+        self.number = 0
+        self.committed: list[int] = []
+        self.doubtful: list[int] = []
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        settings = {**self._servers, "transactional.id": "tx", "linger.ms": 0, "retry.backoff.ms": 20}
+        # librdkafka's rebootstrap leaves it with a group coordinator that it has forgotten: the next request waits for ever
+        settings["metadata.recovery.strategy"] = "none"
+        self._producer = Producer({**settings, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100})
+        self._producer.init_transactions(60)
+
+    def write(self) -> None:
+        """A transaction; one that failed is aborted, or gone with its producer."""
+        self.number += 1
+        try:
+            self._producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                self._producer.produce(TOPIC, b"%d" % self.number, partition=partition)
+            place = TopicPartition(TOPIC, 0, self.number)
+            self._producer.send_offsets_to_transaction([place], self._group.consumer_group_metadata(), 60)
+            self._producer.commit_transaction(60)
+        except KafkaException:
+            self.doubtful.append(self.number)
+            self._begin_life()
+        else:
+            self.committed.append(self.number)
+
+    def close(self) -> None:
+        self._group.close()
+
+
+async def read_committed(directory: Path, end: int) -> list[list[int]]:
+    """The numbers in each partition up to `end`, and as last one the committed offset."""
+    found: list[list[int]] = []
+    async with EmbeddedCluster(data_dir=directory) as cluster:
+        config = ConsumerConfig(isolation_level="read_committed")
+        async with AsyncConsumer(cluster.bootstrap_servers, config) as reader:
+            for number in range(PARTITIONS):
+                values: list[int] = []
+                async for record in await reader.partition(TOPIC, number, 0):
+                    values.append(int(record.value or b""))
+                    if values[-1] == end:
+                        break
+                found.append(values)
+        return [*found, [committed.offset for committed in cluster.group("g").offsets.values()]]
+
+
+def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
+    rng = random.Random(seed)
+    with broker(directory) as place, ThreadPoolExecutor(1) as killer:
+        writer = TransactionalWriter(place.port)
+        for _ in range(times):
+            killing = killer.submit(kill_later, place, rng)
+            while not killing.done():
+                writer.write()
+            killing.result()
+        while not writer.committed or writer.committed[-1] != writer.number:
+            writer.write()
+        writer.close()
+    end = writer.committed[-1]
+    *partitions, offsets = asyncio.run(read_committed(directory, end))
+    assert offsets == [end]
+    for values in partitions:
+        assert values == partitions[0], "a transaction is in all of them or in none"
+        assert values == sorted(set(values))
+        assert set(writer.committed) <= set(values) <= {*writer.committed, *writer.doubtful}
+
+
+def kill_later(place: Broker, rng: random.Random) -> None:
+    time.sleep(rng.uniform(0.01, 0.4))
+    place.kill_and_start(rng)
+
+
+@pytest.mark.timeout(90)
+def test_a_broker_that_is_killed_halves_no_transaction(tmp_path):
+    killed_in_transactions(tmp_path, 2, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_a_broker_that_is_killed_fifty_times_halves_no_transaction(tmp_path):
+    killed_in_transactions(tmp_path, 50, seed=2)

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from asyncgroup.broker.controller import OFFSETS_PARTITIONS, Controller
+from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.coordinator.log_store import LogOffsetStore
+from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import Markers
@@ -47,7 +48,9 @@ class Place:
             (1, 2), random.Random(1), default_partitions=2, default_replication_factor=1
         )
         topic = OffsetsTopic(1, self.controller, self._note, self._clock)
-        self.store = LogOffsetStore(topic, self.timers, self.controller.offsets_partition, self._clock)
+        self.store = LogOffsetStore(
+            topic, self.timers, self.controller.coordinators.offsets_partition, self._clock
+        )
         self.appended: list[TopicPartition] = []
         markers = Markers(self.controller, self._offsets_ended, self._note, self._clock)
         self.coordinator = TransactionCoordinator(self.controller, self.timers, markers)
@@ -318,7 +321,7 @@ def test_each_name_has_its_node(place):
     assert {place.coordinator.coordinator_of(name) for name in names} == {
         1
     }  # it stays where it is, as leaders do
-    place.controller.spread_coordinators()
+    place.controller.coordinators.spread(place.controller.alive)
     assert {place.coordinator.coordinator_of(name) for name in names} == {1, 2}
     for name in names:
         node = place.coordinator.coordinator_of(name)
@@ -371,7 +374,7 @@ def test_offsets_count_when_the_transaction_is_committed(place):
 
 def test_a_later_commit_wins_over_a_pending_one(place):
     store = place.store
-    number = place.controller.offsets_partition("g")
+    number = place.controller.coordinators.offsets_partition("g")
     for producer_id, offset in ((1, 5), (2, 6)):
         pending = {PLACE: CommittedOffset(offset)}
         store.write_pending_offsets("g", (producer_id, 0), pending, lambda _error: None)
@@ -387,7 +390,7 @@ def test_a_later_commit_wins_over_a_pending_one(place):
 
 
 def test_pending_offsets_go_with_their_group_and_topic(place):
-    store, number = place.store, place.controller.offsets_partition("g")
+    store, number = place.store, place.controller.coordinators.offsets_partition("g")
     pending = {PLACE: CommittedOffset(1), TopicPartition("u", 0): CommittedOffset(2)}
     store.write_pending_offsets("g", (1, 0), pending, lambda _error: None)
     assert [group.group_id for group in store.load(number)] == ["g"]

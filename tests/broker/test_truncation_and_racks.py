@@ -65,7 +65,7 @@ def test_a_truncated_log_knows_no_producer_that_wrote_behind_its_end() -> None:
     for sequence in range(3):
         log.append(numbered(sequence), 0)
     log.truncate(1)
-    assert log.append(numbered(1), 1) == (1, 1, False), "it is no repetition any more"
+    assert log.append(numbered(1), 1) == (1, 1, False, 1000), "it is no repetition any more"
     assert log.append(numbered(0), 1).duplicate
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.journal import CommitSums, journal
+from asyncgroup.cli.journal import CommitSums, journal, show_times
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -97,3 +97,39 @@ async def test_the_brokers_own_log_tells_of_topics_and_leaders(caplog: pytest.Lo
         "topic t: deleted",
     ]
     assert not any(message.startswith("partition") for message in caplog.messages[5:])
+
+
+def test_names_with_line_ends_make_no_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = logging.NullHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    show_times()
+    record = logging.LogRecord(
+        "x", logging.INFO, "", 0, "group %s: gone", ("a\n12:00:00.000 ü\x1b[2J",), None
+    )
+    assert handler.format(record).endswith(" group a\\n12:00:00.000 ü\\x1b[2J: gone")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_brokers_log_tells_of_static_members_that_come_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "asyncgroup.broker")
+    join = m.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=6000,
+        group_instance_id="till-1",
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")],
+    )
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        await find(client, "g")
+        first = await client.ask(join)
+        sync = m.SyncGroupRequest(
+            group_id="g", generation_id=1, member_id=first.member_id, group_instance_id="till-1"
+        )
+        await client.ask(sync, 4)
+        again = await client.ask(join)
+        assert again.generation_id == 1
+    assert f"group g: static member till-1 is back, as {again.member_id}" in caplog.messages

@@ -269,7 +269,11 @@ def test_a_port_in_use_is_named() -> None:
         (["--topic", "a:1", "--topic", "a:2"], "--topic a:2: 'a' is given twice"),
         (["--host", "nowhere.invalid"], "host='nowhere.invalid' is not allowed: an address of this machine"),
         (["--host", "192.0.2.1"], "host='192.0.2.1' is not allowed: an address of this machine"),
-        (["--data-dir", "/dev/null/data"], "/dev/null/data"),
+        (
+            ["--data-dir", "/dev/null/data"],
+            "--data-dir /dev/null/data cannot be used: [Errno 20] Not a directory",
+        ),
+        (["--data-dir", "/dev/null"], "--data-dir /dev/null cannot be used: it is no directory"),
         (["--port", "65535", "--nodes", "2"], "nodes=2 is not allowed: at most 1 from port 65535 on"),
     ],
 )

@@ -111,6 +111,23 @@ async def test_a_request_can_be_built_for_the_version_in_use() -> None:
             await cluster.request(1, m.ListGroupsRequest(states_filter=["Empty"]), highest=2)
 
 
+async def test_a_node_that_did_not_offer_an_api_is_asked_anew_what_it_offers() -> None:
+    """By another connection: it may have been upgraded, or its answer was spoilt. What is under way ends first."""
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        world[1].script["ListGroups"] = listing
+        world[1].versions["ListGroups"] = (90, 99)
+        held: list[Call] = []
+        world[1].script["Heartbeat"] = held.append
+        beat = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), lane="new"))
+        await asyncio.sleep(1)
+        with pytest.raises(UnsupportedVersionError, match=r"node 1 .* offers 90-99"):
+            await cluster.request(1, LISTING, lane="new")
+        world[1].versions["ListGroups"] = (0, 5)
+        await cluster.request(1, LISTING, lane="new")
+        held[0].answer(m.HeartbeatResponse())
+        assert (await beat).error_code == 0
+
+
 async def test_failing_to_connect_is_retried_with_growing_pauses(network: Network) -> None:
     async with World(*HOSTS) as world, cluster_of(world, retry_backoff=1.0, retry_backoff_max=4.0) as cluster:
         await world[2].stop()

@@ -253,6 +253,16 @@ async def test_a_throttled_connection_is_left_alone(version: int, pause: float) 
             assert bool(events.named("on_throttle")) == bool(pause)
 
 
+async def test_no_throttle_is_obeyed_for_weeks() -> None:
+    async with World("10.0.0.1") as world:
+        answer = m.HeartbeatResponse(throttle_time_ms=2**31 - 1)
+        world[1].script["Heartbeat"] = lambda call: call.answer(answer)
+        async with connected(world) as connection:
+            await connection.request(HEARTBEAT, 4, 5.0)
+            await connection.request(HEARTBEAT, 4, 5.0)
+            assert now() == 300.0
+
+
 async def test_a_throttle_is_obeyed_although_its_caller_has_gone() -> None:
     async with World("10.0.0.1") as world:
         held: list[Call] = []

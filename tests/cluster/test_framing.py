@@ -97,6 +97,21 @@ def test_an_impossible_size_ends_the_connection(head: bytes, said: str) -> None:
     assert said in str(error)
 
 
+def test_a_frame_for_which_there_is_no_memory_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(_size: int) -> bytearray:
+        raise MemoryError
+
+    made, frames, ends, transport = protocol()
+    monkeypatch.setattr("asyncgroup.cluster.framing.bytearray", no_more, raising=False)
+    feed(made, (3 * READ_BYTES).to_bytes(SIZE_BYTES, "big"), [])
+    assert transport.aborted
+    made.connection_lost(None)
+    assert not frames
+    (error,) = ends
+    assert isinstance(error, ProtocolError)
+    assert str(error) == f"a frame of {3 * READ_BYTES} bytes, for which there is no memory"
+
+
 def test_the_largest_frame_is_allowed() -> None:
     made, frames, _, transport = protocol(limit=10)
     feed(made, framed([b"0123456789"]), [])

@@ -162,3 +162,26 @@ def test_a_hint_about_an_unknown_partition_or_without_a_leader_changes_nothing()
     assert view.with_leader(TopicPartition("t", 9), 2, 5, ()) is view
     assert view.with_leader(TopicPartition("other", 0), 2, 5, ()) is view
     assert view.with_leader(TP, -1, -1, ()) is view
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kept"),
+    [
+        ([0, 1, 2], [0, 1, 2]),
+        ([0, 2, 3], [0]),
+        ([0, 1, 2**31 - 1], [0, 1]),
+        ([-1, 0, 1], [0, 1]),
+        ([5], []),
+        ([], []),
+    ],
+)
+def test_partitions_that_no_topic_has_are_left_out(numbers: list[int], kept: list[int]) -> None:
+    """Whoever counts partitions takes them for those below the count; an answer with a gap is a spoilt one."""
+    assert view_of(topic(dict.fromkeys(numbers, (1, 1)))).topics["t"].numbers == kept
+
+
+def test_a_gap_hides_nothing_that_is_known() -> None:
+    known = view_of(topic(dict.fromkeys(range(3), (1, 1))))
+    later = merge(known, response(topic({0: (2, 2), 7: (2, 2)})), None, 1.0)
+    assert later.topics["t"].numbers == [0, 1, 2]
+    assert later.leader(TP) == 2

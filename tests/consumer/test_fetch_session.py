@@ -49,7 +49,7 @@ class Broker:
         self, request: m.FetchRequest, version: int, news: frozenset[int] = frozenset()
     ) -> m.FetchResponse:
         context = self.sessions.context(request, version)
-        self.read = {key: wanted.fetch_offset for key, wanted in context.wanted}
+        self.read = {tuple(key): wanted.fetch_offset for key, wanted in context.wanted}
         fetched = [
             (key, Fetched(high_watermark=5, records=b"x" if key[1] in news else b""))
             for key, _ in context.wanted

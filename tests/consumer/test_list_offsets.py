@@ -127,3 +127,16 @@ async def test_one_try_tells_of_each_partition_what_became_of_it(brokers: Embedd
         assert heals(problems[TPS[0]])
         assert "LEADER_NOT_AVAILABLE" in str(problems[TopicPartition("orders", 77)])
         assert len(brokers.history.of("ListOffsets", client_id="reader")) == 3
+
+
+async def test_what_was_not_asked_for_is_not_heard(brokers: EmbeddedCluster) -> None:
+    """Found by lying brokers: an offset for another partition ended the lookup with a KeyError."""
+
+    def another(response: Any) -> None:
+        response.topics[0].partitions[0].partition_index = 99
+
+    async with cluster_of(brokers, metadata_retry_max=1) as cluster:
+        brokers.faults.on("ListOffsets", times=2).mutate(another)
+        with pytest.raises(BrokerError, match=r"offset of orders-1: .*no answer"):
+            await list_offsets(cluster, {TPS[1]: LATEST})
+        assert await list_offsets(cluster, {TPS[1]: 999}) == {TPS[1]: 0}

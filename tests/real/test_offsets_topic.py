@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import Consumer, TopicPartition
-from asyncgroup.broker.controller import java_hash
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.coordinator.calls import GroupSnapshot
-from asyncgroup.broker.coordinator.records import OffsetRecord, decode_record, encode_record
+from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record, encode_record
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.java_hash import java_hash
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.control import read_control_type
 from asyncgroup.wire.records import decode_batch, iter_batch_headers
 from tests.broker.client import Client
 from tests.broker.requests import SUBSCRIPTION, assigned
@@ -32,7 +35,7 @@ RETRIABLE = {14, 15, 16}
 
 
 @contextlib.asynccontextmanager
-async def connected(kafka: RunningKafka) -> AsyncIterator[Client]:
+async def connected(kafka: RunningKafka | EmbeddedCluster) -> AsyncIterator[Client]:
     host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
     client = Client(*await asyncio.open_connection(host, int(port)), "theirs")
     try:
@@ -137,9 +140,9 @@ class Life:
             for p in topic.partitions
         }
 
-    async def log(self) -> bytes:
-        """The partition's record batches, markers included, as Kafka has them."""
-        cls, data, offset = m.FetchRequest, b"", 0
+    async def log(self, start: int = 0) -> bytes:
+        """The partition's record batches from `start` on, markers included, as Kafka has them."""
+        cls, data, offset = m.FetchRequest, b"", start
         while True:
             wanted = cls.FetchPartition(self.partition, fetch_offset=offset, partition_max_bytes=1 << 20)
             request = cls(
@@ -296,3 +299,68 @@ async def test_our_records_would_have_the_same_bytes(apache_kafka: RunningKafka,
                 if isinstance(said, OffsetRecord) and said.group_id == names[-1] and said.offset is None:
                     break  # the last that `lived` did
     assert len(seen) == 4
+
+
+async def test_the_same_life_leaves_the_same_log(life: Life) -> None:
+    """Batch for batch and field for field, but for ids and times; markers come when they come."""
+    before = max((header.next_offset for header in iter_batch_headers(await life.log())), default=0)
+    await settled(life, (await lived(life))[-1])
+    async with EmbeddedCluster() as cluster, connected(cluster) as client:
+        cluster.create_topic(life.topic, 2)
+        ours = Life(client, life.topic)
+        await ours.ready("first-ours")
+        await settled(ours, (await lived(ours))[-1])
+        left = left_by(await ours.log())
+    theirs = left_by(await life.log(before))
+    assert len(theirs) == 22
+    assert [batch for batch in left if batch["records"]] == [batch for batch in theirs if batch["records"]]
+    assert sorted(map(repr, left)) == sorted(map(repr, theirs))
+
+
+def left_by(data: bytes) -> list[dict[str, Any]]:
+    """The batches of `lived` with ids by order of their coming, a name for each kind of group, and without times."""
+    ids: dict[Any, int] = {}
+    found = []
+    for header in iter_batch_headers(data):
+        batch = data[header.start : header.start + header.size]
+        records = [] if header.is_control else decode_batch("", 0, batch, header)
+        said = [decode_record(record.key, record.value) for record in records]
+        producer = header.producer_id
+        if header.is_control and producer not in ids:
+            continue  # of a transaction that an earlier test has left open
+        found.append(
+            {
+                "records": [_without_ids(one, ids) for one in said],
+                "producer": -1 if producer < 0 else ids.setdefault(producer, len(ids)),
+                "is_control": header.is_control,
+                "is_transactional": header.is_transactional,
+                "epoch": (header.producer_epoch, header.base_sequence, header.leader_epoch),
+                "marker": read_control_type(memoryview(batch), header) if header.is_control else None,
+            }
+        )
+    return found
+
+
+def _without_ids(record: GroupRecord | OffsetRecord | None, ids: dict[Any, int]) -> Any:
+    assert record is not None
+    kind = record.group_id.partition("-")[0]
+    if isinstance(record, OffsetRecord):
+        offset = record.offset
+        more = None if offset is None else (offset.topic_id.int > 0, offset.expire_timestamp >= 0)
+        return kind, record.partition, offset, more
+    if record.snapshot is None:
+        return kind, None
+    for one in record.snapshot.members:
+        ids.setdefault(one.member_id, len(ids))
+    members = [
+        dataclasses.replace(one, member_id=f"{one.member_id[:4]} {ids[one.member_id]}")
+        for one in record.snapshot.members
+    ]
+    leader = record.snapshot.leader
+    return kind, dataclasses.replace(
+        record.snapshot,
+        group_id=kind,
+        leader=None if leader is None else f"{ids[leader]}",
+        members=tuple(members),
+        current_state_timestamp=0,
+    )

@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from asyncgroup import TopicPartition
-from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from tests.scenario.kept_offsets import OFFSETS, check_nothing_is_lost, offsets_place
 from tests.scenario.support import now
 from tests.stories import failover
 from tests.stories.environment import Group
@@ -17,35 +16,7 @@ from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
-OFFSETS = "__consumer_offsets"
 SLOW = {"offsets_append_delay": 0.05, "offsets_load_delay": 2.0}
-
-
-def acknowledged(env: VirtualEnvironment) -> dict[TopicPartition, int]:
-    """The highest offset of each partition that a coordinator has said to have."""
-    found: dict[TopicPartition, int] = {}
-    names = {topic.id: name for name, topic in env.cluster.nodes[1].controller.topics.items()}
-    for exchange in env.cluster.history.of("OffsetCommit"):
-        if exchange.response is None:
-            continue
-        for asked, answered in zip(exchange.request.topics, exchange.response.topics, strict=True):
-            name = asked.name or names[asked.topic_id]
-            for place, result in zip(asked.partitions, answered.partitions, strict=True):
-                if not result.error_code:
-                    tp = TopicPartition(name, place.partition_index)
-                    found[tp] = max(found.get(tp, 0), place.committed_offset)
-    return found
-
-
-def check_nothing_is_lost(env: VirtualEnvironment) -> None:
-    """What was acknowledged is in the log, whether its coordinator has read it yet or not."""
-    place = env.cluster.nodes[1].controller.offsets_partition(env.group_id)
-    log = env.cluster.partition(OFFSETS, place).log
-    replayed = ReplayedPartition(place)
-    replayed.replay(log.read(log.start_offset, 1 << 30, at_least_one=True))
-    kept = replayed.offsets(env.group_id)
-    for tp, offset in acknowledged(env).items():
-        assert kept[tp].offset >= offset
 
 
 async def test_a_coordinator_dies_and_its_heir_takes_time_to_read():
@@ -65,7 +36,7 @@ async def test_the_partition_moves_round_the_cluster_under_two_members():
         ann = await env.member("ann")
         bob = await env.member("bob")
         before = await env.settled(ann, bob)
-        place = env.cluster.nodes[1].controller.offsets_partition(env.group_id)
+        place = offsets_place(env)
         for _ in range(6):
             await env.produce(5, range(4))
             await asyncio.sleep(0.05)
@@ -86,7 +57,7 @@ async def a_commit_is_on_its_way(env: VirtualEnvironment) -> None:
 
 async def trouble(env: VirtualEnvironment, rng: random.Random, steps: int, append_delay: float) -> None:
     """Nodes that stop and start, partitions that move: mostly while a commit is on its way."""
-    place = env.cluster.nodes[1].controller.offsets_partition(env.group_id)
+    place = offsets_place(env)
     down: int | None = None
     for _ in range(steps):
         await env.produce(2, range(4))

@@ -114,10 +114,27 @@ class TestValues:
         with pytest.raises(UnsupportedVersionError, match="HeartbeatRequest v3 cannot hold HeartbeatRequest"):
             encode(message, 3)
 
-    @pytest.mark.parametrize("length", [0, 126, 127, 128, 16_382, 16_383, 16_384, 40_000])
+    @pytest.mark.parametrize("length", [0, 126, 127, 128, 16_382, 16_383, 16_384, 32_767])
     def test_lengths_around_the_sizes_of_a_varint(self, length):
         request = m.HeartbeatRequest(group_id="x" * length)
         assert decode(m.HeartbeatRequest, 4, encode(request, 4)) == request
+
+    @pytest.mark.parametrize("version", [3, 4])
+    def test_a_string_has_an_end_in_every_version(self, version):
+        words = {3: "cannot hold", 4: "GroupId has 32768 bytes, 32767 are allowed"}
+        with pytest.raises(UnsupportedVersionError, match=words[version]):
+            encode(m.HeartbeatRequest(group_id="é" * 16_384), version)
+
+    def test_a_string_beyond_that_end_is_not_read(self):
+        known = encode(m.HeartbeatRequest(group_id="g"), 4)
+        with pytest.raises(DecodeError, match="GroupId has 32768 bytes, 32767 are allowed"):
+            decode(m.HeartbeatRequest, 4, b"\x81\x80\x02" + b"x" * 32_768 + known[2:])
+
+    def test_bytes_have_no_end(self):
+        request = m.SyncGroupRequest(
+            assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(assignment=b"x" * 100_000)]
+        )
+        assert decode(m.SyncGroupRequest, 5, encode(request, 5)) == request
 
     @pytest.mark.parametrize("length", [0, 126, 127, 128, 300])
     @pytest.mark.parametrize("version", [11, 12])

@@ -152,7 +152,7 @@ def peak_of(cls, version, data) -> int:
     """The memory that refusing `data` takes at the most, in bytes."""
     tracemalloc.start()
     try:
-        with pytest.raises(DecodeError, match="more than the bytes can hold, or than a request may have"):
+        with pytest.raises(DecodeError, match="more than the bytes can hold, or than a message may have"):
             decode(cls, version, data)
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -184,7 +184,14 @@ def test_a_requests_arrays_count_together():
     assert len(decode(m.OffsetFetchRequest, 8, whole).groups[1].topics[119].partition_indexes) == 1000
     with pytest.raises(DecodeError, match="1000 PartitionIndexes are more than"):
         decode(m.OffsetFetchRequest, 8, uvarint(4) + group * 3 + b"\x00\x00")
-    assert 240 * 1000 < MAX_ELEMENTS < 360 * 1000
+    assert 240 * 1000 < MAX_ELEMENTS["request"] < 360 * 1000
+
+
+def test_a_response_has_an_end_as_well():
+    """Each three bytes of this would take a hundred of memory."""
+    count = 20_000_000
+    data = bytes(4) + uvarint(count + 1) + b"\x01\x01\x00" * count
+    assert peak_of(m.OffsetFetchResponse, 7, data) < 1_000_000
 
 
 def test_a_response_may_be_as_large_as_a_cluster():

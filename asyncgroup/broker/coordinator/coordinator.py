@@ -8,7 +8,6 @@ Kafka. Offsets have a room of their own, `offsets`.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -25,9 +24,11 @@ from asyncgroup.broker.coordinator.calls import (
     SyncRequest,
     SyncResult,
 )
+from asyncgroup.broker.coordinator.checks import check_heartbeat, check_sync
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.groups import Groups
 from asyncgroup.broker.coordinator.joining import Joining
+from asyncgroup.broker.coordinator.leaving import Leaving
 from asyncgroup.broker.coordinator.offsets import GroupOffsets
 from asyncgroup.broker.coordinator.ports import Clock, CoordinatorConfig, OffsetStore, Timers, Written
 from asyncgroup.broker.coordinator.rebalance import Rebalance, sync_result
@@ -36,8 +37,6 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
 __all__ = ["GroupCoordinator"]
-
-log = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
@@ -62,6 +61,7 @@ class GroupCoordinator:
         self._groups = Groups(clock, self._watch_expiry)
         self._rebalance = Rebalance(config, timers, store)
         self._joining = Joining(self._rebalance, rng)
+        self._leaving = Leaving(self._rebalance)
         self._offsets = GroupOffsets(self._groups, self._rebalance)
         self._expiry_is_watched = False
 
@@ -105,6 +105,16 @@ class GroupCoordinator:
                 self._groups.discard(group)
                 self._rebalance.kill(group, ErrorCode.NOT_COORDINATOR)
         self._store.unload(partition)
+
+    def replicated(self, partition: int) -> None:
+        """The high watermark of `partition` may have moved: writes that waited for it are answered."""
+        self._store.replicated(partition)
+
+    def settle(self, group_id: str, done: Written) -> None:
+        """Answer when all that was written before for the group, and others of its partition, is answered; at once if
+        nothing is under way. Ask `error_for` first.
+        """
+        self._store.settle(group_id, done)
 
     def error_for(self, group_id: str | None) -> ErrorCode:
         """Why this coordinator cannot serve `group_id`: it is not its own, not yet, or no id at all; NONE if it can."""
@@ -157,7 +167,7 @@ class GroupCoordinator:
         error = self._error_for_member_call(request.group_id)
         group = self.groups.get(request.group_id)
         if not error:
-            error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else _sync_error(group, request)
+            error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else check_sync(group, request)
         if error or group is None:
             reply(SyncResult(error=error))
             return
@@ -180,12 +190,8 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if error := group.check_member(member_id, group_instance_id):
+        if error := check_heartbeat(group, member_id, group_instance_id, generation_id):
             return error
-        if generation_id != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
         self._rebalance.touch(group, group.members[member_id])
         preparing = group.state is GroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
@@ -197,36 +203,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return LeaveResult(members=tuple((m, ErrorCode.UNKNOWN_MEMBER_ID) for m in members))
-        if group.state is GroupState.DEAD:
-            return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        results = tuple((leaving, self._leave_one(group, leaving)) for leaving in members)
-        left = [m.member_id or m.group_instance_id or "" for m, error in results if not error]
-        if left:
-            reason = f"explicit LeaveGroup of {', '.join(left)}"
-            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                self._rebalance.prepare_or_complete(group, reason)
-            else:
-                self._rebalance.maybe_complete_join(group)
-        return LeaveResult(members=results)
-
-    def _leave_one(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
-        member_id = leaving.member_id
-        if not member_id:  # an admin client removes a static member by its instance id
-            member_id = group.static_members.get(leaving.group_instance_id or "", "")
-            if not member_id:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-        elif member_id not in group.pending_join and (
-            error := group.check_member(member_id, leaving.group_instance_id)
-        ):
-            return error
-        self._rebalance.unwatch(group, member_id)
-        member = group.members.get(member_id)
-        if member is not None:
-            group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
-        group.remove(member_id)
-        reason = leaving.reason or "not provided"
-        log.info("group %s: member %s leaves; its reason: %s", group.group_id, member_id, reason)
-        return ErrorCode.NONE
+        return self._leaving.leave(group, members)
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
@@ -286,25 +263,3 @@ class GroupCoordinator:
         self._offsets.expire()
         if self.groups:
             self._watch_expiry()
-
-
-def _sync_error(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
-    if group.state is GroupState.EMPTY:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is GroupState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error := group.check_member(request.member_id, request.group_instance_id):
-        return error
-    if request.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    if _differs(request.protocol_type, group.protocol_type) or _differs(
-        request.protocol_name, group.protocol_name
-    ):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    preparing = group.state is GroupState.PREPARING_REBALANCE
-    return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
-
-
-def _differs(said: str | None, known: str | None) -> bool:
-    """A protocol type or name that a member stated, and wrongly (older versions state none)."""
-    return said is not None and known is not None and said != known

@@ -19,13 +19,11 @@ from asyncgroup.broker.coordinator.calls import (
 )
 from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.ports import Clock
+from asyncgroup.broker.coordinator.protocols import CONSUMER_PROTOCOL, SupportedProtocols, subscribed_topics
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["CONSUMER_PROTOCOL", "ClassicGroup"]
-
-CONSUMER_PROTOCOL = "consumer"
-"""The protocol type of consumer groups."""
+__all__ = ["ClassicGroup"]
 
 
 def _no_clock() -> int:
@@ -37,6 +35,7 @@ class ClassicGroup:
 
     `pending_join` holds ids that were given out (MEMBER_ID_REQUIRED) and have not joined yet, `pending_sync`
     members that have not synced in this generation. `new_member_added` extends the initial rebalance delay.
+    `subscribed_topics`: what the members of a consumer group wanted when the generation began, None: not known.
     """
 
     def __init__(self, group_id: str, clock: Clock = _no_clock) -> None:
@@ -47,6 +46,7 @@ class ClassicGroup:
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
+        self.subscribed_topics: frozenset[str] | None = None
         self.leader: str | None = None
         self.members: dict[str, GroupMember] = {}
         self.static_members: dict[str, str] = {}
@@ -54,7 +54,7 @@ class ClassicGroup:
         self.pending_sync: set[str] = set()
         self.new_member_added = False
         self.awaiting_join_count = 0
-        self._supporters: dict[str, int] = {}
+        self._protocols = SupportedProtocols()
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -93,20 +93,22 @@ class ClassicGroup:
         """Whether a member with these protocols fits: one of them must be supported by all members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocol_names)
-        everyone = len(self.members)
-        return self.protocol_type == protocol_type and any(
-            self._supporters.get(name, 0) == everyone for name in protocol_names
-        )
+        fits = self._protocols.any_by_all(protocol_names, len(self.members))
+        return self.protocol_type == protocol_type and fits
 
     def select_protocol(self) -> str:
         """The protocol that most members want among those that all support; the group must have a member."""
-        everyone = len(self.members)
-        candidates = {name for name, count in self._supporters.items() if count == everyone}
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = member.vote(candidates)
-            votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=lambda name: votes[name])
+        return self._protocols.select(self.members.values())
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Whether its members are consumers, whose subscriptions can be read."""
+        return self.protocol_type == CONSUMER_PROTOCOL
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members may want the topic: a consumer group whose subscriptions are not known may want any."""
+        known = self.subscribed_topics
+        return self.is_consumer_group if known is None else topic in known
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         """All members with their metadata for the selected protocol, for the leader's JoinGroup answer."""
@@ -141,53 +143,6 @@ class ClassicGroup:
             current_state_timestamp=self.current_state_timestamp,
         )
 
-    # -- validation ------------------------------------------------------------------------------------------
-
-    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """NONE for a member, FENCED_INSTANCE_ID for a replaced static one, UNKNOWN_MEMBER_ID for anyone else."""
-        if group_instance_id is not None:
-            current = self.static_members.get(group_instance_id)
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
-
-    def check_commit(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        *,
-        transactional: bool = False,
-    ) -> ErrorCode:
-        """Whether an offset commit is accepted (Kafka's `ClassicGroup.validateOffsetCommit`).
-
-        One inside a transaction comes from a producer: early versions name no member, and its member may be
-        between two generations.
-        """
-        if self.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation_id < 0 and self.state is GroupState.EMPTY:
-            return ErrorCode.NONE  # an admin client, or a consumer that assigns itself
-        if generation_id >= 0 or member_id or group_instance_id is not None:
-            if error := self.check_member(member_id, group_instance_id):
-                return error
-            if generation_id != self.generation_id:
-                return ErrorCode.ILLEGAL_GENERATION
-        elif not transactional and self.state is not GroupState.EMPTY:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows the new generation, so it may not commit for the old one until the assignment is out.
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
-
-    def check_delete(self) -> ErrorCode:
-        """Whether the group may be deleted."""
-        if self.state is GroupState.DEAD:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        return ErrorCode.NONE if self.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
-
     # -- changing --------------------------------------------------------------------------------------------
 
     def transition_to(self, state: GroupState) -> None:
@@ -208,7 +163,7 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self._count_protocols(member, 1)
+        self._protocols.add(member)
         self.park_join(member, reply)
         self.pending_join.discard(member.member_id)
 
@@ -216,7 +171,7 @@ class ClassicGroup:
         """Forget a member or a pending id; the leader's place goes to the next member in line."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count_protocols(member, -1)
+            self._protocols.remove(member)
             self.park_join(member, None)
             # it may have left by another connection; Kafka never answers that SyncGroup, and its client times out
             self.answer_sync(member, SyncResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
@@ -236,9 +191,9 @@ class ClassicGroup:
         reply: JoinReply | None,
     ) -> None:
         """Take what a repeated JoinGroup of `member` says, and park it."""
-        self._count_protocols(member, -1)
+        self._protocols.remove(member)
         member.protocols = protocols
-        self._count_protocols(member, 1)
+        self._protocols.add(member)
         member.rebalance_timeout, member.session_timeout = rebalance_timeout, session_timeout
         self.park_join(member, reply)
 
@@ -273,8 +228,17 @@ class ClassicGroup:
         """End the join phase: generation + 1, protocol chosen; EMPTY when nobody is left."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
+        self.compute_subscribed_topics()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
         self.pending_sync.clear()
+
+    def compute_subscribed_topics(self) -> None:
+        """Read what the members want by the protocol that was chosen."""
+        chosen = self.protocol_name
+        if not self.is_consumer_group or (self.members and chosen is None):
+            self.subscribed_topics = None
+        else:
+            self.subscribed_topics = subscribed_topics(m.metadata(chosen) for m in self.members.values())
 
     # -- parked requests -------------------------------------------------------------------------------------
 
@@ -304,11 +268,3 @@ class ClassicGroup:
     def dynamic_not_joined(self) -> Iterable[GroupMember]:
         """The dynamic members without a parked JoinGroup."""
         return [m for m in self.members.values() if not m.is_awaiting_join and not m.is_static]
-
-    def _count_protocols(self, member: GroupMember, by: int) -> None:
-        for name in set(member.protocol_names):
-            count = self._supporters.get(name, 0) + by
-            if count:
-                self._supporters[name] = count
-            else:
-                self._supporters.pop(name, None)

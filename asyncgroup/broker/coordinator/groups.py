@@ -55,7 +55,8 @@ class Groups:
             )
         group.generation_id = snapshot.generation_id
         group.protocol_type, group.protocol_name = snapshot.protocol_type, snapshot.protocol_name
-        group.leader = snapshot.leader
+        group.leader = snapshot.leader or group.leader
+        group.compute_subscribed_topics()
         group.state = GroupState.STABLE if snapshot.members else GroupState.EMPTY
         group.current_state_timestamp = snapshot.current_state_timestamp
         return self._add(group)

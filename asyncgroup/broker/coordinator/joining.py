@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import uuid
 
 from asyncgroup.broker.coordinator.calls import JoinReply, JoinRequest, JoinResult
+from asyncgroup.broker.coordinator.checks import check_member
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.rebalance import Rebalance
@@ -16,6 +18,9 @@ from asyncgroup.error_codes import ErrorCode
 __all__ = ["Joining"]
 
 log = logging.getLogger(__name__)
+
+_PREFIX = 1000
+"""Characters of a client id that begin a member id: with all that a client id may have, no answer could say it."""
 
 
 class Joining:
@@ -60,7 +65,7 @@ class Joining:
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id
-        prefix = request.client_id if instance_id is None else instance_id
+        prefix = request.client_id[:_PREFIX] if instance_id is None else instance_id
         member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
         if instance_id is not None and instance_id in group.static_members:
             self._replace_static(group, request, member_id, reply)
@@ -111,13 +116,16 @@ class Joining:
         """A static member came back without its id (KIP-345): it takes over the place of the old one."""
         rebalance, old_leader = self._rebalance, group.leader
         instance_id = request.group_instance_id or ""
-        rebalance.unwatch(group, group.static_members[instance_id])
+        old_id = group.static_members[instance_id]
+        rebalance.unwatch(group, old_id)
         member = group.replace_static(instance_id, member_id)
         rebalance.touch(group, member)
+        before = dataclasses.replace(member, member_id=old_id)
+        log.info("group %s: static member %s is back, as %s", group.group_id, instance_id, member_id)
         group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
         if group.state is GroupState.STABLE:
             if group.protocol_name == group.select_protocol():
-                self._store_replacement(group, request, member, old_leader)
+                self._store_replacement(group, request, member, old_leader, before)
             else:
                 rebalance.prepare_or_complete(group, _because(request, f"{member_id} changes the protocol"))
         elif group.state is GroupState.COMPLETING_REBALANCE:
@@ -127,14 +135,21 @@ class Joining:
             rebalance.maybe_complete_join(group)
 
     def _store_replacement(
-        self, group: ClassicGroup, request: JoinRequest, member: GroupMember, old_leader: str | None
+        self,
+        group: ClassicGroup,
+        request: JoinRequest,
+        member: GroupMember,
+        old_leader: str | None,
+        before: GroupMember,
     ) -> None:
-        """Nothing to reassign: write the new id and answer with the present generation."""
+        """Nothing to reassign: write the new id and answer with the present generation. If that fails all is as `before`."""
         member_id, leads = member.member_id, group.is_leader(member.member_id)
 
         def written(error: ErrorCode) -> None:
+            if member.member_id != member_id:  # replaced itself meanwhile: its request was answered
+                return
             if error:
-                group.answer_join(member, JoinResult(error=error, generation_id=group.generation_id))
+                self._take_back(group, member, before, error)
                 return
             # Before version 9 a leader cannot be told to skip the assignment, so it is not told that it leads.
             skips = request.may_skip_assignment
@@ -154,11 +169,29 @@ class Joining:
         assignments = {m.member_id: m.assignment for m in group.members.values()}
         self._rebalance.store.write_group(group.snapshot(assignments), written)
 
+    def _take_back(
+        self, group: ClassicGroup, member: GroupMember, before: GroupMember, error: ErrorCode
+    ) -> None:
+        """The member keeps the id that it had, which is the one that the next coordinator will know."""
+        refused = JoinResult(
+            error=error,
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+        )
+        group.answer_join(member, refused)
+        if group.members.get(member.member_id) is not member or group.state is GroupState.DEAD:
+            return  # it has left meanwhile, or the group has
+        self._rebalance.unwatch(group, member.member_id)
+        group.update(member, before.protocols, before.rebalance_timeout, before.session_timeout, None)
+        group.replace_static(before.group_instance_id or "", before.member_id)
+        self._rebalance.touch(group, member)
+
     # -- members with an id ----------------------------------------------------------------------------------
 
     def _join_existing(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         member_id = request.member_id
-        if error := group.check_member(member_id, request.group_instance_id):
+        if error := check_member(group, member_id, request.group_instance_id):
             reply(JoinResult(error=error, member_id=member_id))
             return
         member, leads = group.members[member_id], group.is_leader(member_id)

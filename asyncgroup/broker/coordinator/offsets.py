@@ -9,8 +9,9 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from asyncgroup.broker.coordinator.calls import CommitReply, CommitRequest, CommittedOffset
-from asyncgroup.broker.coordinator.expiry import expired_offsets, is_subscribed
-from asyncgroup.broker.coordinator.group import CONSUMER_PROTOCOL, ClassicGroup
+from asyncgroup.broker.coordinator.checks import check_commit, check_delete, check_offset_delete
+from asyncgroup.broker.coordinator.expiry import expired_offsets
+from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.groups import Groups
 from asyncgroup.broker.coordinator.ports import Written
 from asyncgroup.broker.coordinator.rebalance import Rebalance
@@ -21,6 +22,9 @@ from asyncgroup.model import TopicPartition
 __all__ = ["GroupOffsets"]
 
 log = logging.getLogger(__name__)
+
+_NEVER = 2**63 - 1
+"""The latest time, in ms, that a record can say."""
 
 _COMMIT_KNOWS_NO_GROUP = 9
 """The first version of OffsetCommit that knows GROUP_ID_NOT_FOUND."""
@@ -55,7 +59,7 @@ class GroupOffsets:
             return
         if group is None:  # a consumer without group management, or an admin client
             group = self._groups.create(request.group_id)
-        if error := group.check_commit(request.member_id, request.group_instance_id, request.generation_id):
+        if error := check_commit(group, request.member_id, request.group_instance_id, request.generation_id):
             reply(error)
             return
         if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -70,8 +74,8 @@ class GroupOffsets:
             return
         if group is None:
             group = self._groups.create(request.group_id)
-        error = group.check_commit(
-            request.member_id, request.group_instance_id, request.generation_id, transactional=True
+        error = check_commit(
+            group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
         )
         if error:
             reply(error)
@@ -95,9 +99,9 @@ class GroupOffsets:
             self._store.write_pending_offsets(request.group_id, producer, accepted, written)
 
     def _forget_unwritten(self, group: ClassicGroup) -> None:
-        """A group that was made for offsets which did not get into the log."""
+        """A group that was made for offsets which did not get into the log, and will not either."""
         written = self._store.offsets(group.group_id) or self._store.pending(group.group_id)
-        if group.is_simple and not written:
+        if group.is_simple and not written and self._store.is_settled(group.group_id):
             self._groups.discard(group)
 
     def _accepted(
@@ -105,7 +109,7 @@ class GroupOffsets:
     ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
         """The offsets to write, with their times, and the errors of all."""
         now = self._groups.clock()
-        expires = -1 if request.retention is None else now + round(request.retention * 1000)
+        expires = -1 if request.retention is None else min(now + round(request.retention * 1000), _NEVER)
         results: dict[TopicPartition, ErrorCode] = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for tp, offset in request.offsets.items():
@@ -121,17 +125,14 @@ class GroupOffsets:
     def delete(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
         """OffsetDelete (KIP-496): of topics that no member is subscribed to."""
         group = self._groups.get(group_id)
-        if group is None or group.state is GroupState.DEAD:
-            reply(ErrorCode.GROUP_ID_NOT_FOUND)
-            return
-        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL:
-            reply(ErrorCode.NON_EMPTY_GROUP)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
+        if error or group is None:
+            reply(error)
             return
         partitions = list(partitions)
-        wanted = {topic for topic in {tp.topic for tp in partitions} if is_subscribed(group, topic)}
         known = {*self._store.offsets(group_id), *self._store.pending(group_id)}
         results = {
-            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if tp.topic in wanted else ErrorCode.NONE
+            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(tp.topic) else ErrorCode.NONE
             for tp in partitions
         }
         doomed = [tp for tp, error in results.items() if not error and tp in known]
@@ -142,7 +143,7 @@ class GroupOffsets:
         group = self._groups.get(group_id)
         if group is None:
             done(ErrorCode.GROUP_ID_NOT_FOUND)
-        elif error := group.check_delete():
+        elif error := check_delete(group):
             done(error)
         else:
             self._remove(group, done)

@@ -68,6 +68,12 @@ class OffsetsLog(Protocol):
     def append(self, partition: int, batch: bytes) -> int:
         """Append a record batch and give its base offset; raises `Refused`, as when this node does not lead any more."""
 
+    def end_offset(self, partition: int) -> int:
+        """Where the next batch will be."""
+
+    def high_watermark(self, partition: int) -> int:
+        """The offset up to which all replicas have the log."""
+
 
 class OffsetStore(Protocol):
     """Where groups and offsets outlive a coordinator: `__consumer_offsets`, and what it says read into memory.
@@ -85,6 +91,15 @@ class OffsetStore(Protocol):
 
     def unload(self, partition: int) -> None:
         """Forget the partition; what is being written to it fails with NOT_COORDINATOR."""
+
+    def settle(self, group_id: str, done: Written) -> None:
+        """Answer when all that was written before to the group's partition is answered, at once if nothing is under way."""
+
+    def is_settled(self, group_id: str) -> bool:
+        """Whether nothing is being written to the group's partition."""
+
+    def replicated(self, partition: int) -> None:
+        """The partition's high watermark may have moved: what is below it is answered."""
 
     def write_group(self, snapshot: GroupSnapshot, done: Written) -> None:
         """Append a group-metadata record."""

@@ -7,6 +7,7 @@ from collections import Counter
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.placement import MAX_PARTITIONS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -19,7 +20,12 @@ Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 def handle(
     node: Node, context: RequestContext, request: m.CreatePartitionsRequest
 ) -> m.CreatePartitionsResponse:
-    """Add the partitions, each topic with its own result."""
+    """Add the partitions, each topic with its own result; none if they are too many together."""
+    known = node.controller.topics
+    news = (t.count - len(known[t.name].partitions) for t in request.topics if t.name in known)
+    if sum(max(new, 0) for new in news) > MAX_PARTITIONS:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR  # as for one topic, see below
+        return m.CreatePartitionsResponse(results=[Result(t.name, code, None) for t in request.topics])
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for name, wanted in {topic.name: topic for topic in request.topics}.items():
@@ -54,5 +60,7 @@ def _create(
             validate_only=validate_only,
         )
     except Refused as error:
+        if error.code is ErrorCode.POLICY_VIOLATION:  # Kafka loses its own exception on the way
+            return ErrorCode.UNKNOWN_SERVER_ERROR, ""
         return error.code, str(error)
     return ErrorCode.NONE, ""

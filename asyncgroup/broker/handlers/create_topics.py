@@ -5,22 +5,32 @@ answered.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.placement import MAX_PARTITIONS
 from asyncgroup.broker.topic_configs import topic_configs
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (2, 7)
 
+_METADATA: Final = "__cluster_metadata"
+"""The name of the controllers' log, which is no topic here (`Topic.CLUSTER_METADATA_TOPIC_NAME`)."""
+
 Creatable = m.CreateTopicsRequest.CreatableTopic
 Result = m.CreateTopicsResponse.CreatableTopicResult
 
 
 def handle(node: Node, context: RequestContext, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    """Create the topics, each with its own result."""
+    """Create the topics, each with its own result; none if they are too many together."""
+    if (
+        sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in request.topics)
+        > MAX_PARTITIONS
+    ):
+        return refuse(context, request, ErrorCode.POLICY_VIOLATION)
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():
@@ -39,6 +49,8 @@ def refuse(_context: RequestContext, request: m.CreateTopicsRequest, code: int) 
 def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_only: bool) -> Result:
     if topic.name in context.topic_errors:
         return _refused(topic.name, context.topic_errors[topic.name])
+    if topic.name == _METADATA:
+        return _refused(topic.name, ErrorCode.INVALID_REQUEST, f"{_METADATA} belongs to the controllers")
     assignments = [a.broker_ids for a in sorted(topic.assignments, key=lambda a: a.partition_index)]
     try:
         if assignments and (topic.num_partitions, topic.replication_factor) != (-1, -1):

@@ -18,19 +18,18 @@ Result = m.DeleteGroupsResponse.DeletableGroupResult
 def handle(
     node: Node, _context: RequestContext, request: m.DeleteGroupsRequest
 ) -> asyncio.Future[m.DeleteGroupsResponse]:
-    """Delete each group; the answer comes when the last tombstone is written."""
+    """Delete each group, once; the answer comes when the last tombstone is written."""
     future = node.new_future(m.DeleteGroupsResponse)
-    names = request.groups_names
-    wanted, errors = dict.fromkeys(names), dict[str, ErrorCode]()
+    wanted, errors = dict.fromkeys(request.groups_names), dict[str, ErrorCode]()
 
     def deleted(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
         if len(errors) == len(wanted) and not future.done():
-            future.set_result(m.DeleteGroupsResponse(results=[Result(name, errors[name]) for name in names]))
+            future.set_result(m.DeleteGroupsResponse(results=[Result(*each) for each in errors.items()]))
 
     for group_id in wanted:
         node.coordinator.delete(group_id, functools.partial(deleted, group_id))
-    if not names:
+    if not wanted:
         future.set_result(m.DeleteGroupsResponse())
     return future
 

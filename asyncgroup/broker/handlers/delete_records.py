@@ -32,6 +32,7 @@ def handle(node: Node, context: RequestContext, request: m.DeleteRecordsRequest)
                 name, [_delete(node, context, name, index, offset) for index, offset in offsets.items()]
             )
             for name, offsets in wanted.items()
+            if offsets
         ]
     )
 

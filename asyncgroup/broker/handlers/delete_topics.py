@@ -21,13 +21,14 @@ _TWICE: Final = (ErrorCode.INVALID_REQUEST, "named once by name and once by id")
 
 def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
     """Delete the topics, each with its own result."""
-    counts = Counter(_wanted(context, request))
-    meant = Counter(_find(node, name, topic_id) for name, topic_id in counts)
+    asked = [((name, topic_id.bytes), (name, topic_id)) for name, topic_id in _wanted(context, request)]
+    counts, wanted = Counter(key for key, _ in asked), dict(asked)  # by bytes: see `fetch_sessions._ById`
+    meant = Counter(_find(node, *each) for each in wanted.values())
     twice = {topic: Result(topic.name, topic.id, *_TWICE) for topic, n in meant.items() if topic and n > 1}
     once = [
-        _delete(node, context, name, topic_id, counts)
-        for name, topic_id in counts
-        if _find(node, name, topic_id) not in twice
+        _delete(node, context, *each, again=counts[key] > 1)
+        for key, each in wanted.items()
+        if _find(node, *each) not in twice
     ]
     return m.DeleteTopicsResponse(responses=[*twice.values(), *once])
 
@@ -52,17 +53,11 @@ def _find(node: Node, name: str | None, topic_id: UUID) -> Topic | None:
     return node.controller.topics.get(name) if topic_id == m.NO_UUID else None
 
 
-def _delete(
-    node: Node,
-    context: RequestContext,
-    name: str | None,
-    topic_id: UUID,
-    counts: Counter[tuple[str | None, UUID]],
-) -> Result:
+def _delete(node: Node, context: RequestContext, name: str | None, topic_id: UUID, *, again: bool) -> Result:
     def refused(code: ErrorCode) -> Result:
         return Result(name, topic_id, code, code.name)
 
-    if (name is None) == (topic_id == m.NO_UUID) or counts[name, topic_id] > 1:
+    if again or (name is None) == (topic_id == m.NO_UUID):
         return refused(ErrorCode.INVALID_REQUEST)
     topic = _find(node, name, topic_id)
     if topic is None:

@@ -9,6 +9,7 @@ from typing import Final
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.errors import shortened
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -46,7 +47,7 @@ def _describe(node: Node, context: RequestContext, group_id: str) -> Described:
         described = Described(group_id=group_id, group_state=str(GroupState.DEAD))
         if context.api_version >= 6:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"Group {group_id} not found."
+            described.error_message = shortened(f"Group {group_id} not found.")
         return described
     stable = group.state is GroupState.STABLE
     return Described(

@@ -27,6 +27,8 @@ TopicData = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTop
 def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Response:
     """Describe the topics in the order of their names, from the cursor on, until the page is full."""
     names = {topic.name for topic in request.topics} or set(node.controller.topics)
+    if "" in names:  # Kafka stumbles over it
+        return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     cursor = request.cursor
     if cursor is not None:
         named = not request.topics or cursor.topic_name in names

@@ -22,7 +22,7 @@ Result = m.ElectLeadersResponse.PartitionResult
 
 def handle(node: Node, context: RequestContext, request: m.ElectLeadersRequest) -> Response:
     """Elect a leader for each partition; None for all stands for those that need one."""
-    if request.election_type not in (_PREFERRED, _UNCLEAN):
+    if request.election_type not in (_PREFERRED, _UNCLEAN) and request.topic_partitions != []:
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
     preferred = request.election_type == _PREFERRED
     if request.topic_partitions is None:

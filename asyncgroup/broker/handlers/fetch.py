@@ -1,27 +1,21 @@
 """Fetch (1), versions 4-18: long poll, incremental sessions (KIP-227), topics by id from version 13 on.
 
-As in Kafka: from version 11 on a consumer may read from any replica; a partition that does not exist does not
-end the wait of the others, an error in reading does; `max_bytes` bounds the whole response, but one batch
-always comes. With `read_committed` the log ends at its last stable offset, and the aborted transactions that
-touch the records are listed. A consumer that names its rack is sent from
-the leader to the replica there (KIP-392).
+As in Kafka a partition that does not exist does not end the wait of the others, an error in reading does; `max_bytes`
+bounds the whole response, but one batch always comes. What is read of a partition is in `partition_reader`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.fetch_sessions import FetchContext, Fetched, FetchKey
-from asyncgroup.broker.log import PartitionLog
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.producer_state import AbortedTransaction
-from asyncgroup.broker.replica_selector import preferred_replica
+from asyncgroup.broker.partition_reader import PartitionReader
 from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -32,9 +26,9 @@ VERSIONS = (4, 18)
 MAX_BYTES: Final = 55 * 1024 * 1024
 """Kafka's default of the broker's `fetch.max.bytes`."""
 
-_READ_COMMITTED: Final = 1
-_UNREAD: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
-"""Errors of what was never looked at: Kafka lists no aborted transactions then, where it otherwise says null."""
+_ISOLATION_LEVELS: Final = frozenset({0, 1})
+"""read_uncommitted and read_committed."""
+
 _NO_DIVERGENCE: Final = m.FetchResponse.EpochEndOffset()
 _NO_HINT: Final = m.FetchResponse.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = m.FetchResponse.SnapshotId()
@@ -46,7 +40,7 @@ def handle(
     node: Node, context: RequestContext, request: m.FetchRequest
 ) -> m.FetchResponse | asyncio.Future[object]:
     """Answer with what there is, or wait for `min_bytes` up to `max_wait_ms`."""
-    if request.isolation_level not in (0, _READ_COMMITTED):
+    if request.isolation_level not in _ISOLATION_LEVELS:
         return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     session = node.fetch_sessions.context(request, context.api_version)
     if session.error:
@@ -68,10 +62,7 @@ def refuse(context: RequestContext, request: m.FetchRequest, code: int) -> m.Fet
         responses=[
             m.FetchResponse.FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[
-                    _partition_data(p.partition, Fetched(ErrorCode(code)), committed=True)
-                    for p in topic.partitions
-                ],
+                partitions=[_partition_data(p.partition, _unread(ErrorCode(code))) for p in topic.partitions],
             )
             for topic in topics
         ],
@@ -86,10 +77,7 @@ class _Fetch:
     ) -> None:
         self._node = node
         self._session = session
-        self._committed = request.isolation_level == _READ_COMMITTED
-        self._leader_only = context.api_version < 11
-        self._tells_leaders = context.api_version >= 16
-        self._rack = request.rack_id if context.api_version >= 11 else ""
+        self._reader = PartitionReader(node, context.api_version, request)
         self._max_bytes = min(request.max_bytes, MAX_BYTES)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.found: list[tuple[FetchKey, Partition, Wanted]] = []
@@ -105,22 +93,37 @@ class _Fetch:
         controller = self._node.controller
         topic = controller.topics.get(name) if isinstance(name, str) else controller.topics_by_id.get(name)
         fault = None if topic is None else context.topic_errors.get(topic.name)
+        if topic is None and not isinstance(name, str):
+            self._resolve_unknown(name, group)
+            return
+        if topic is not None:
+            self._session.names.setdefault(topic.id, topic.name)
         for key, wanted in group:
-            if topic is None and not isinstance(name, str):
-                self._missing.append((key, Fetched(ErrorCode.UNKNOWN_TOPIC_ID)))
-            elif topic is None or not 0 <= key[1] < len(topic.partitions):
-                self._missing.append((key, Fetched(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+            if topic is None or not 0 <= key[1] < len(topic.partitions):
+                self._missing.append((key, _unread(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             elif fault is not None:
-                self._faulty.append((key, Fetched(fault)))
+                self._faulty.append((key, _unread(fault)))
             else:
                 self.found.append((key, topic.partitions[key[1]], wanted))
+
+    def _resolve_unknown(self, topic_id: UUID, group: Iterable[tuple[FetchKey, Wanted]]) -> None:
+        """Partitions of a topic that is gone: a session that knows its name says whether there is another one now."""
+        name = self._session.names.get(topic_id)
+        namesake = None if name is None else self._node.controller.topics.get(name)
+        for key, _ in group:
+            if name is None:
+                self._missing.append((key, _unread(ErrorCode.UNKNOWN_TOPIC_ID)))
+            elif namesake is None or not 0 <= key[1] < len(namesake.partitions):
+                self._missing.append((key, _unread(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+            else:
+                self._faulty.append((key, Fetched(ErrorCode.INCONSISTENT_TOPIC_ID)))
 
     def read(self) -> tuple[list[tuple[FetchKey, Fetched]], int, bool]:
         """What there is, how many bytes it is, and whether it should be answered without waiting."""
         fetched = []
         left, size, urgent = self._max_bytes, 0, bool(self._faulty)
         for key, partition, wanted in self.found:
-            result = self._read_one(partition, wanted, left, at_least_one=size == 0)
+            result = self._reader.read(partition, wanted, left, at_least_one=size == 0)
             fetched.append((key, result))
             if result.records:
                 size += len(result.records)
@@ -129,73 +132,14 @@ class _Fetch:
                 urgent = True
         return fetched + self._faulty + self._missing, size, urgent
 
-    def _read_one(self, partition: Partition, wanted: Wanted, left: int, *, at_least_one: bool) -> Fetched:
-        log, offset = partition.log, wanted.fetch_offset
-        try:
-            self._check(partition, wanted)
-            if wanted.last_fetched_epoch >= 0 and (diverging := self._divergence(partition, wanted)):
-                stable = log.last_stable_offset
-                return Fetched(
-                    ErrorCode.NONE, log.high_watermark, log.start_offset, b"", diverging, None, stable
-                )
-            log.check_offset(offset)
-        except PartitionError as error:
-            return Fetched(error.code, leader=error.leader if self._tells_leaders else None)
-        records: bytes | memoryview = b""
-        stable = log.last_stable_offset
-        if (preferred := self._preferred(partition)) >= 0:
-            return Fetched(
-                ErrorCode.NONE, log.high_watermark, log.start_offset, b"", None, None, stable, (), preferred
-            )
-        aborted: Sequence[AbortedTransaction] = ()
-        if offset < log.end_offset:
-            limit = min(wanted.partition_max_bytes, left)
-            end = self._end(log)
-            records = log.read(offset, limit, at_least_one=at_least_one, end=end)
-            aborted = log.aborted_in(offset, records) if self._committed else ()
-        return Fetched(
-            ErrorCode.NONE, log.high_watermark, log.start_offset, records, None, None, stable, aborted
-        )
-
-    def _preferred(self, partition: Partition) -> int:
-        """Whom to ask instead, -1 for nobody: only leaders give advice, and only to those who say where they are."""
-        if not self._rack or partition.leader != self._node.id:
-            return -1
-        racks = {peer.id: peer.rack for peer in self._node.peers.values()}
-        return preferred_replica(partition, self._rack, racks, self._node.controller.alive)
-
-    def _check(self, partition: Partition, wanted: Wanted) -> None:
-        self._node.check_holds(partition, wanted.current_leader_epoch, leader_only=self._leader_only)
-
-    @staticmethod
-    def _divergence(partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
-        """Where the reader's log and this one part, if the reader's last epoch ended earlier here (KIP-595)."""
-        epoch, end_offset = partition.log.end_of_epoch(wanted.last_fetched_epoch)
-        if epoch < 0:
-            raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if wanted.fetch_offset < partition.log.start_offset:
-            raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            return epoch, end_offset
-        return None
-
-    def _end(self, log: PartitionLog) -> int | None:
-        """Where the log ends for this reader, None for where it does end."""
-        if self._committed:
-            return log.last_stable_offset
-        return None if log.held_at is None else log.high_watermark
-
     def is_ready(self) -> bool:
         """Whether the wait is over: enough bytes, or something that the reader has to know."""
         size = 0
         for _, partition, wanted in self.found:
-            try:
-                self._check(partition, wanted)
-                partition.log.check_offset(wanted.fetch_offset)
-            except PartitionError:
+            waiting = self._reader.waiting(partition, wanted)
+            if waiting is None:
                 return True
-            end = self._end(partition.log)
-            size += min(partition.log.bytes_from(wanted.fetch_offset, end), wanted.partition_max_bytes)
+            size += waiting
         return size >= self.min_bytes
 
     def finish(self) -> m.FetchResponse:
@@ -207,14 +151,14 @@ class _Fetch:
         error, session_id, news = self._session.answer(fetched)
         response = m.FetchResponse(error_code=error, session_id=session_id)
         for name, group in groupby(news, key=lambda pair: pair[0][0]):
-            partitions = [_partition_data(key[1], result, committed=self._committed) for key, result in group]
+            partitions = [_partition_data(key[1], result) for key, result in group]
             topic = m.FetchResponse.FetchableTopicResponse(partitions=partitions)
             if isinstance(name, str):
                 topic.topic = name
             else:
                 topic.topic_id = name
             response.responses.append(topic)
-        if self._tells_leaders:
+        if self._reader.tells_nodes:
             self._add_endpoints(response, [result for _, result in news])
         return response
 
@@ -229,9 +173,15 @@ class _Fetch:
             ]
 
 
-def _partition_data(index: int, fetched: Fetched, *, committed: bool) -> m.FetchResponse.PartitionData:
-    diverging, leader = fetched.diverging, fetched.leader
-    lists_aborted = committed or fetched.error in _UNREAD
+def _unread(error: ErrorCode) -> Fetched:
+    """What is said of a partition that was never looked at: Kafka lists no aborted transactions then, where an error in
+    reading makes it say null.
+    """
+    return Fetched(error, aborted=())
+
+
+def _partition_data(index: int, fetched: Fetched) -> m.FetchResponse.PartitionData:
+    diverging, leader, aborted = fetched.diverging, fetched.leader, fetched.aborted
     return m.FetchResponse.PartitionData(
         index,
         fetched.error,
@@ -241,7 +191,7 @@ def _partition_data(index: int, fetched: Fetched, *, committed: bool) -> m.Fetch
         _NO_DIVERGENCE if diverging is None else m.FetchResponse.EpochEndOffset(*diverging),
         _NO_HINT if leader is None else m.FetchResponse.LeaderIdAndEpoch(*leader),
         _NO_SNAPSHOT,
-        [m.FetchResponse.AbortedTransaction(*one[:2]) for one in fetched.aborted] if lists_aborted else None,
+        None if aborted is None else [m.FetchResponse.AbortedTransaction(*one[:2]) for one in aborted],
         fetched.preferred,
         fetched.records,
     )

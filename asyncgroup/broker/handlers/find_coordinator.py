@@ -56,7 +56,7 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
             node.controller.offsets_topic()
         except Refused:  # there is no room for it on the disk
             return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        node_id = node.controller.coordinator_of(key)
+        node_id = node.controller.coordinators.of_group(key)
     elif key_type == _TRANSACTION:
         node_id = node.transactions.coordinator_of(key)
     else:

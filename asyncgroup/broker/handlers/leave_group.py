@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import LeavingMember
+from asyncgroup.broker.coordinator.calls import LeaveResult, LeavingMember
 from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
 
-def handle(node: Node, context: RequestContext, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
-    """Remove the members; the group rebalances once."""
+def handle(
+    node: Node, context: RequestContext, request: m.LeaveGroupRequest
+) -> asyncio.Future[m.LeaveGroupResponse] | m.LeaveGroupResponse:
+    """Remove the members; the group rebalances once. That it is empty now is written before the last one hears of it."""
     if context.api_version < 3:
         leaving = [LeavingMember(request.member_id)]
     else:
         leaving = [LeavingMember(i.member_id, i.group_instance_id, i.reason) for i in request.members]
     result = node.coordinator.leave(request.group_id, leaving)
-    if context.api_version < 3:  # one member, whose error is that of the request
-        error = result.error or next((error for _, error in result.members), result.error)
-        return m.LeaveGroupResponse(error_code=error)
-    return m.LeaveGroupResponse(
-        error_code=result.error,
-        members=[
-            m.LeaveGroupResponse.MemberResponse(member.member_id, member.group_instance_id, error)
-            for member, error in result.members
-        ],
-    )
+    if result.error:
+        return refuse(context, request, result.error)
+    future = node.new_future(m.LeaveGroupResponse)
+
+    def settled(error: ErrorCode) -> None:
+        if not future.done():  # the client may have gone away meanwhile
+            future.set_result(refuse(context, request, error) if error else _response(context, result))
+
+    node.coordinator.settle(request.group_id, settled)
+    return future
 
 
 def refuse(_context: RequestContext, _request: m.LeaveGroupRequest, code: int) -> m.LeaveGroupResponse:
     """An error for the whole request."""
     return m.LeaveGroupResponse(error_code=code)
+
+
+def _response(context: RequestContext, result: LeaveResult) -> m.LeaveGroupResponse:
+    if context.api_version < 3:  # one member, whose error is that of the request
+        return m.LeaveGroupResponse(error_code=result.members[0][1])
+    return m.LeaveGroupResponse(
+        members=[
+            m.LeaveGroupResponse.MemberResponse(member.member_id, member.group_instance_id, error)
+            for member, error in result.members
+        ],
+    )

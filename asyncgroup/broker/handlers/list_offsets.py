@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.errors import PartitionError, StorageError
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
@@ -30,6 +30,9 @@ _EARLIEST_PENDING_UPLOAD: Final = -6
 
 _SINCE: Final = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
 """The first version that knows each of the later meanings."""
+
+_KNOWS_NOT_AVAILABLE: Final = 5
+"""The first version with OFFSET_NOT_AVAILABLE (KIP-207)."""
 
 Answer = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 
@@ -83,13 +86,25 @@ def _answer(
     try:
         partition = node.partition(context, node.controller.topics.get(name), index)
         node.check_leads(partition, asked.current_leader_epoch)
-    except PartitionError as error:
+        found = _look_up(partition, timestamp, committed=committed)
+        if timestamp == _LATEST or (found is None and (timestamp >= 0 or timestamp == _MAX_TIMESTAMP)):
+            _check_end(partition, context.api_version)
+    except (PartitionError, StorageError) as error:
         return Answer(index, error.code)
-    found = _look_up(partition, timestamp, committed=committed)
     if found is None:
         return Answer(index)
     found_timestamp, offset, epoch = found
     return Answer(index, ErrorCode.NONE, found_timestamp, offset, epoch if context.api_version >= 4 else -1)
+
+
+def _check_end(partition: Partition, version: int) -> None:
+    """Raises PartitionError as long as a new leader does not know what its followers have (KIP-207): the log may seem to
+    end before records that were read already.
+    """
+    epochs = partition.log.epochs
+    if epochs and epochs[-1] > (partition.leader_epoch, partition.log.high_watermark):
+        known = version >= _KNOWS_NOT_AVAILABLE
+        raise PartitionError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int] | None:

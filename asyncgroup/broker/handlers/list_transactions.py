@@ -1,15 +1,15 @@
 """ListTransactions (66), versions 0-2: the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152).
 
-The pattern is RE2's in Kafka and Python's here; the two agree on what people write.
+The pattern is RE2's in Kafka; of that, `patterns` understands what people write.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.patterns import Pattern, PatternError
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
@@ -24,7 +24,7 @@ def handle(node: Node, context: RequestContext, request: m.ListTransactionsReque
     """Those that pass all filters."""
     try:
         is_wanted = _filter(request, node.clock())
-    except re.error:
+    except PatternError:
         return refuse(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
     known = {str(state) for state in TransactionState}
     return Response(
@@ -44,14 +44,14 @@ def refuse(_context: RequestContext, _request: m.ListTransactionsRequest, code: 
 
 def _filter(request: m.ListTransactionsRequest, now: int) -> Callable[[TransactionMetadata], bool]:
     states, producers = set(request.state_filters), set(request.producer_id_filters)
-    pattern = re.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
 
     def is_wanted(one: TransactionMetadata) -> bool:
         return (
             (not states or str(one.state) in states)
             and (not producers or one.producer.id in producers)
             and (request.duration_filter < 0 or now - one.started > request.duration_filter)
-            and (pattern is None or pattern.fullmatch(one.transactional_id) is not None)
+            and (pattern is None or pattern.fullmatch(one.transactional_id))
         )
 
     return is_wanted

@@ -6,12 +6,14 @@ UNKNOWN_TOPIC_OR_PARTITION, and the next one knows the topic.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.placement import MAX_PARTITIONS
 from asyncgroup.broker.topics import NO_LEADER, Partition, Topic, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -26,11 +28,18 @@ ALL_CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 _NOT_ASKED: Final = -(2**31)
 
+_TAKES_IDS: Final = 12
+"""The first version in which topics can be asked for by id; in the two before it the field is there for nothing."""
+
 TopicData = m.MetadataResponse.MetadataResponseTopic
 
 
 def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
     """Describe the live nodes and the topics asked for."""
+    if context.api_version < _TAKES_IDS and any(
+        t.name is None or t.topic_id.int for t in request.topics or []
+    ):
+        return refuse(context, request, ErrorCode.INVALID_REQUEST)
     if any(topic.name is None and topic.topic_id == m.NO_UUID for topic in request.topics or []):
         return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     topics = [_topic(node, context, topic) for topic in _wanted(node, context, request)]
@@ -64,8 +73,8 @@ def _wanted(node: Node, context: RequestContext, request: m.MetadataRequest) -> 
     ids = [topic.topic_id for topic in request.topics if topic.topic_id != m.NO_UUID]
     if ids:
         return [controller.topics_by_id.get(topic_id) or _unknown_id(topic_id) for topic_id in ids]
-    create = node.auto_create_topics and request.allow_auto_topic_creation
     names = dict.fromkeys(topic.name or "" for topic in request.topics)
+    create = node.auto_create_topics and request.allow_auto_topic_creation and len(names) <= MAX_PARTITIONS
     return [controller.topics.get(name) or _unknown(node, name, create=create) for name in names]
 
 
@@ -76,10 +85,11 @@ def _unknown_id(topic_id: UUID) -> TopicData:
 def _unknown(node: Node, name: str, *, create: bool) -> TopicData:
     try:
         check_topic_name(name)
-        if create:
-            node.controller.create_topic(name)
     except Refused as error:
         return TopicData(error.code, name)
+    if create:
+        with contextlib.suppress(Refused):  # Kafka makes it later, and tells nobody of a refusal
+            node.controller.create_topic(name)
     return TopicData(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
 

@@ -6,7 +6,9 @@ partition with offsets in an open transaction is answered UNSTABLE_OFFSET_COMMIT
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,23 +23,63 @@ VERSIONS = (1, 10)
 
 
 class _Topic(NamedTuple):
+    """`asked_id`: the id by which the request has named it, zero if it has not."""
+
     name: str
     topic_id: UUID
     partitions: list[int]
     error: ErrorCode = ErrorCode.NONE
+    asked_id: UUID = m.NO_UUID
 
 
-def handle(node: Node, context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+def handle(
+    node: Node, context: RequestContext, request: m.OffsetFetchRequest
+) -> asyncio.Future[m.OffsetFetchResponse] | m.OffsetFetchResponse:
     """Look the offsets up; -1 where there is none."""
+    return _stable(node, context, request) if request.require_stable else _answer(node, context, request, {})
+
+
+def _stable(
+    node: Node, context: RequestContext, request: m.OffsetFetchRequest
+) -> asyncio.Future[m.OffsetFetchResponse]:
+    """Look the offsets up when commits that are under way have come to an end: else one inside a transaction, on its way
+    still, would pass for none (`GroupCoordinatorService.fetchOffsets` writes nothing, in its turn).
+    """
+    names = [group.group_id for group in request.groups] if context.api_version >= 8 else [request.group_id]
+    future, errors = node.new_future(m.OffsetFetchResponse), dict[str, ErrorCode]()
+    wanted = dict.fromkeys(names)
+
+    def settled(group_id: str, error: ErrorCode) -> None:
+        errors[group_id] = error
+        if len(errors) == len(wanted) and not future.done():
+            future.set_result(_answer(node, context, request, errors))
+
+    for group_id in wanted:
+        if error := node.coordinator.error_for(group_id):
+            settled(group_id, error)
+        else:
+            node.coordinator.settle(group_id, partial(settled, group_id))
+    if not wanted:
+        future.set_result(m.OffsetFetchResponse())
+    return future
+
+
+def _answer(
+    node: Node, context: RequestContext, request: m.OffsetFetchRequest, errors: Mapping[str, ErrorCode]
+) -> m.OffsetFetchResponse:
     if context.api_version >= 8:
-        groups = [_group(node, context, group, request.require_stable) for group in request.groups]
+        groups = [
+            _group(node, context, group, request.require_stable, errors.get(group.group_id, ErrorCode.NONE))
+            for group in request.groups
+        ]
         return m.OffsetFetchResponse(groups=groups)
-    if error := node.coordinator.error_for(request.group_id):
+    error = errors.get(request.group_id) or node.coordinator.error_for(request.group_id)
+    if error:
         return refuse(context, request, error)
     offsets = node.coordinator.offsets(request.group_id)
     pending = node.coordinator.pending(request.group_id) if request.require_stable else ()
     if request.topics is None:
-        topics = _all_topics(node, offsets)
+        topics = _all_topics(node, context, offsets)
     else:
         topics = [_named(context, topic.name, topic.partition_indexes) for topic in request.topics]
     response = m.OffsetFetchResponse
@@ -81,14 +123,15 @@ def _group(
     context: RequestContext,
     group: m.OffsetFetchRequest.OffsetFetchRequestGroup,
     require_stable: bool,
+    error: ErrorCode,
 ) -> m.OffsetFetchResponse.OffsetFetchResponseGroup:
     response = m.OffsetFetchResponse
-    if error := node.coordinator.error_for(group.group_id):
+    if error := error or node.coordinator.error_for(group.group_id):
         return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
     offsets = node.coordinator.offsets(group.group_id)
     pending = node.coordinator.pending(group.group_id) if require_stable else ()
     if group.topics is None:
-        topics = _all_topics(node, offsets)
+        topics = _all_topics(node, context, offsets)
     elif context.api_version >= 10:
         topics = [_by_id(node, context, topic.topic_id, topic.partition_indexes) for topic in group.topics]
     else:
@@ -117,10 +160,12 @@ def _by_id(node: Node, context: RequestContext, topic_id: UUID, partitions: list
     topic = node.controller.topics_by_id.get(topic_id)
     if topic is None:
         return _Topic("", topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID)
-    return _Topic(topic.name, topic_id, partitions, context.topic_errors.get(topic.name, ErrorCode.NONE))
+    error = context.topic_errors.get(topic.name, ErrorCode.NONE)
+    return _Topic(topic.name, topic_id, partitions, error, topic_id)
 
 
-def _all_topics(node: Node, offsets: Iterable[TopicPartition]) -> list[_Topic]:
+def _all_topics(node: Node, context: RequestContext, offsets: Iterable[TopicPartition]) -> list[_Topic]:
+    """From version 10 on without topics that there are no more: they have no id to be told."""
     found: dict[str, list[int]] = {}
     for name, partition in offsets:
         found.setdefault(name, []).append(partition)
@@ -128,6 +173,7 @@ def _all_topics(node: Node, offsets: Iterable[TopicPartition]) -> list[_Topic]:
     return [
         _Topic(name, topics[name].id if name in topics else m.NO_UUID, partitions)
         for name, partitions in found.items()
+        if name in topics or context.api_version < 10
     ]
 
 
@@ -148,6 +194,8 @@ def _values(
 
 
 def _is_of_another(topic: _Topic, committed: CommittedOffset) -> bool:
-    """Whether the offset was committed for an earlier topic of this name (Kafka's `isMismatchedTopicId`)."""
-    known = m.NO_UUID not in (topic.topic_id, committed.topic_id)
-    return known and topic.topic_id != committed.topic_id
+    """Whether the offset was committed for an earlier topic of the name, asked for by the id of a later one (Kafka's
+    `OffsetMetadataManager.isMismatchedTopicId`).
+    """
+    known = m.NO_UUID not in (topic.asked_id, committed.topic_id)
+    return known and topic.asked_id != committed.topic_id

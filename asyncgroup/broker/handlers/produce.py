@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
-from asyncgroup.broker.log import Appended
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.produced_batches import (
     Unsuited,
-    check_replicas,
     check_transaction,
+    enough_replicas,
     has_transactions,
     whole_batch,
 )
@@ -28,8 +27,6 @@ from asyncgroup.broker.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import read_batch_header
 
 VERSIONS = (3, 13)
 
@@ -45,12 +42,7 @@ _BEFORE_THE_LOG: Final = frozenset(
 """Errors with which Kafka does not tell where the log starts."""
 
 _EXPLAINED: Final = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS}
 )
 """Those of `Unsuited` that Kafka sends a text with; most errors of Produce go without."""
 
@@ -130,20 +122,28 @@ class _Produce:
     def is_replicated(self) -> bool:
         """Whether nothing waits for followers any more."""
         return all(
-            one.partition.log.high_watermark >= one.end_offset or one.partition.leader != self._node.id
+            one.partition.log.high_watermark >= one.end_offset or self._is_elsewhere(one.partition)
             for one in self.written
         )
 
     def finish(self) -> m.ProduceResponse:
-        """The response now: batches that the followers still lack are REQUEST_TIMED_OUT, those of a partition that
-        went to another leader NOT_LEADER_OR_FOLLOWER (Kafka's `DelayedProduce`).
+        """The response now: batches that the followers still lack are REQUEST_TIMED_OUT, those that too few of them have
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND, and those of a partition that is not led here any more say so (Kafka's
+        `DelayedProduce`).
         """
         for partition, end_offset, result in self.written:
-            if partition.leader != self._node.id:
+            if partition.deleted:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif partition.leader != self._node.id:
                 result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif partition.log.high_watermark < end_offset:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            elif not enough_replicas(self._node, partition):
+                result.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return self.response
+
+    def _is_elsewhere(self, partition: Partition) -> bool:
+        return partition.deleted or partition.leader != self._node.id
 
     def _append(self, topic: Topic, produced: Produced) -> PartitionResponse:
         node, context = self._node, self._context
@@ -154,7 +154,7 @@ class _Produce:
             self._check_place(partition)
             check_transaction(node, context, self._request.transactional_id, partition, records)
             if self._request.acks == _ALL:
-                check_replicas(node, partition)
+                _check_replicas(node, partition)
             batch = checked_records(partition, records, node.clock())
             appended = partition.log.append(batch, partition.leader_epoch)
         except PartitionError as error:
@@ -165,7 +165,10 @@ class _Produce:
         result = PartitionResponse(
             produced.index,
             base_offset=appended.base_offset,
-            log_append_time_ms=_append_time(partition, appended, batch),
+            # A repetition is told the time of the first batch, as in Kafka.
+            log_append_time_ms=appended.timestamp
+            if appended.duplicate or partition.config.log_append_time
+            else -1,
             log_start_offset=partition.log.start_offset,
             current_leader=_NO_HINT,
         )
@@ -182,14 +185,11 @@ class _Produce:
         self._node.check_leads(partition)
 
 
-def _append_time(partition: Partition, appended: Appended, records: Buffer) -> int:
-    """The broker's time if that is what the topic keeps; for a repetition the time of the first batch, as in Kafka."""
-    if appended.duplicate:
-        records = partition.log.read(appended.base_offset, 1, at_least_one=True)
-    elif not partition.config.log_append_time:
-        return -1
-    header = read_batch_header(records)
-    return -1 if header is None else header.max_timestamp
+def _check_replicas(node: Node, partition: Partition) -> None:
+    if not enough_replicas(node, partition):
+        raise AppendError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, "fewer replicas are in sync than min.insync.replicas"
+        )
 
 
 def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Partition:

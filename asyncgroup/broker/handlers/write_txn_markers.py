@@ -6,6 +6,8 @@ Nodes here share their logs and need no such request among themselves; it is ser
 
 from __future__ import annotations
 
+from typing import Final
+
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.node import Node
@@ -16,6 +18,9 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 VERSIONS = (1, 2)
+
+_BUMPS: Final = 2
+"""The `transaction.version` in which the epoch goes up with the end of each transaction (KIP-890)."""
 
 Asked = m.WriteTxnMarkersRequest.WritableTxnMarker
 Response = m.WriteTxnMarkersResponse
@@ -35,7 +40,8 @@ def _result(
     asked: Asked, node: Node | None, context: RequestContext, error: ErrorCode
 ) -> Response.WritableTxnMarkerResult:
     producer = Producer(asked.producer_id, asked.producer_epoch)
-    marker = Marker(producer, asked.transaction_result, asked.coordinator_epoch)
+    bumps = asked.transaction_version >= _BUMPS
+    marker = Marker(producer, asked.transaction_result, asked.coordinator_epoch, bumps)
     return Response.WritableTxnMarkerResult(
         asked.producer_id,
         [

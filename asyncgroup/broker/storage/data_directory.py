@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
@@ -81,6 +80,12 @@ class DataDirectory:
         self.metadata.put({"key": ["cluster"], "id": cluster_id, "format": FORMAT})
         return cluster_id
 
+    def count_start(self) -> int:
+        """One more cluster begins here; how many did so far, this one included."""
+        before = sum(int(record["count"]) for record in self.metadata.of("starts"))
+        self.metadata.put({"key": ["starts"], "count": before + 1})
+        return before + 1
+
     @property
     def next_producer_id(self) -> int | None:
         """The first producer id that was never given out, None in a new directory."""
@@ -148,7 +153,8 @@ class DataDirectory:
 
     def transaction_changed(self, transaction: TransactionMetadata) -> None:
         """See `Journal`."""
-        self._happened(partial(self.metadata.put, transaction_record(transaction), happened=True))
+        with _storing(f"transactional id {transaction.transactional_id!r}"):
+            self.metadata.put(transaction_record(transaction))
 
     def transaction_deleted(self, transactional_id: str) -> None:
         """See `Journal`."""
@@ -177,6 +183,8 @@ def _storing(what: str) -> Iterator[None]:
 
 def _lock(path: Path) -> int:
     """Hold the directory; the system lets go of it when the process ends, however it does."""
+    import fcntl  # not there on Windows, where clusters in memory work
+
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

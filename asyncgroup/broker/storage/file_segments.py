@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.segments import Batch, Segment, write_again
 from asyncgroup.broker.storage.open_files import OpenFiles
 from asyncgroup.wire.primitives import Buffer
@@ -48,8 +50,14 @@ class FileSegment:
         return self.size
 
     def read(self, position: int, size: int) -> bytes:
-        """See `Chunk`."""
-        return self._files.read(self.path, position, size)
+        """See `Chunk`. Raises StorageError."""
+        try:
+            data = self._files.read(self.path, position, size)
+        except OSError as error:
+            raise StorageError(str(error)) from error
+        if len(data) < size:
+            raise StorageError(f"{self.path}: ends before byte {position + size}")
+        return data
 
     def append(self, data: Buffer, base_offset: int, leader_epoch: int) -> tuple[FileSegment, int]:
         """See `Segment`. The operating system has it when this returns, with fsync the disk."""
@@ -71,6 +79,8 @@ class FileStore:
     def __init__(self, files: OpenFiles, directory: Path, start_moved: Callable[[int], None]) -> None:
         self._files, self.directory = files, directory
         self._start_moved = start_moved
+        self._rewritten: list[Segment] = []
+        """Segments whose batches are in another one by now, but whose files could not be deleted."""
 
     def __repr__(self) -> str:
         return f"<FileStore {self.directory}>"
@@ -79,6 +89,7 @@ class FileStore:
         """See `SegmentStore`."""
         path = segment_path(self.directory, base_offset)
         self._files.create(path)
+        self._rewritten = [one for one in self._rewritten if one.base_offset != base_offset]
         return FileSegment(self._files, path, base_offset)
 
     def remove(self, segments: Sequence[Segment]) -> None:
@@ -89,7 +100,11 @@ class FileStore:
     def rewrite(
         self, old: Sequence[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
     ) -> tuple[FileSegment, list[tuple[Batch, int]]]:
-        """See `SegmentStore`. The first file is replaced in one step; leftovers of the others are known by offsets."""
+        """See `SegmentStore`. The first file is replaced in one step. Files of the others that are found by the next
+        recovery bring records back that later ones have overwritten; these are there as long as no later segment is
+        rewritten, which therefore does not begin before.
+        """
+        self._remove_rewritten()
         base_offset = old[0].base_offset
         path = segment_path(self.directory, base_offset)
         cleaned = FileSegment(self._files, path.with_suffix(CLEANED), base_offset)
@@ -97,12 +112,20 @@ class FileStore:
         try:
             written = [write_again(cleaned, header, data) for header, data in batches]
             self._files.replace(cleaned.path, path)
-        except OSError:
+        except (OSError, StorageError):
             self._files.remove(cleaned.path)
             raise
         cleaned.path = path
-        self.remove(old[1:])
+        self._rewritten = list(old[1:])
+        with suppress(OSError):
+            self._files.keep_names(self.directory)
+            self._remove_rewritten()
         return cleaned, written
+
+    def _remove_rewritten(self) -> None:
+        while self._rewritten:
+            self.remove(self._rewritten[:1])
+            del self._rewritten[0]
 
     def start_moved(self, start_offset: int) -> None:
         """See `SegmentStore`."""

@@ -4,7 +4,10 @@ A record is a JSON object with a key; the newest record of a key counts, and one
 state at any moment is one record a key, and a snapshot is just these (KRaft's `__cluster_metadata`, made small).
 
 A file is `<number>.metadata`; a frame in it: length and CRC-32 of the payload, four bytes each, and the payload.
-A new file begins with a snapshot and is put into its place in one step, then the one before it is deleted.
+A new file begins with a snapshot, whose length its first record says, and is put into its place in one step, then the
+one before it is deleted. So only behind the snapshot, and only at the very end, can there be a record that was cut short
+when the process died. Anything else is damage: such a file is not opened, as what it no longer says of topics would be
+thrown away.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.storage.open_files import OpenFiles
 
 __all__ = ["MetadataLog", "MetadataRecord", "read_frames"]
@@ -26,6 +30,8 @@ MetadataRecord: TypeAlias = dict[str, Any]
 """A change: `key`, a list of texts and numbers, and what is so now."""
 
 _FRAME = struct.Struct(">II")
+_BEGINNING: Final = b'{"key":'
+"""Of every record but a file's first."""
 _SUFFIX: Final = ".metadata"
 _NEW: Final = ".new"
 
@@ -51,19 +57,16 @@ class MetadataLog:
         return self._directory / f"{self._number:010}{_SUFFIX}"
 
     def open(self) -> None:
-        """Read what is there, and begin a new file with it."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        """Read what is there, and begin a new file with it. Raises StorageError if it is damaged."""
+        self._files.make_directory(self._directory)
         for leftover in self._directory.glob(f"*{_NEW}"):
             leftover.unlink()
-        numbers = sorted(int(path.stem) for path in self._directory.glob(f"*{_SUFFIX}"))
+        stems = [path.stem for path in self._directory.glob(f"*{_SUFFIX}")]
+        numbers = sorted(int(stem) for stem in stems if stem.isdecimal())
         if numbers:
             self._number = numbers[-1]
-            data = self._path.read_bytes()
-            records, end = read_frames(data)
-            for record in records:
+            for record in _read_file(self._path):
                 self._apply(record)
-            if end < len(data):
-                log.warning("%s: %d bytes at the end are no whole record", self._path, len(data) - end)
         self.snapshot()
         for number in numbers:
             self._files.remove(self._directory / f"{number:010}{_SUFFIX}")
@@ -116,15 +119,21 @@ class MetadataLog:
         """Begin a new file with the state of now."""
         old = self._path
         target = self._directory / f"{self._number + 1:010}{_SUFFIX}"
-        data = b"".join(map(_framed, self.state.values()))
+        records = b"".join(map(_framed, self.state.values()))
+        data = _framed({"snapshot": len(records)}) + records
         new = target.with_suffix(_SUFFIX + _NEW)
         self._files.create(new)
         self._files.write(new, 0, [data])
         self._files.replace(new, target)
         self._number += 1
         self._size = self._snapshot_size = len(data)
+        self._behind = True  # until this file is sure to be the one that is found
+        self._files.keep_names(self._directory)
         self._behind = False
-        self._files.remove(old)  # the newest counts, should this one stay
+        try:
+            self._files.remove(old)
+        except OSError as error:  # no harm: the newest counts
+            log.warning("%s could not be deleted: %s", old, error)
 
     def _apply(self, record: MetadataRecord) -> None:
         key = tuple(record["key"])
@@ -137,6 +146,21 @@ class MetadataLog:
 def _framed(record: MetadataRecord) -> bytes:
     payload = json.dumps(record, separators=(",", ":")).encode()
     return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _read_file(path: Path) -> list[MetadataRecord]:
+    """The records of a file; a torn one at its end is left out."""
+    data = path.read_bytes()
+    records, end = read_frames(data)
+    if not records or end < len(_framed(records[0])) + records[0].get("snapshot", 0):
+        raise StorageError(f"{path}: damaged at byte {end}, in its snapshot")
+    behind = end + _FRAME.size
+    while (behind := data.find(_BEGINNING, behind + 1)) >= 0:
+        if read_frames(data[behind - _FRAME.size :])[0]:
+            raise StorageError(f"{path}: damaged at byte {end}, with sound records behind")
+    if end < len(data):
+        log.warning("%s: %d bytes at the end are no whole record", path, len(data) - end)
+    return records[1:]
 
 
 def read_frames(data: bytes) -> tuple[list[MetadataRecord], int]:

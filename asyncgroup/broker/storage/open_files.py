@@ -9,14 +9,20 @@ from typing import Final
 
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["OpenFiles", "sync_directory"]
+__all__ = ["OpenFiles"]
 
 MOST_OPEN: Final = 256
 """The file that was used least recently is closed for one more; Linux gives a process 1024 by default."""
 
 
+_OPEN: Final = os.O_RDWR | os.O_CLOEXEC
+
+
 class OpenFiles:
-    """Descriptors by path, opened when they are needed. `fsync`: what is written is on the disk when `write` returns."""
+    """Descriptors by path, opened when they are needed. Everything raises OSError where a disk does not do as told.
+
+    `fsync`: what a method did is on the disk when it returns, names of files included.
+    """
 
     def __init__(self, *, fsync: bool = False, most_open: int = MOST_OPEN) -> None:
         self.fsync = fsync
@@ -26,10 +32,10 @@ class OpenFiles:
     def __repr__(self) -> str:
         return f"<OpenFiles {len(self._descriptors)} open>"
 
-    def _descriptor(self, path: Path) -> int:
+    def _descriptor(self, path: Path, flags: int = _OPEN) -> int:
         descriptor = self._descriptors.pop(path, None)
         if descriptor is None:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, flags, 0o644)
             while len(self._descriptors) >= self._most_open:
                 os.close(self._descriptors.pop(next(iter(self._descriptors))))
         self._descriptors[path] = descriptor
@@ -37,10 +43,16 @@ class OpenFiles:
 
     def create(self, path: Path) -> None:
         """An empty file, in directories that are made for it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.ftruncate(self._descriptor(path), 0)
-        if self.fsync:
-            sync_directory(path.parent)
+        self.make_directory(path.parent)
+        os.ftruncate(self._descriptor(path, _OPEN | os.O_CREAT), 0)
+        self.keep_names(path.parent)
+
+    def make_directory(self, path: Path) -> None:
+        """A directory, in others that are made for it; no error if it is there."""
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for made in reversed(missing):
+            self.keep_names(made.parent)
 
     def write(self, path: Path, position: int, parts: list[Buffer]) -> None:
         """Write all of this at `position`, or raise OSError and leave the file as long as it was."""
@@ -67,17 +79,18 @@ class OpenFiles:
             os.fsync(descriptor)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Let a file take the place of another one, which is there before or after a crash, but never half."""
+        """Let a file take the place of another one, which is there before or after a crash, but never half. The name is
+        for `keep_names` to keep.
+        """
         self.forget(target)
         self.forget(source)
         source.replace(target)
-        if self.fsync:
-            sync_directory(target.parent)
 
     def remove(self, path: Path) -> None:
         """Delete a file; no error if there is none."""
         self.forget(path)
         path.unlink(missing_ok=True)
+        self.keep_names(path.parent)
 
     def forget(self, path: Path) -> None:
         """Close a file, if it is open."""
@@ -90,11 +103,12 @@ class OpenFiles:
         for path in list(self._descriptors):
             self.forget(path)
 
-
-def sync_directory(path: Path) -> None:
-    """Let the names in a directory survive a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def keep_names(self, directory: Path) -> None:
+        """With fsync: let the names in a directory survive a loss of power."""
+        if not self.fsync or not directory.exists():
+            return
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -64,8 +64,6 @@ def read_transaction(record: MetadataRecord) -> TransactionMetadata:
     transaction.previous_id = record["previous_id"]
     transaction.timeout = record["timeout"]
     transaction.started, transaction.updated = record["started"], record["updated"]
-    transaction.started = record["started"]
-    transaction.updated = record["updated"]
     transaction.state = TransactionState(record["state"])
     transaction.successor = None if record["successor"] is None else Producer(*record["successor"])
     transaction.partitions = {TopicPartition(*tp): None for tp in record["partitions"]}

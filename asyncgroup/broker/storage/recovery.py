@@ -2,13 +2,15 @@
 
 Every batch is read and its checksum tried. A process that was killed in the middle of an append left a torn batch at the
 end of the last segment: it was not acknowledged, and is cut off. As in Kafka the log ends before a batch that is
-damaged, wherever it stands; segments behind it are kept aside under another name.
+damaged, wherever it stands; but what was there from that batch on is kept aside under another name.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,9 +27,11 @@ __all__ = ["Recovered", "recover"]
 log = logging.getLogger(__name__)
 
 _WINDOW: Final = 1 << 20
-_PREFIX: Final = 12
+_MAGIC_AT: Final = 16
+_MOST_OFFSETS: Final = 1 << 31
+"""In a segment (`LogSegment.canConvertToRelativeOffset`); offsets are not in a batch's checksum."""
 ASIDE: Final = ".corrupt"
-"""What is behind a damaged batch; for somebody to look at, it is not read again."""
+"""Files with a damaged batch, or behind one; for somebody to look at, they are not read again."""
 
 
 class Recovered(NamedTuple):
@@ -46,7 +50,7 @@ def recover(files: OpenFiles, directory: Path) -> Recovered:
         leftover.unlink()
     paths = sorted(path for path in directory.glob(f"*{SUFFIX}") if path.stem.isdecimal())
     end_offset, damaged = 0, False
-    for path in paths:
+    for path, following in zip_longest(paths, paths[1:]):
         base_offset = int(path.stem)
         if damaged:
             log.error("%s is behind damaged batches and is put aside", path)
@@ -57,7 +61,8 @@ def recover(files: OpenFiles, directory: Path) -> Recovered:
         else:
             segment = FileSegment(files, path, base_offset)
             end_offset = max(end_offset, base_offset, _read(files, segment, found.batches))
-            damaged = _cut(files, segment)
+            goes_on = following is None or int(following.stem) == end_offset
+            damaged = _cut(files, segment, goes_on=goes_on)
             found.segments.append(segment)
     return found
 
@@ -67,7 +72,10 @@ def _read(files: OpenFiles, segment: FileSegment, batches: list[FoundBatch]) -> 
     end_offset = segment.base_offset
     for header, data in _batches(files, segment.path):
         kind = _control_type(header, data)
-        if header.base_offset < end_offset or not crc_is_valid(data):
+        possible = (
+            end_offset <= header.base_offset <= header.last_offset < segment.base_offset + _MOST_OFFSETS
+        )
+        if not possible or not crc_is_valid(data):
             break
         batch = Batch(header.base_offset, header.max_timestamp, segment, segment.size, header.size)
         batches.append(FoundBatch(batch, header, kind))
@@ -100,18 +108,44 @@ def _batches(files: OpenFiles, path: Path) -> Iterator[tuple[BatchHeader, memory
         except CorruptRecordsError:
             return
         if start == 0:
-            size = _PREFIX + int.from_bytes(window[8:12], "big", signed=True)
-            if header is not None or len(window) < wanted or size <= wanted:
+            if header is not None or len(window) < wanted:
                 return
-            wanted = size
+            wanted = min(2 * wanted, path.stat().st_size - position)
+            if wanted == len(window):
+                return
             continue
         position, wanted = position + start, _WINDOW
 
 
-def _cut(files: OpenFiles, segment: FileSegment) -> bool:
-    """Cut what is behind the sound batches; whether there was anything."""
-    excess = segment.path.stat().st_size - segment.size
-    if excess:
-        log.warning("%s: %d bytes at the end are no whole batch and are cut off", segment.path, excess)
-        files.truncate(segment.path, segment.size)
-    return excess > 0
+def _cut(files: OpenFiles, segment: FileSegment, *, goes_on: bool) -> bool:
+    """Cut what is behind the sound batches; whether it is more than an append that was cut short.
+
+    `goes_on`: the next segment begins where the sound batches end, or there is none.
+    """
+    path, end = segment.path, segment.size
+    excess = path.stat().st_size - end
+    if not excess:
+        return False
+    damaged = not goes_on or _holds_batch(files.read(path, end + 1, excess))
+    if damaged:
+        log.error("%s: damaged at byte %d; a copy is put aside, and the log ends here", path, end)
+        shutil.copyfile(path, path.with_suffix(SUFFIX + ASIDE))
+    else:
+        log.warning("%s: %d bytes at the end are no whole batch and are cut off", path, excess)
+    files.truncate(path, end)
+    return damaged
+
+
+def _holds_batch(data: bytes) -> bool:
+    """Whether there is a sound batch anywhere in these bytes."""
+    view, magic = memoryview(data), _MAGIC_AT
+    while (magic := data.find(b"\2", magic)) >= 0:
+        start = magic - _MAGIC_AT
+        magic += 1
+        try:
+            header = read_batch_header(data, start)
+        except CorruptRecordsError:
+            continue
+        if header is not None and crc_is_valid(view[start : start + header.size]):
+            return True
+    return False

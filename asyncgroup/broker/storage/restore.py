@@ -36,7 +36,7 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
             _restore_partition(data, topic, kept, starts.get((topic.name, index), 0))
         topics.append(topic)
     _forget_unknown(data, topics)
-    controller.restore(topics, data, data.next_producer_id)
+    controller.restore(topics, data, data.next_producer_id, life=data.count_start())
 
 
 def _forget_unknown(data: DataDirectory, topics: Sequence[Topic]) -> None:

@@ -4,39 +4,30 @@ There is one for the cluster, and each transactional id has a node that answers 
 `__transaction_state` survives the end of that node here as there. Every step, markers included, is done at once,
 unless a partition has no leader: then its marker waits for one, and the transaction is prepared meanwhile.
 
-Gap: `__transaction_state` is no topic. An id that is idle for `transactional.id.expiration.ms` is forgotten; as that is
-looked at when somebody asks for it, no timer is needed.
+Gap: `__transaction_state` is no topic. What is known of the ids is in `store`, how transactions end in `endings`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.ports import Timers
-from asyncgroup.broker.journal import Journal
-from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, Marker, Markers
+from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.transactions.endings import Endings
+from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, Markers
 from asyncgroup.broker.transactions.metadata import NO_PRODUCER, Producer, TransactionMetadata
-from asyncgroup.broker.transactions.state import IDLE_STATES, TransactionState
+from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.store import TransactionStore
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
 __all__ = ["MAX_TIMEOUT", "TransactionCoordinator", "TransactionResult"]
 
-log = logging.getLogger(__name__)
-
 MAX_TIMEOUT: Final = 900.0
 """Kafka's default of `transaction.max.timeout.ms`, in seconds."""
-
-STORAGE_RETRY: Final = 1.0
-"""Seconds after which a marker is written again that the disk did not take."""
-
-
-ID_EXPIRATION_MS: Final = 604_800_000
-"""Kafka's default of `transactional.id.expiration.ms`."""
 
 
 class TransactionResult(NamedTuple):
@@ -47,43 +38,33 @@ class TransactionResult(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All methods are synchronous. Ask `error_for` first."""
+    """All methods are synchronous. Ask `error_for` first.
+
+    What the journal does not take is not done: StorageError, which says NOT_COORDINATOR.
+    """
 
     def __init__(self, controller: Controller, timers: Timers, markers: Markers) -> None:
-        self._controller, self._timers, self.markers = controller, timers, markers
-        self._transactions: dict[str, TransactionMetadata] = {}
-        self._waiting: dict[TopicPartition, dict[str, None]] = {}
+        self._controller, self.markers = controller, markers
+        self._store = TransactionStore(controller, markers.clock)
+        self._endings = Endings(self._store, timers, markers)
 
     def __repr__(self) -> str:
-        return f"<TransactionCoordinator {len(self._transactions)} transactional ids>"
+        return f"<TransactionCoordinator {self._store!r}>"
 
     @property
     def transactions(self) -> Mapping[str, TransactionMetadata]:
         """What is known, by transactional id."""
-        for name in list(self._transactions):
-            self.find(name)
-        return self._transactions
+        return self._store.all()
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id, None for one that is unknown, or idle for so long that it is forgotten."""
-        found = self._transactions.get(transactional_id)
-        if found is None or found.state not in IDLE_STATES:
-            return found
-        if self.markers.clock() - found.updated < ID_EXPIRATION_MS:
-            return found
-        del self._transactions[transactional_id]
-        self._journal.transaction_deleted(transactional_id)
-        return None
-
-    def _changed(self, found: TransactionMetadata) -> None:
-        found.updated = self.markers.clock()
-        self._journal.transaction_changed(found)
+        """What is known of a transactional id, None for one that is unknown or was forgotten."""
+        return self._store.find(transactional_id)
 
     # -- who answers -----------------------------------------------------------------------------------------
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The node that answers for a transactional id, -1 if none is alive."""
-        return self._controller.transaction_coordinator_of(transactional_id)
+        return self._controller.coordinators.of_transaction(transactional_id)
 
     def error_for(self, transactional_id: str, node_id: int) -> ErrorCode:
         """Why this node cannot serve a transactional id; NONE if it can."""
@@ -94,7 +75,7 @@ class TransactionCoordinator:
 
     def offsets_place(self, group_id: str) -> TopicPartition:
         """The partition of `__consumer_offsets` that a transaction with offsets of this group holds."""
-        return TopicPartition(OFFSETS_TOPIC, self._controller.offsets_partition(group_id))
+        return TopicPartition(OFFSETS_TOPIC, self._controller.coordinators.offsets_partition(group_id))
 
     # -- what producers ask ----------------------------------------------------------------------------------
 
@@ -104,41 +85,47 @@ class TransactionCoordinator:
         """A producer starts (InitProducerId): who wrote under this id before is fenced.
 
         An open transaction is aborted first, and the client told to come back (CONCURRENT_TRANSACTIONS).
+        Raises StorageError.
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         found = self.find(transactional_id)
         if found is None:
             found = TransactionMetadata(transactional_id, self._controller.next_producer_id())
-            self._transactions[transactional_id] = found
         if error := found.check_init(expected):
             return TransactionResult(error)
         if found.state is TransactionState.ONGOING:
-            self._abort_fenced(found)
+            self._endings.abort_fenced(found)
             return TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS)
         new_id = None
         if found.producer.is_exhausted and expected.epoch in (NO_PRODUCER.epoch, found.producer.epoch):
             new_id = self._controller.next_producer_id()
-        error = found.begin_life(expected, new_id, timeout)
-        self._changed(found)
+        with self._store.keeping(found):
+            error = found.begin_life(expected, new_id, timeout)
+        self._store.add(found)
         return TransactionResult(error) if error else TransactionResult(ErrorCode.NONE, found.producer)
 
     def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> ErrorCode:
-        """Let the transaction hold these partitions (AddPartitionsToTxn, AddOffsetsToTxn, Produce of KIP-890)."""
+        """Let the transaction hold these partitions (AddPartitionsToTxn, AddOffsetsToTxn, Produce of KIP-890).
+
+        Raises StorageError.
+        """
         found = self.find(transactional_id)
         if found is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if error := found.check_producer(producer):
             return error
-        begins = found.state is not TransactionState.ONGOING
+        begins, wanted = found.state is not TransactionState.ONGOING, list(partitions)
+        if not begins and found.partitions.keys() >= set(wanted):
+            return ErrorCode.NONE
+        with self._store.keeping(found):
+            if begins:
+                found.started = self.markers.clock()
+            found.add(wanted)
         if begins:
-            found.started = self.markers.clock()
-        found.add(partitions)
-        self._changed(found)
-        if begins:
-            self._timers.schedule(transactional_id, found.timeout, lambda: self._time_out(found))
+            self._endings.began(found)
         return ErrorCode.NONE
 
     def verify(self, transactional_id: str, producer: Producer, tp: TopicPartition) -> ErrorCode:
@@ -166,10 +153,13 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return ErrorCode.INVALID_TXN_STATE
-        if adds:
-            error = self.add_partitions(transactional_id, producer, (tp,))
-        else:
-            error = self.verify(transactional_id, producer, tp)
+        try:
+            if adds:
+                error = self.add_partitions(transactional_id, producer, (tp,))
+            else:
+                error = self.verify(transactional_id, producer, tp)
+        except StorageError:  # as `ReplicaManager` says for a coordinator that cannot answer
+            return ErrorCode.NOT_ENOUGH_REPLICAS
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
@@ -179,14 +169,17 @@ class TransactionCoordinator:
         return error
 
     def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> TransactionResult:
-        """Commit or abort (EndTxn up to version 4): the epoch stays, and the same request may come again."""
+        """Commit or abort (EndTxn up to version 4): the epoch stays, and the same request may come again.
+
+        Raises StorageError.
+        """
         found = self.find(transactional_id)
         if found is None or producer.id != found.producer.id:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if producer.epoch != found.producer.epoch:
             return TransactionResult(ErrorCode.PRODUCER_FENCED)
         if found.state is TransactionState.ONGOING:
-            self._settle(found, commit=commit)
+            self._endings.settle(found, commit=commit)
             return TransactionResult(ErrorCode.NONE, found.producer)
         return self._ended_already(found, commit=commit)
 
@@ -194,6 +187,7 @@ class TransactionCoordinator:
         """Commit or abort (EndTxn from version 5, KIP-890): the epoch goes up, the answer says to what.
 
         A repeated request is known by its epoch, one below the current. An abort of nothing bumps as well.
+        Raises StorageError.
         """
         found = self.find(transactional_id)
         if found is None:
@@ -209,8 +203,8 @@ class TransactionCoordinator:
             return TransactionResult(ErrorCode.PRODUCER_FENCED)
         if commit and found.state is not TransactionState.ONGOING:
             return TransactionResult(ErrorCode.INVALID_TXN_STATE)
-        found.bump(self._controller.next_producer_id() if producer.is_exhausted else None)
-        self._settle(found, commit=commit)
+        new_id = self._controller.next_producer_id() if producer.is_exhausted else None
+        self._endings.settle(found, commit=commit, first=partial(found.bump, new_id))
         return TransactionResult(ErrorCode.NONE, found.successor or found.producer)
 
     @staticmethod
@@ -227,54 +221,14 @@ class TransactionCoordinator:
             return TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS)
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
 
-    # -- ending ----------------------------------------------------------------------------------------------
-
-    def _time_out(self, found: TransactionMetadata) -> None:
-        """`transaction.timeout.ms` is over."""
-        log.info("transaction of %r took more than %g s: aborted", found.transactional_id, found.timeout)
-        self._abort_fenced(found)
-
-    def _abort_fenced(self, found: TransactionMetadata) -> None:
-        """Abort an open transaction in a new epoch, so that its producer can write nothing more."""
-        found.fence()
-        self._settle(found, commit=False)
-
-    def _settle(self, found: TransactionMetadata, *, commit: bool) -> None:
-        self._timers.cancel(found.transactional_id)
-        if found.state is not TransactionState.ONGOING:  # an abort of nothing (KIP-890)
-            found.started = self.markers.clock()
-        found.prepare(commit=commit)
-        self._changed(found)  # before any marker: from here on there is no way back
-        self._write_markers(found, list(found.partitions))
-
-    def _write_markers(self, found: TransactionMetadata, partitions: Iterable[TopicPartition]) -> None:
-        marker = Marker(found.producer, found.state is TransactionState.PREPARE_COMMIT)
-        for tp in partitions:
-            error = self.markers.write(tp, marker)
-            if error in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR):
-                self._waiting.setdefault(tp, {})[found.transactional_id] = None
-                if error is ErrorCode.KAFKA_STORAGE_ERROR:
-                    self._timers.schedule(tp, STORAGE_RETRY, partial(self.partition_changed, tp))
-            else:
-                del found.partitions[tp]
-        if not found.partitions:
-            found.complete()
-            self._changed(found)
+    # -- from outside ----------------------------------------------------------------------------------------
 
     def restore(self, transactions: Iterable[TransactionMetadata]) -> None:
-        """Take up what a journal kept: outcomes that were settled get their markers, open transactions their time."""
+        """Take up what a journal kept."""
         for found in transactions:
-            self._transactions[found.transactional_id] = found
-            if found.state is TransactionState.ONGOING:
-                self._timers.schedule(found.transactional_id, found.timeout, partial(self._time_out, found))
-            elif found.state.is_prepared:
-                self._write_markers(found, list(found.partitions))
-
-    @property
-    def _journal(self) -> Journal:
-        return self._controller.journal
+            self._store.add(found)
+            self._endings.resume(found)
 
     def partition_changed(self, tp: TopicPartition) -> None:
-        """The partition may have a leader again, or be gone: write the markers that waited for it."""
-        for transactional_id in self._waiting.pop(tp, ()):
-            self._write_markers(self._transactions[transactional_id], [tp])
+        """The partition may have a leader again, or be gone: markers may have waited for it."""
+        self._endings.partition_changed(tp)

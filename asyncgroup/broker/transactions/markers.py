@@ -17,11 +17,12 @@ __all__ = ["OFFSETS_TOPIC", "Marker", "Markers"]
 
 
 class Marker(NamedTuple):
-    """What ends a producer's transaction in a partition."""
+    """What ends a producer's transaction in a partition; `bumps` if its epoch went up with that (KIP-890)."""
 
     producer: Producer
     commit: bool
     coordinator_epoch: int = 0
+    bumps: bool = False
 
 
 class Markers:
@@ -60,6 +61,8 @@ class Markers:
                 partition.leader_epoch,
                 coordinator_epoch=marker.coordinator_epoch,
                 timestamp=self.clock(),
+                append_time=partition.config.log_append_time,
+                bumps=marker.bumps,
             )
         except AppendError as error:
             return error.code

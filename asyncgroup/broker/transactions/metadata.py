@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.transactions.state import TransactionState
@@ -111,7 +112,7 @@ class TransactionMetadata:
         last_epoch = NO_EPOCH
         if new_id is not None:
             last_epoch = self.producer.epoch if expected != NO_PRODUCER else NO_EPOCH
-            self._become(Producer(new_id, 0))
+            self._hand_over_to(Producer(new_id, 0))
         elif expected == NO_PRODUCER:
             self.producer = self.producer.bumped
         elif self.producer.epoch in (NO_EPOCH, expected.epoch):
@@ -150,8 +151,21 @@ class TransactionMetadata:
         self.transition_to(TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
         self.partitions.clear()
         if self.successor is not None:
-            self._become(self.successor)
+            self._hand_over_to(self.successor)
             self.successor = None
 
-    def _become(self, producer: Producer) -> None:
+    def _hand_over_to(self, producer: Producer) -> None:
         self.previous_id, self.producer = self.producer.id, producer
+
+    # -- as it was -------------------------------------------------------------------------------------------
+
+    def copy(self) -> TransactionMetadata:
+        """The transactional id as it is now."""
+        copied = copy(self)
+        copied.partitions = dict(self.partitions)
+        return copied
+
+    def become(self, other: TransactionMetadata) -> None:
+        """Be as `other` is."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))

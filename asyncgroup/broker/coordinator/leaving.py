@@ -1,0 +1,57 @@
+"""LeaveGroup, of one or several members (Kafka's `GroupMetadataManager.classicGroupLeaveToClassicGroup`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from asyncgroup.broker.coordinator.calls import JoinResult, LeaveResult, LeavingMember
+from asyncgroup.broker.coordinator.checks import check_member
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.rebalance import Rebalance
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+
+__all__ = ["Leaving"]
+
+log = logging.getLogger(__name__)
+
+
+class Leaving:
+    """Takes LeaveGroup requests for groups that exist on this coordinator."""
+
+    def __init__(self, rebalance: Rebalance) -> None:
+        self._rebalance = rebalance
+
+    def leave(self, group: ClassicGroup, members: Iterable[LeavingMember]) -> LeaveResult:
+        """Remove the members, each with its own result; the group rebalances once for all of them."""
+        if group.state is GroupState.DEAD:
+            return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        results = tuple((leaving, self._leave_one(group, leaving)) for leaving in members)
+        left = [m.member_id or m.group_instance_id or "" for m, error in results if not error]
+        if left:
+            reason = f"explicit LeaveGroup of {', '.join(left)}"
+            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+                self._rebalance.prepare_or_complete(group, reason)
+            else:
+                self._rebalance.maybe_complete_join(group)
+        return LeaveResult(members=results)
+
+    def _leave_one(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
+        member_id = leaving.member_id
+        if not member_id:  # an admin client removes a static member by its instance id
+            member_id = group.static_members.get(leaving.group_instance_id or "", "")
+            if not member_id:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        elif member_id not in group.pending_join and (
+            error := check_member(group, member_id, leaving.group_instance_id)
+        ):
+            return error
+        self._rebalance.unwatch(group, member_id)
+        member = group.members.get(member_id)
+        if member is not None:
+            group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
+        group.remove(member_id)
+        reason = leaving.reason or "not provided"
+        log.info("group %s: member %s leaves; its reason: %s", group.group_id, member_id, reason)
+        return ErrorCode.NONE

@@ -1,0 +1,158 @@
+"""Regular expressions of clients, matched in time that grows with the text only.
+
+Kafka takes RE2's, for the same reason: with Python's own, which try one way after another, a pattern of ten characters
+can keep the loop busy for years. Here all ways are followed at once (Thompson's construction). Understood is what RE2
+and Python write alike: characters, `.`, classes, `\\d \\w \\s` and their opposites, `| * + ? {n,m}`, groups without
+options. Nothing is captured, so greedy and lazy are the same.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+__all__ = ["Pattern", "PatternError"]
+
+_MOST_STATES: Final = 1000
+_MOST_NESTED: Final = 100
+
+_ATOM: Final = re.compile(r"\\[dDwWsS]|\\[^a-zA-Z0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[()|*+?{}]", re.DOTALL)
+_REPEAT: Final = re.compile(r"(?:([*+?])|\{(\d{1,4})(,)?(\d{1,4})?\})\??")
+_BOUNDS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+_Build: TypeAlias = Callable[[int], int]
+"""Adds the states of a part in front of a state; returns the first of them."""
+
+
+class PatternError(ValueError):
+    """A pattern that is malformed, too large, or not understood."""
+
+
+class Pattern:
+    """A compiled pattern; raises PatternError."""
+
+    def __init__(self, text: str) -> None:
+        whole = text.removeprefix("^")  # as nothing but a match of the whole counts, these say nothing new
+        self._text = whole if whole.endswith("\\$") else whole.removesuffix("$")
+        self._position = self._depth = 0
+        if len(text) > 4 * _MOST_STATES:
+            raise PatternError("the pattern is too long")
+        # a state reads a character (its matcher, then one way), or none (any number of ways; none: the end)
+        self._states: list[tuple[re.Pattern[str] | None, list[int]]] = []
+        build = self._alternatives()
+        if self._position < len(self._text):
+            raise PatternError(f"{self._text[self._position]!r} does not belong there")
+        self._first = build(self._add(None, []))
+
+    def __repr__(self) -> str:
+        return f"<Pattern {self._text!r}>"
+
+    def fullmatch(self, text: str) -> bool:
+        """Whether the pattern stands for the whole of `text`."""
+        here = self._reached([self._first])
+        for character in text:
+            ways = [self._states[n] for n in here]
+            here = self._reached([to[0] for matcher, to in ways if matcher and matcher.match(character)])
+            if not here:
+                return False
+        return 0 in here
+
+    def _reached(self, begin: list[int]) -> set[int]:
+        """The states that can be reached from some without reading anything."""
+        found, todo = set(begin), begin
+        while todo:
+            matcher, ways = self._states[todo.pop()]
+            if matcher is None:
+                new = [n for n in ways if n not in found]
+                found.update(new)
+                todo += new
+        return found
+
+    def _add(self, matcher: re.Pattern[str] | None, ways: list[int]) -> int:
+        if len(self._states) == _MOST_STATES:
+            raise PatternError("the pattern is too large")
+        self._states.append((matcher, ways))
+        return len(self._states) - 1
+
+    # -- reading the pattern ---------------------------------------------------------------------------------
+
+    def _take(self, word: str) -> bool:
+        found = self._text.startswith(word, self._position)
+        self._position += len(word) * found
+        return found
+
+    def _alternatives(self) -> _Build:
+        parts = [self._sequence()]
+        while self._take("|"):
+            parts.append(self._sequence())
+        return lambda end: (
+            parts[0](end) if len(parts) == 1 else self._add(None, [part(end) for part in parts])
+        )
+
+    def _sequence(self) -> _Build:
+        parts: list[_Build] = []
+        while self._position < len(self._text) and self._text[self._position] not in "|)":
+            parts.append(self._repeated(self._one()))
+
+        def build(end: int) -> int:
+            for part in reversed(parts):
+                end = part(end)
+            return end
+
+        return build
+
+    def _one(self) -> _Build:
+        if self._take("(?:") or self._take("("):
+            self._depth += 1
+            if self._depth > _MOST_NESTED:
+                raise PatternError("groups are nested too deeply")
+            inner = self._alternatives()
+            if not self._take(")"):
+                raise PatternError("a group does not end")
+            self._depth -= 1
+            return inner
+        found = _ATOM.match(self._text, self._position)
+        if found is None or found[0] in "^$":
+            raise PatternError(f"{self._text[self._position]!r} is not understood there")
+        self._position = found.end()
+        matcher = _matcher(found[0])
+        return lambda end: self._add(matcher, [end])
+
+    def _repeated(self, part: _Build) -> _Build:
+        found = _REPEAT.match(self._text, self._position)
+        if found is None:
+            return part
+        self._position = found.end()
+        sign, least_text, comma, most_text = found.groups()
+        if sign:
+            least, most = _BOUNDS[sign]
+        else:
+            least = int(least_text)
+            most = int(most_text) if most_text else None if comma else least
+        if max(least, most or 0) > _MOST_STATES or (most is not None and most < least):
+            raise PatternError(f"{found[0]} is no number of times")
+        return lambda end: self._times(part, least, most, end)
+
+    def _times(self, part: _Build, least: int, most: int | None, end: int) -> int:
+        if most is None:
+            again = self._add(None, [end])
+            self._states[again][1].append(part(again))
+            end = again
+        else:
+            last = end
+            for _ in range(most - least):
+                end = self._add(None, [last, part(end)])
+        for _ in range(least):
+            end = part(end)
+        return end
+
+
+def _matcher(atom: str) -> re.Pattern[str]:
+    """Python's own of a pattern that stands for one character."""
+    try:
+        with warnings.catch_warnings(category=FutureWarning, action="ignore"):  # of sets inside of sets
+            return re.compile(atom)
+    except re.error as error:
+        raise PatternError(str(error)) from error

@@ -1,0 +1,168 @@
+"""The life of a directory of a cluster on disk, as tests end it: a controller with its logs, without nodes and network."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.storage.data_directory import DataDirectory
+from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
+from asyncgroup.broker.transactions.metadata import TransactionMetadata
+from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import batch
+
+__all__ = ["STEPS", "Life", "Step", "check", "live", "reopen"]
+
+
+class NoNode:
+    def partition_changed(self, _partition) -> None: ...
+
+    def coordinator_elected(self, _number: int) -> None: ...
+
+    def coordinator_resigned(self, _number: int) -> None: ...
+
+
+class Life:
+    """A directory in use."""
+
+    def __init__(self, path: Path, *, fsync: bool = False) -> None:
+        self.path, self.fsync = path, fsync
+        self.controller = Controller(
+            [1], random.Random(1), default_partitions=1, default_replication_factor=1
+        )
+        self.data = DataDirectory(path, fsync=fsync)
+        try:
+            restore_controller(self.data, self.controller)
+            self.controller.node_up(1, NoNode())
+        except BaseException:
+            self.data.close()
+            raise
+
+    def log(self, topic: str, partition: int = 0):
+        return self.controller.topics[topic].partitions[partition].log
+
+    def view(self) -> dict[str, Any]:
+        """What a client can see, in a form in which two lives can be compared."""
+        seen: dict[str, Any] = {}
+        for name, topic in self.controller.topics.items():
+            records: list[Any] = []
+            for partition in topic.partitions:
+                log = partition.log
+                if name == "compacted":
+                    table = {r.key: r.value for r in log.records()}
+                    records.append(({k: v for k, v in table.items() if v is not None}, log.end_offset))
+                else:
+                    values = [(r.offset, r.value) for r in log.records()]
+                    records.append((values, log.start_offset, log.end_offset, log.last_stable_offset))
+            seen[name] = (dict(topic.configs), records)
+        for one in restored_transactions(self.data):
+            seen[one.transactional_id] = (str(one.state), list(one.partitions))
+        return seen
+
+
+def append(topic: str, value: bytes | None, key: bytes = b"k", partition: int = 0) -> Callable[[Life], None]:
+    def step(life: Life) -> None:
+        builder = BatchBuilder()
+        builder.append(1000, key, value)
+        life.log(topic, partition).append(builder.build(), 1)
+
+    return step
+
+
+def transaction(state: TransactionState, *partitions: int) -> Callable[[Life], None]:
+    def step(life: Life) -> None:
+        one = TransactionMetadata("tx", 17)
+        one.state, one.partitions = state, {TopicPartition("t", number): None for number in partitions}
+        life.controller.journal.transaction_changed(one)
+
+    return step
+
+
+def reopen(life: Life) -> None:
+    life.data.close()
+    life.__init__(life.path, fsync=life.fsync)  # type: ignore[misc]
+
+
+def give_producer_id(life: Life) -> None:
+    assert life.controller.next_producer_id() == 1001
+
+
+def compact(*, at: int) -> Callable[[Life], None]:
+    """Segments become one in threes."""
+
+    def step(life: Life) -> None:
+        log = life.log("compacted")
+        log.segment_bytes = 450
+        log.compact(at, 1000)
+        log.segment_bytes = 150
+
+    return step
+
+
+SMALL = {"internal.segment.bytes": "150"}
+
+Step: TypeAlias = Callable[[Life], None]
+
+STEPS: list[Step] = [
+    lambda life: life.controller.create_topic("t", 2, configs=SMALL) and None,
+    *[append("t", b"%d" % number) for number in range(5)],
+    append("t", b"other", partition=1),
+    lambda life: life.log("t").delete_records(2) and None,
+    give_producer_id,
+    lambda life: (
+        life.controller.create_topic("compacted", configs={**SMALL, "cleanup.policy": "compact"}) and None
+    ),
+    *[append("compacted", b"%d" % number, b"ab"[number % 2 :][:1]) for number in range(6)],
+    reopen,
+    compact(at=2000),
+    append("compacted", b"after", b"a"),
+    *[append("compacted", None, b"b") for _ in range(4)],
+    compact(at=3000),
+    compact(at=9000),
+    lambda life: life.controller.create_partitions(life.controller.topics["t"], 4),
+    append("t", b"new", partition=3),
+    transaction(TransactionState.ONGOING, 0, 1),
+    transaction(TransactionState.PREPARE_COMMIT, 0, 1),
+    lambda life: life.log("t").retain(10**9, 1000, -1) and None,
+    append("t", b"behind"),
+    lambda life: life.controller.delete_topic(life.controller.topics["compacted"]),
+    lambda life: life.controller.create_topic("compacted") and None,
+    append("compacted", b"anew"),
+    lambda life: life.controller.configure_topic(life.controller.topics["t"], {"retention.ms": "5"}),
+    reopen,
+    append("t", b"last"),
+    transaction(TransactionState.COMPLETE_COMMIT),
+]
+
+
+GIVEN = STEPS.index(give_producer_id) + 1
+"""How many views there are before a producer id is given out."""
+
+
+def live(path: Path, views: list[dict[str, Any]], *, fsync: bool = False) -> None:
+    """All steps, until the end or death; a view is added with each that is over."""
+    life = Life(path, fsync=fsync)
+    try:
+        views.append(life.view())
+        for step in STEPS:
+            step(life)
+            views.append(life.view())
+    finally:
+        life.data.close()
+
+
+def check(path: Path, expected: list[dict[str, Any]], done: int, story: str) -> None:
+    """The directory holds what there was before or after the step that was not over, and can be used."""
+    life = Life(path)
+    try:
+        assert life.view() in expected[max(0, done - 1) : done + 1], f"{story}, in step {done}"
+        assert life.controller.next_producer_id() > (1001 if done > GIVEN else 1000), "no id is given twice"
+        life.controller.create_topic("works")
+        life.log("works").append(batch(b"on"), 9)
+    finally:
+        life.data.close()

@@ -1,0 +1,294 @@
+"""What coordinators have written, but not all replicas have yet: it is answered when they do, counts then, and is found by
+the next coordinator whether it was answered or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.broker import CommittedOffset, EmbeddedCluster
+from asyncgroup.broker.coordinator.appends import COMMIT_TIMEOUT
+from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from tests.broker.client import Client, Disconnected, connect
+from tests.broker.harness import GROUP, Harness
+from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, said
+from tests.broker.requests import assigned, commit_request, join, member, sync_request
+from tests.broker.transactional import init_producer, txn_offset_commit
+
+T1 = TopicPartition("t", 1)
+
+
+def held(**config) -> Harness:
+    """The followers stand still."""
+    harness = Harness(**config)
+    hold(harness)
+    return harness
+
+
+def hold(harness: Harness) -> None:
+    harness.log.log.held_at = harness.log.log.end_offset
+
+
+def release(harness: Harness) -> None:
+    harness.log.log.held_at = None
+    harness.coordinator.replicated(0)
+
+
+def offsets(harness: Harness) -> dict[TopicPartition, int]:
+    return {tp: kept.offset for tp, kept in harness.coordinator.offsets(GROUP).items()}
+
+
+def settled(harness: Harness) -> list[ErrorCode]:
+    """The answer to somebody who waits for all that was written before."""
+    answers: list[ErrorCode] = []
+    harness.coordinator.settle(GROUP, answers.append)
+    return answers
+
+
+# -- one coordinator -------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_answered_and_counts_when_all_replicas_have_it():
+    harness = held()
+    first, second = harness.send_commit(5), harness.send_commit(6, partition=1)
+    assert (first, second, offsets(harness)) == ([], [], {})
+    assert harness.log.log.end_offset == 2
+    harness.log.log.held_at = 1
+    harness.coordinator.replicated(0)
+    assert (first, second, offsets(harness)) == ([ErrorCode.NONE], [], {T0: 5})
+    release(harness)
+    assert (second, offsets(harness)) == ([ErrorCode.NONE], {T0: 5, T1: 6})
+    assert harness.timers.keys == set()
+
+
+def test_after_a_time_it_is_answered_and_counts_nevertheless_in_the_end():
+    harness = held()
+    answers = harness.send_commit(5)
+    harness.advance(COMMIT_TIMEOUT)
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert offsets(harness) == {}
+    release(harness)
+    assert (len(answers), offsets(harness)) == (1, {T0: 5})
+
+
+def test_the_next_coordinator_finds_it():
+    harness = held()
+    answers = harness.send_commit(5)
+    harness.move()
+    assert answers == [ErrorCode.NOT_COORDINATOR]
+    assert offsets(harness) == {T0: 5}
+    answers = harness.send_commit(6)
+    harness.crash()
+    assert (answers, offsets(harness)) == ([], {T0: 6})
+
+
+def test_a_generation_is_stable_when_all_replicas_have_its_assignment():
+    harness = Harness()
+    one = harness.new_id()
+    harness.join(one)
+    harness.advance(0.0)
+    hold(harness)
+    answers = harness.sync(one, {one: b"A"})
+    assert (answers, harness.group.state) == ([], GroupState.COMPLETING_REBALANCE)
+    release(harness)
+    assert answers[0].assignment == b"A"
+    assert harness.group.state is GroupState.STABLE
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_counts_after_the_commits_before_it(committed):
+    harness = held()
+    answers = harness.send_commit(5, producer_id=7, producer_epoch=0)
+    harness.log.end_transaction(harness.coordinator, 7, commit=committed)
+    later = harness.send_commit(6, producer_id=7, producer_epoch=0, partition=1)
+    assert (answers, later) == ([], [])
+    release(harness)
+    assert (answers, later) == ([ErrorCode.NONE], [ErrorCode.NONE])
+    assert offsets(harness) == ({T0: 5} if committed else {})
+    assert set(harness.coordinator.pending(GROUP)) == {T1}
+
+
+def test_a_deletion_takes_along_what_does_not_count_yet():
+    harness = Harness()
+    harness.commit(1)
+    hold(harness)
+    commits = [harness.send_commit(2, partition=1), harness.send_commit(3, topic="u")]
+    harness.coordinator.remove_topic("u")
+    deleted = harness.delete()
+    release(harness)
+    assert [*commits, deleted] == [[ErrorCode.NONE]] * 3
+    assert offsets(harness) == {}
+    harness.move()
+    assert (offsets(harness), dict(harness.coordinator.groups)) == ({}, {})
+
+
+def test_a_commit_behind_a_deletion_stays():
+    harness = Harness()
+    harness.commit(1)
+    hold(harness)
+    harness.delete()
+    harness.send_commit(2)
+    release(harness)
+    assert offsets(harness) == {T0: 2}
+    harness.move()
+    assert offsets(harness) == {T0: 2}
+
+
+def test_who_waits_for_what_was_written_before():
+    harness = Harness(offsets_append_delay=1.0)
+    assert settled(harness) == [ErrorCode.NONE]
+    harness.send_commit(1)
+    harness.advance(0.5)
+    answers = settled(harness)
+    later = harness.send_commit(2)
+    harness.advance(0.5)
+    assert (answers, later) == ([ErrorCode.NONE], [])
+    harness.advance(0.5)
+    assert later == [ErrorCode.NONE]
+    harness.send_commit(3)
+    answers = settled(harness)
+    harness.move()
+    assert answers == [ErrorCode.NOT_COORDINATOR]
+    assert settled(harness) == [ErrorCode.NONE]
+    harness.coordinator.unload(0)
+    assert settled(harness) == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_who_waits_for_a_commit_that_came_too_late_for_its_transaction():
+    harness = Harness(offsets_append_delay=1.0)
+    harness.send_commit(1, producer_id=7, producer_epoch=0)
+    answers = settled(harness)
+    later = harness.send_commit(2, partition=1)
+    harness.log.end_transaction(harness.coordinator, 7, commit=True)
+    assert answers == [ErrorCode.NONE]
+    harness.advance(1.0)
+    assert later == [ErrorCode.NONE]
+
+
+def test_nothing_to_write_waits_for_its_turn():
+    harness = held()
+    harness.send_commit(1)
+    answers = harness.send_commit(1, metadata="m" * 5000)
+    waiting = settled(harness)
+    assert answers == waiting == []
+    assert repr(harness.store._appends) == "<Appends 0 sent, 3 not replicated>"
+    harness.advance(COMMIT_TIMEOUT)
+    assert waiting == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    release(harness)
+    assert len(answers) == len(waiting) == 1
+
+
+# -- a cluster -------------------------------------------------------------------------------------------------
+
+
+def place_of(cluster: EmbeddedCluster) -> int:
+    return cluster.nodes[1].controller.coordinators.offsets_partition("g")
+
+
+def offset_of(cluster: EmbeddedCluster) -> int:
+    (kept,) = cluster.group("g").offsets.values()
+    assert isinstance(kept, CommittedOffset)
+    return kept.offset
+
+
+async def answered(client: Client, request, sent) -> bool:
+    try:
+        await client.receive(request, *sent)
+    except Disconnected:
+        return False
+    return True
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("dies", [True, False])
+async def test_a_node_that_goes_between_a_commit_in_the_log_and_its_answer(dies):
+    """Nobody was told, but the commit is there: the client commits the same once more, or finds it."""
+    async with EmbeddedCluster(nodes=2) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client:
+            await commit(client, cluster, {0: 5})
+            cluster.hold_followers(TOPIC, place_of(cluster))
+            request = commit_request(cluster, 9, {0: 6})
+            sent = client.send(request, 9)
+            await asyncio.sleep(1.0)
+            assert offset_of(cluster) == 5
+            assert len(said(cluster)) == 2
+            if dies:
+                await cluster.stop_node(old)
+                assert not await answered(client, request, sent)
+            else:
+                cluster.move_coordinator("g", 3 - old)
+                answer = await client.receive(request, *sent)
+                assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert offset_of(cluster) == 6
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_node_that_dies_between_an_assignment_in_the_log_and_its_answer():
+    """The next coordinator has the generation; the member asks it for its assignment."""
+    async with EmbeddedCluster(nodes=2) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        old = cluster.coordinator("g")
+        async with connect(cluster, old) as client:
+            joined = await join(client)
+            cluster.hold_followers(TOPIC, place_of(cluster))
+            request = sync_request(joined, plan={joined.member_id: assigned(0)})
+            sent = client.send(request)
+            await asyncio.sleep(1.0)
+            assert cluster.group("g").state == "CompletingRebalance"
+            await cluster.stop_node(old)
+            assert not await answered(client, request, sent)
+        view = cluster.group("g")
+        assert (view.state, view.generation, set(view.members)) == ("Stable", 1, {joined.member_id})
+        async with connect(cluster, 3 - old) as client:
+            assert bytes((await client.ask(sync_request(joined))).assignment) == assigned(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_followers_that_catch_up_let_the_answers_go():
+    async with EmbeddedCluster(nodes=2) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        async with connect(cluster, cluster.coordinator("g")) as client:
+            joined = await member(client, 0)
+            fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
+            cluster.hold_followers(TOPIC, place_of(cluster))
+            assert await commit(client, cluster, {0: 5}, **fields) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+            leave = m.LeaveGroupRequest("g", members=[m.LeaveGroupRequest.MemberIdentity(joined.member_id)])
+            sent = client.send(leave)
+            await asyncio.sleep(1.0)
+            assert cluster.history.of("LeaveGroup")[-1].response is None
+            cluster.release_followers(TOPIC, place_of(cluster))
+            assert (await client.receive(leave, *sent)).error_code == 0
+            assert await fetched(client) == {T0: 5}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_stable_offsets_are_those_after_what_is_under_way():
+    """Else a commit inside a transaction that is on its way still would pass for none (KIP-447)."""
+    async with EmbeddedCluster(offsets_append_delay=1.0) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        await commit(client, cluster, {0: 5})
+        producer = await init_producer(client)
+        async with connect(cluster) as other:
+            inside = txn_offset_commit(producer, {0: 6})
+            sent = client.send(inside, 5)
+            await asyncio.sleep(0.5)
+            assert await fetched(other) == {T0: 5}
+            asked = m.OffsetFetchRequest.OffsetFetchRequestGroup("g", topics=None)
+            request = m.OffsetFetchRequest(groups=[asked, asked], require_stable=True)
+            groups = (await other.ask(request, 9)).groups
+            found = {p.error_code for group in groups for p in group.topics[0].partitions}
+            assert found == {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+            await client.receive(inside, *sent)
+            empty = m.OffsetFetchRequest(groups=[], require_stable=True)
+            assert (await other.ask(empty, 9)).groups == []

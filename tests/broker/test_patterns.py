@@ -1,0 +1,102 @@
+"""Patterns of clients: the same answers as Python's own expressions give, in a time that only grows with the text."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+from hypothesis import assume, given, strategies as st
+
+from asyncgroup.broker.patterns import Pattern, PatternError
+
+PIECES = [
+    r"a",
+    r"b",
+    r"c",
+    r".",
+    r"*",
+    r"+",
+    r"?",
+    r"(",
+    r")",
+    r"(?:",
+    r"|",
+    r"[ab]",
+    r"[^a]",
+    r"[a-c.]",
+    r"[[]",
+    r"[\]]",
+    r"\d",
+    r"\W",
+    r"\.",
+    r"\\",
+    r"{2}",
+    r"{1,}",
+    r"{0,2}",
+    r"*?",
+    r"-",
+    r"{",
+    r"}",
+    r"]",
+    r"[",
+    r"^",
+    r"$",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), st.text("abc1.-[]\\ ", max_size=8))
+def test_what_is_understood_means_the_same_as_in_python(pattern: str, text: str) -> None:
+    try:
+        ours = Pattern(pattern)
+    except PatternError:
+        assume(False)
+    with warnings.catch_warnings(category=FutureWarning, action="ignore"):
+        theirs = re.compile(pattern)
+    assert ours.fullmatch(text) is (theirs.fullmatch(text) is not None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fits_not"),
+    [
+        ("", "", "a"),
+        ("orders-.*", "orders-7", "my-orders-7"),
+        (r"^(in|out)\.\d{2,3}$", "out.123", "out.1234"),
+        ("[^a-z]+é?", "ABCé", "abc"),
+        ("(a|b){3}", "aba", "ab"),
+        ("a{2,}", "aaaa", "a"),
+        ("(|a)*b", "aab", "aa"),
+        (r"a\$", "a$", "a"),
+    ],
+)
+def test_patterns(pattern: str, fits: str, fits_not: str) -> None:
+    assert Pattern(pattern).fullmatch(fits)
+    assert not Pattern(pattern).fullmatch(fits_not)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+", "(a|aa)+", ".*.*.*.*.*b", "((((a*)*)*)*)*", "(a?){40}a{40}b"])
+def test_no_pattern_takes_years(pattern: str) -> None:
+    assert not Pattern(pattern).fullmatch("a" * 2000 + "!")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        ")",
+        "[",
+        "*",
+        "a**",
+        "a{3,2}",
+        "a{1001}",
+        "a" * 1001,
+        "(a{30}){40}",
+        "(" * 1000,
+        "(?i)a",
+        r"\Qa",
+        "a^b",
+    ],
+)
+def test_what_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        Pattern(pattern)
