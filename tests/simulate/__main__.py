@@ -5,51 +5,61 @@
     --seed 17 --story    one run, told line by line; --requests adds every request of it
     --json               an object a run instead of text, one a line
     --no-shrink          failing stories as they are, not shortened first
+    --mutation "name"    break the clients or the brokers on purpose, and look for the first seed that finds it; `all`: in
+                         each way there is
 
-Exit status 1 if any run broke an invariant.
+Exit status 1 if any run broke an invariant, or a mutation was not found.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Iterable
 
+from tests.simulate.many import outcomes
+from tests.simulate.mutations import MUTATIONS, hunt
 from tests.simulate.plan import plan_of
-from tests.simulate.report import Summary, describe_failure
+from tests.simulate.report import Summary, describe_failure, describe_plan
 from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
 
 __all__ = ["main"]
 
-CHUNK = 8
-"""Seeds that a process gets at a time."""
+EVERY = 100
+"""Runs from one line of progress to the next, where they are not written over each other."""
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """The command; its exit status."""
     options = _options(None if arguments is None else list(arguments))
+    if options.mutation is not None:
+        return _hunt(list(MUTATIONS) if options.mutation == "all" else [options.mutation], options.seeds)
     if options.story or options.requests:
         return _tell(options.seeds.start, requests=options.requests)
     summary = Summary()
-    for outcome in _outcomes(options.seeds, options.jobs):
+    for outcome in outcomes(options.seeds, options.jobs):
         summary.add(outcome)
         if options.json:
             print(json.dumps(outcome.as_dict), flush=True)
         elif outcome.violation is not None:
             _show_failure(outcome, shorten=options.shrink)
-        if not options.json and sys.stderr.isatty():
-            broken = sum(map(len, summary.broken.values()))
-            print(f"\r{summary.runs} of {len(options.seeds)} runs, {broken} broken", end="", file=sys.stderr)
+        if not options.json:
+            _show_progress(summary, len(options.seeds))
     if not options.json:
         print("\n".join(["", *summary.lines()]))
     return 1 if summary.broken else 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seeds", type=_seeds, default=range(200), metavar="FROM:TO")
     which.add_argument("--seed", type=_seeds, dest="seeds", metavar="N")
@@ -58,6 +68,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--requests", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-shrink", action="store_false", dest="shrink")
+    parser.add_argument("--mutation", choices=["all", *MUTATIONS], metavar="NAME")
     return parser.parse_args(arguments)
 
 
@@ -66,18 +77,19 @@ def _seeds(text: str) -> range:
     return range(int(first or 0), int(last) if colon else int(first) + 1)
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
-    """In the order of the seeds, whoever runs them."""
-    if jobs <= 1:
-        yield from map(run_seed, seeds)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=CHUNK)
+def _show_progress(summary: Summary, total: int) -> None:
+    """On one line of a terminal; elsewhere a line now and then, if there is much to wait for."""
+    broken = sum(map(len, summary.broken.values()))
+    text = f"{summary.runs} of {total} runs, {broken} broken"
+    if sys.stderr.isatty():
+        print(f"\r{text}", end="", file=sys.stderr)
+    elif summary.runs % EVERY == 0 and total > EVERY:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _tell(seed: int, *, requests: bool) -> int:
     outcome = run_seed(seed)
-    print("\n".join(outcome.story))
+    print("\n".join([*describe_plan(plan_of(seed)), "", *outcome.story]))
     if requests:
         print("\n".join(["", "requests:", *outcome.requests]))
     print(f"digest {outcome.digest}, {outcome.virtual_seconds:.3f} s, {outcome.violation or 'all well'}")
@@ -88,9 +100,29 @@ def _show_failure(outcome: Outcome, *, shorten: bool) -> None:
     plan = plan_of(outcome.seed)
     if shorten:
         plan, outcome = shrink(plan, run_plan(plan))
-    actions = [f"{action.at:8.3f} {action}" for action in plan.actions]
-    print("\n" + describe_failure(outcome, actions), flush=True)
+    print("\n" + describe_failure(outcome, plan), flush=True)
+
+
+def _hunt(mutations: Iterable[str], seeds: range) -> int:
+    """A line for each: the seed that found it, and the invariant."""
+    missed = 0
+    for mutation in mutations:
+        began = time.perf_counter()
+        found = hunt(mutation, seeds)
+        seconds = time.perf_counter() - began
+        if found is None or found.violation is None:
+            missed += 1
+            print(f"{mutation:<44} NOT FOUND in {len(seeds)} seeds, {seconds:.0f} s", flush=True)
+        else:
+            print(f"{mutation:<44} seed {found.seed:<4} {found.violation.name} ({seconds:.0f} s)", flush=True)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has read enough; Python would complain again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

@@ -10,6 +10,7 @@ from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.testing.conditions import Fault, places_of
 from tests.simulate.handler import Disturbances
+from tests.simulate.plan import GROUP, OFFSETS_TOPIC
 from tests.simulate.weather import Front
 from tests.simulate.world import NODE_HOST, World
 
@@ -172,6 +173,13 @@ def _half_open(world: World, name: str) -> None:
 
 
 @_act
+def _hang_up(world: World, name: str) -> None:
+    """The brokers close the connections of somebody in order, as they do with idle ones."""
+    if party := world.party(name):
+        world.network.hang_up(party.host)
+
+
+@_act
 def _slow_wire(world: World, name: str, latency: float, seconds: float) -> None:
     if party := world.party(name):
         _come(world, _over_host(f"the wire of {name} is slow", party.host, latency=latency), seconds)
@@ -207,6 +215,11 @@ def _cut_node(world: World, node_id: int) -> None:
 
 
 @_act
+def _hang_up_node(world: World, node_id: int) -> None:
+    world.network.hang_up(NODE_HOST, world.port(node_id))
+
+
+@_act
 def _half_open_node(world: World, node_id: int) -> None:
     world.network.sever(NODE_HOST, world.port(node_id))
 
@@ -222,6 +235,33 @@ def _slow_node(world: World, node_id: int, latency: float, seconds: float) -> No
 @_act
 def _stop_node(world: World, node_id: int, seconds: float) -> None:
     world.stop_node(node_id, seconds)
+
+
+@_act
+def _power_cut(world: World, seconds: float) -> None:
+    world.power_cut(seconds)
+
+
+@_act
+def _busy_node(world: World, node_id: int, delay: float, seconds: float) -> None:
+    """It takes its time over every request."""
+    world.cluster.slow_node(node_id, delay)
+    world.later(seconds, lambda: world.cluster.slow_node(node_id, 0.0))
+
+
+@_act
+def _hold_followers(world: World, topic: str, partition: int, seconds: float) -> None:
+    """What is written is not replicated: nobody reads it, and its producer waits. Or the group's own log stands still:
+    commits and plans are not answered."""
+    if world.is_dark:
+        return
+    if topic == OFFSETS_TOPIC:
+        if topic not in world.cluster.nodes[1].controller.topics:
+            return
+        partition = world.cluster.nodes[1].controller.coordinators.offsets_partition(GROUP)
+        world.watch.may_be_late = True
+    world.cluster.hold_followers(topic, partition)
+    world.later(seconds, lambda: world.release_followers(topic, partition))
 
 
 @_act
@@ -244,7 +284,7 @@ def _grow(world: World, topic: str, total: int) -> None:
 
 @_act
 def _fault(world: World, api: str, what: str, times: int) -> None:
-    fault = world.cluster.faults.on(api, times=times)
+    fault = world.cluster.faults.on(api, times=times).optional()
     _FAULTS[what](fault, api)
 
 

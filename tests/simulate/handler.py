@@ -52,7 +52,7 @@ class SimHandler(Handler):
         story: Story,
         rng: random.Random,
         fail: Callable[[Violation], None],
-        members: Callable[[Session], Sequence[str] | None],
+        is_up_to_date: Callable[[Session], bool],
     ) -> None:
         self.spec, self.truth, self.story, self.rng = spec, truth, story, rng
         self.disturbed = Disturbances()
@@ -61,7 +61,7 @@ class SimHandler(Handler):
         self.patience = float("inf")
         self.is_prompt = False
         """Whether nothing holds commits up, so that the automatic ones must come."""
-        self._fail, self._members = fail, members
+        self._fail, self._is_up_to_date = fail, is_up_to_date
         self._open: dict[Session, list[str]] = {}
         self.claims: dict[Session, list[ClaimLog]] = {}
 
@@ -137,7 +137,12 @@ class SimHandler(Handler):
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         log = ClaimLog(
-            self.spec.name, session.member_id, session.generation_id, claim.tp, claim.initial_offset
+            self.spec.name,
+            session.member_id,
+            session.generation_id,
+            claim.tp,
+            claim.initial_offset,
+            self.spec.instance_id,
         )
         self._tell(f"claim {claim.tp} from {claim.initial_offset}")
         self._check(
@@ -145,7 +150,7 @@ class SimHandler(Handler):
             "a claim before on_assigned",
             holds="assigned" in self._open.get(session, []),
         )
-        self._try(self.truth.claim_started, log, members=self._members(session))
+        self._try(self.truth.claim_started, log, is_up_to_date=self._is_up_to_date(session))
         self.claims.setdefault(session, []).append(log)
         try:
             async with self._telling(log):
@@ -171,6 +176,7 @@ class SimHandler(Handler):
 
     async def _read_records(self, session: Session, claim: Claim, log: ClaimLog) -> None:
         async for record in claim:
+            self._check_silence(log, record.offset)
             await self._handle(log, record)
             await self._mark(session, claim, log, record)
             if self._is_told_to_return():
@@ -181,6 +187,7 @@ class SimHandler(Handler):
         while not claim.ended:
             left = self.rng.randint(1, 4)
             async for record in claim:
+                self._check_silence(log, record.offset)
                 await self._handle(log, record)
                 await self._mark(session, claim, log, record)
                 left -= 1
@@ -197,6 +204,7 @@ class SimHandler(Handler):
                 async with asyncio.timeout(self.rng.choice([0.05, 0.4, 3.0])):
                     record = await anext(claim)
             if record is not None:
+                self._check_silence(log, record.offset)
                 await self._handle(log, record)
                 await self._mark(session, claim, log, record)
             if self._is_told_to_return():
@@ -206,6 +214,7 @@ class SimHandler(Handler):
         async for batch in claim.batches(
             max_records=self.rng.choice([2, 10, 500]), max_wait=self.rng.choice([0, 0.2])
         ):
+            self._check_silence(log, batch.first_offset)
             for record in batch:
                 await self._handle(log, record)
             self._note_mark(log, batch.last_offset + 1)
@@ -216,11 +225,14 @@ class SimHandler(Handler):
 
     # --- one record ---------------------------------------------------------------------------------------------
 
+    def _check_silence(self, log: ClaimLog, offset: int) -> None:
+        """A record or a batch was handed out just now."""
+        silence = asyncio.get_running_loop().time() - self.silent_since()
+        text = f"{log.tp} at {offset} is handed out after {silence:.3f} s without any broker's answer"
+        self._check("a silent session is lost", text, holds=silence <= self.patience)
+
     async def _handle(self, log: ClaimLog, record: Record) -> None:
         self._stop_if_dead()
-        silence = asyncio.get_running_loop().time() - self.silent_since()
-        text = f"{log.tp} at {record.offset} is handed out after {silence:.3f} s without any broker's answer"
-        self._check("a silent session is lost", text, holds=silence <= self.patience)
         assert record.value is not None
         self._try(self.truth.handed_out, log, record.offset, record.value)
         await self._work()

@@ -89,7 +89,7 @@ class Hermit:
                 claim = ClaimLog(self.name, "", -1, PLACE, max(0, place.next_offset))
                 self._tell(f"reads {PLACE} from {begin}")
                 doubtful = bool(self.truth.doubtful)
-                self._try(self.truth.claim_started, claim, members=None if doubtful else ())
+                self._try(self.truth.claim_started, claim, is_up_to_date=not doubtful)
                 async for record in await consumer.partition(*PLACE, begin):
                     assert record.value is not None
                     self._try(self.truth.handed_out, claim, record.offset, record.value)

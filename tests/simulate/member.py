@@ -35,7 +35,7 @@ class SimMember:
             world.story,
             random.Random(f"{world.plan.seed} {spec.name} works"),
             world.fail,
-            self._members,
+            self._is_up_to_date,
         )
         self.handler.patience = world.plan.setting.session_timeout + 0.001
         self.handler.is_prompt = world.plan.is_peaceful
@@ -86,13 +86,9 @@ class SimMember:
             metadata_refresh_interval=3.0,
         )
 
-    def _members(self, session: Session) -> list[str] | None:
+    def _is_up_to_date(self, session: Session) -> bool:
         view = self.world.watch.view()
-        return (
-            list(view.members)
-            if view.generation == session.generation_id and session.member_id in view.members
-            else None
-        )
+        return view.generation == session.generation_id and session.member_id in view.members
 
     # --- its program --------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ __all__ = [
     "ACTIONS",
     "GROUP",
     "HERMITS",
+    "OFFSETS_TOPIC",
     "PEACEFUL",
     "SPARE",
     "Action",
@@ -26,6 +27,7 @@ __all__ = [
 
 GROUP: Final = "g"
 HERMITS: Final = "hermits"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 SPARE: Final = "spare"
 """The member that comes at the end if nobody else is left."""
 
@@ -69,7 +71,10 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The world before anything happens. `climate` is the name of a distribution of latencies (`weather`)."""
+    """The world before anything happens. `climate` is the name of a distribution of latencies (`weather`).
+
+    `is_on_disk`: whether records and metadata are kept in files, so that all brokers may die at once.
+    """
 
     nodes: int
     topics: dict[str, int]
@@ -81,6 +86,7 @@ class Setting:
     has_hermit: bool
     offsets_append_delay: float
     offsets_load_delay: float
+    is_on_disk: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +251,23 @@ class _Planner:
     def node_slowly(self) -> Args:
         return (self.node(), self.rng.choice([0.1, 0.5, 2.0]), self.rng.uniform(1, 6))
 
-    def a_leader(self) -> Args:
+    def darkness(self) -> Args | None:
+        return (self.rng.choice([0.2, 1.0, 4.0]),) if self.setting.is_on_disk else None
+
+    def a_partition(self) -> Args:
         topic = self.rng.choice(sorted(self.sizes))
-        return (topic, self.rng.randrange(self.sizes[topic]), self.node())
+        return (topic, self.rng.randrange(self.sizes[topic]))
+
+    def a_leader(self) -> Args:
+        return (*self.a_partition(), self.node())
+
+    def lagging(self) -> Args | None:
+        """None of the others, if there is one node only. Partition -1 of the brokers' own topic is that of the group."""
+        topic, partition = self.a_partition()
+        if self.rng.random() < 0.4:
+            topic, partition = OFFSETS_TOPIC, -1
+        seconds = self.rng.choice([0.3, 1.5, 7.0])
+        return (topic, partition, seconds) if self.setting.nodes > 1 else None
 
     def more(self) -> Args | None:
         topic = self.rng.choice(sorted(self.sizes))
@@ -262,7 +282,7 @@ class _Planner:
         return (rng.choice(FAULTY), what, rng.randint(1, 3))
 
 
-MOVES_COORDINATORS: Final = frozenset({"stop_node", "move_coordinator"})
+MOVES_COORDINATORS: Final = frozenset({"stop_node", "power_cut", "move_coordinator"})
 
 FAULTY: Final = (
     "FindCoordinator",
@@ -298,16 +318,21 @@ ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
     # wires
     "mute": _Planner.mute,
     "cut": _Planner.anybody,
+    "hang_up": _Planner.anybody,
     "half_open": _Planner.anybody,
     "slow_wire": _Planner.slowly,
     "part": _Planner.apart,
     "mute_node": _Planner.node_for_a_time,
     "refuse_node": _Planner.node_for_a_time,
     "cut_node": _Planner.a_node,
+    "hang_up_node": _Planner.a_node,
     "half_open_node": _Planner.a_node,
     "slow_node": _Planner.node_slowly,
     # brokers
     "stop_node": _Planner.node_for_a_time,
+    "power_cut": _Planner.darkness,
+    "busy_node": _Planner.node_slowly,
+    "hold_followers": _Planner.lagging,
     "move_coordinator": _Planner.a_node,
     "move_leader": _Planner.a_leader,
     "grow": _Planner.more,
@@ -332,6 +357,7 @@ def _setting(rng: random.Random) -> Setting:
         has_hermit=rng.random() < 0.3,
         offsets_append_delay=rng.choice([0.0, 0.0, 0.003, 0.1]),
         offsets_load_delay=rng.choice([0.0, 0.0, 0.05, 1.5]),
+        is_on_disk=rng.random() < 0.5,
     )
 
 

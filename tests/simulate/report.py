@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from tests.simulate.plan import ACTIONS
+from tests.simulate.plan import ACTIONS, MemberSpec, Plan
 from tests.simulate.run import Outcome
 
-__all__ = ["Summary", "describe_failure"]
+__all__ = ["Summary", "describe_failure", "describe_plan"]
 
 
 class Summary:
@@ -63,13 +64,43 @@ def _some(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds[:12])) + more
 
 
-def describe_failure(outcome: Outcome, actions: Iterable[object]) -> str:
+def describe_plan(plan: Plan) -> list[str]:
+    """The world and its members, a line each."""
+    setting = plan.setting
+    topics = ", ".join(f"{name}:{partitions}" for name, partitions in setting.topics.items())
+    world = f"{setting.nodes} nodes{' on disk' if setting.is_on_disk else ''}, topics {topics}"
+    network = f"{setting.climate} network in chunks of {setting.chunk_size} bytes"
+    delays = f"append {setting.offsets_append_delay:g} s, load {setting.offsets_load_delay:g} s"
+    lines = [
+        f"seed {plan.seed}: {world}, {network}, calm at {plan.calm_at:.3f} s",
+        f"  initial rebalance delay {setting.initial_rebalance_delay:g} s; __consumer_offsets: {delays}",
+        f"  session timeout {setting.session_timeout:g} s, a heartbeat every {setting.heartbeat_interval:g} s",
+    ]
+    return [*lines, *(f"  {_member(one)}" for one in plan.members.values())]
+
+
+def _member(spec: MemberSpec) -> str:
+    commits = f"every {spec.auto_commit_interval:g} s" if spec.auto_commit else "by hand"
+    topics = repr(spec.topics) if isinstance(spec.topics, str) else ", ".join(spec.topics)
+    place = f"static {spec.instance_id}" if spec.instance_id else "dynamic"
+    return (
+        f"{spec.name}: {place}, {topics}, {' or '.join(spec.assignors)}, commits {commits}, reads {spec.style}, "
+        f"marks every {spec.mark_every}, rebalance timeout {spec.rebalance_timeout:g} s, "
+        f"buffer {spec.buffer_bytes} bytes, tempo {spec.tempo:g} s"
+    )
+
+
+def describe_failure(outcome: Outcome, plan: Plan) -> str:
     """A run that failed: the seed, the invariant, the plan that is left of it, and its story."""
     assert outcome.violation is not None
+    actions = [f"{action.at:8.3f} {action}" for action in plan.actions]
+    named = {str(arg) for action in plan.actions for arg in action.args}
+    members = {name: spec for name, spec in plan.members.items() if name in named}
     return "\n".join(
         [
             f"seed {outcome.seed} breaks: {outcome.violation.name}",
             f"  {outcome.violation.text}",
+            *describe_plan(replace(plan, members=members)),
             "plan:",
             *(f"  {action}" for action in actions),
             "story:",

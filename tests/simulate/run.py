@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from asyncgroup.error_codes import error_name
@@ -70,9 +74,13 @@ def run_plan(plan: Plan) -> Outcome:
     loop = VirtualTimeLoop(network=network, max_virtual_time=3600.0)
     found: list[World] = []
     violation: Violation | None = None
-    with scopes_in_order(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with (
+        _directory(plan) as directory,
+        scopes_in_order(),
+        asyncio.Runner(loop_factory=lambda: loop) as runner,
+    ):
         try:
-            runner.run(_run(plan, network, found))
+            runner.run(_run(plan, network, directory, found))
         except Violation as broken:
             violation = broken
         except VirtualTimeError as error:
@@ -94,20 +102,31 @@ def run_plan(plan: Plan) -> Outcome:
     )
 
 
-async def _run(plan: Plan, network: WeatherNetwork, found: list[World]) -> None:
-    world = World(plan, network)
+@contextmanager
+def _directory(plan: Plan) -> Iterator[Path | None]:
+    """Where brokers that keep their records on disk have them."""
+    if not plan.setting.is_on_disk:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="simulate-") as name:
+        yield Path(name)
+
+
+async def _run(plan: Plan, network: WeatherNetwork, directory: Path | None, found: list[World]) -> None:
+    world = World(plan, network, directory)
     found.append(world)
-    with world.story.listening(), world.watch.on(world.cluster):
-        async with world.cluster:
+    with world.story.listening(), world.watch.on():
+        try:
             await world.start()
-            try:
-                await world.carry_out(perform)
-                await calm_down(world)
-                await close_all(world)
-            except Violation as violation:
-                world.fail(violation)
-                await _give_up(world)
-                return
+            await world.carry_out(perform)
+            await calm_down(world)
+            await close_all(world)
+        except Violation as violation:
+            world.fail(violation)
+            await _give_up(world)
+            return
+        finally:
+            await world.end()
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
         _check_nothing_left(world)
@@ -119,12 +138,18 @@ async def _give_up(world: World) -> None:
     for member in world.members.values():
         member.handler.disturbed.end()
         member.die()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in sorted(others, key=lambda task: task.get_name()):
-        task.cancel()
-    await asyncio.wait(
-        [*others, asyncio.ensure_future(asyncio.sleep(60.0))], return_when=asyncio.ALL_COMPLETED
-    )
+    limit = world.loop.time() + 60.0
+    while (others := asyncio.all_tasks() - {asyncio.current_task()}) and world.loop.time() < limit:
+        for task in sorted(others, key=lambda task: task.get_name()):
+            if has_begun(task):  # else what anyio has wrapped would never be awaited
+                task.cancel()
+        await asyncio.wait(others, timeout=1.0)
+
+
+def has_begun(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has had its first turn."""
+    coroutine = task.get_coro()
+    return not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
 
 
 def _check_nothing_left(world: World) -> None:
@@ -140,7 +165,7 @@ def _check_nothing_left(world: World) -> None:
 
 def _requests(world: World) -> Iterator[str]:
     """Every request and its answer, in order of arrival."""
-    for one in world.cluster.history:
+    for one in world.watch.history:
         answered = "never" if one.answered_at is None else f"{one.answered_at:.6f}"
         code = getattr(one.response, "error_code", 0) or 0
         yield (

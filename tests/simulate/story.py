@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 __all__ = ["Story", "Violation"]
@@ -24,12 +24,15 @@ class Violation(Exception):
 class Story(logging.Handler):
     """Lines and counts of a run. As a logging handler it takes what is logged at WARNING and above.
 
-    `on_log(text)` hears of each such line and says whose it is.
+    `on_log(text)` hears of each such line and says whose it is. `names` are put in place of texts that differ from run
+    to run, as the path of a temporary directory does.
     """
 
-    def __init__(self, now: Callable[[], float], on_log: Callable[[str], str]) -> None:
+    def __init__(
+        self, now: Callable[[], float], on_log: Callable[[str], str], names: Mapping[str, str]
+    ) -> None:
         super().__init__(logging.WARNING)
-        self._now, self._on_log = now, on_log
+        self._now, self._on_log, self._names = now, on_log, names
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
         self.is_over = False
@@ -48,6 +51,8 @@ class Story(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f" ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
+        for said, name in self._names.items():
+            text = text.replace(said, name)
         self.tell(self._on_log(text), f"logs {record.levelname.lower()} {record.name}: {text}")
 
     @contextmanager

@@ -6,7 +6,7 @@ log: a record that its producer was told of stands there, and so may others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,7 @@ class ClaimLog:
     generation: int
     tp: TopicPartition
     initial: int
+    instance_id: str | None = None
     next: int = field(init=False)
     mark: int = field(init=False)
     is_over: bool = False
@@ -54,9 +55,11 @@ class PartitionTruth:
     committed: int = -1
     is_undone: bool = False
     """Whether the last commit was a doubtful one that came late: its member believes in a newer one."""
-    refused: set[int] = field(default_factory=set)
-    """Commits that reached the coordinator and failed there: they may stand in its log all the same."""
+    unanswered: set[int] = field(default_factory=set)
+    """Commits that were asked for: they may stand in the coordinator's log and count later, though nobody is told."""
     acknowledged: dict[int, bytes] = field(default_factory=dict)
+    acknowledged_end: int = 0
+    """The offset behind the last of them."""
     seen: dict[int, bytes] = field(default_factory=dict)
 
     def handled(self, offset: int) -> bool:
@@ -77,6 +80,10 @@ class Truth:
         self.running: list[ClaimLog] = []
         self.doubtful: set[tuple[str, TopicPartition, int]] = set()
         """Commits that their member gave up without an answer: they may reach the coordinator later, out of order."""
+        self.replicated: Callable[[TopicPartition], int] = lambda _tp: 1 << 62
+        """The high watermark of a partition at this moment."""
+        self.accepts: Callable[[ClaimLog], bool] = lambda _claim: False
+        """Whether the coordinator would take a commit of a claim's member and generation at this moment."""
 
     def at(self, tp: TopicPartition) -> PartitionTruth:
         """A partition."""
@@ -86,7 +93,9 @@ class Truth:
 
     def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         """A producer was told that its record stands there."""
-        kept = self.at(tp).acknowledged.setdefault(offset, value)
+        truth = self.at(tp)
+        truth.acknowledged_end = max(truth.acknowledged_end, offset + 1)
+        kept = truth.acknowledged.setdefault(offset, value)
         if kept != value:
             text = f"{tp} at {offset}: {value!r} was acknowledged, and {kept!r} before"
             raise Violation("one record an offset", text)
@@ -100,32 +109,35 @@ class Truth:
                     text = f"{tp} at {offset}: {value!r} was {what}, the log has {log.get(offset)!r}"
                     raise Violation("nothing acknowledged is lost", text)
 
+    def log_ends(self, tp: TopicPartition, end: int) -> None:
+        """The log of a partition holds what is before `end`, at this moment."""
+        acknowledged = self.at(tp).acknowledged_end
+        if end < acknowledged:
+            text = f"{tp} ends at {end}, records up to {acknowledged} were acknowledged"
+            raise Violation("nothing acknowledged is lost", text)
+
     # --- claims -------------------------------------------------------------------------------------------------
 
-    def claim_started(self, claim: ClaimLog, *, members: Iterable[str] | None) -> None:
-        """A handler begins; `members` are the ids of the group's members if the claim is of its present generation."""
+    def claim_started(self, claim: ClaimLog, *, is_up_to_date: bool) -> None:
+        """A handler begins; up to date if its claim is of the group's present generation."""
         truth = self.at(claim.tp)
         if claim.initial > truth.frontier:
             text = f"{claim} starts at {claim.initial}, {truth.frontier} was not handled by anybody"
             raise Violation("at least once", text)
-        if members is not None:
-            if claim.initial in truth.refused:
-                truth.committed = claim.initial
-            if claim.initial != max(truth.committed, 0):
-                text = f"{claim} starts at {claim.initial}, committed is {truth.committed}"
-                raise Violation("a claim starts where the group has committed", text)
-            for other in self.running:
-                if other.tp == claim.tp and other.member_id in members:
-                    text = f"{claim} starts while the handler of {other} runs, whose member is in the group"
-                    raise Violation("one owner", text)
+        if is_up_to_date and claim.initial != max(truth.committed, 0):
+            text = f"{claim} starts at {claim.initial}, committed is {truth.committed}"
+            raise Violation("a claim starts where the group has committed", text)
         self.claims.setdefault((claim.member_id, claim.tp), []).append(claim)
         self.running.append(claim)
+        self.one_owner()
 
     def handed_out(self, claim: ClaimLog, offset: int, value: bytes) -> None:
         """The handler got a record."""
         if offset != claim.next:
             raise Violation("in order", f"{claim} got {offset}, {claim.next} comes next")
         claim.next = offset + 1
+        if offset >= (end := self.replicated(claim.tp)):
+            raise Violation("what is not replicated is not read", f"{claim} got {offset}, the end is {end}")
         truth = self.at(claim.tp)
         for known in (truth.seen, truth.acknowledged):
             if known.get(offset, value) != value:
@@ -153,7 +165,7 @@ class Truth:
     def committed(
         self, member_id: str, generation: int, tp: TopicPartition, offset: int, owner: str | None
     ) -> None:
-        """The coordinator has taken a commit; `owner` is the member that its plan gives the partition to."""
+        """The coordinator has taken a commit; `owner` is the member that its plan gave the partition to when it was asked."""
         truth = self.at(tp)
         who = f"commit of {tp} at {offset} by {member_id}, generation {generation}"
         if owner != member_id:
@@ -174,6 +186,28 @@ class Truth:
             claim.dirty_since = None
         truth.is_undone = offset < truth.committed
         truth.committed = offset
+
+    def remembered(self, tp: TopicPartition, offset: int, *, may_be_late: bool) -> None:
+        """The coordinator knows of this commit at this moment (-1: of none); it may be one that it has not answered."""
+        truth = self.at(tp)
+        if offset == truth.committed:
+            return
+        if not may_be_late or offset not in truth.unanswered or offset < truth.committed:
+            text = (
+                f"{tp}: the coordinator has {offset}, and it has answered that {truth.committed} is committed"
+            )
+            raise Violation("no commit is lost", text)
+        truth.committed = offset  # a coordinator that was gone before it could answer has left it in the log
+
+    def one_owner(self) -> None:
+        """Of the handlers that run, at this moment, a partition has one at most whose commits would be accepted."""
+        owners: dict[TopicPartition, ClaimLog] = {}
+        for claim in self.running:
+            if self.accepts(claim):
+                if (other := owners.get(claim.tp)) is not None:
+                    text = f"{claim.tp}: the coordinator would take commits of {other} and of {claim}"
+                    raise Violation("one owner", text)
+                owners[claim.tp] = claim
 
     def ended_well(self, claim: ClaimLog) -> None:
         """A session ended in order, and no commit of this claim failed: what it marked is committed."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView, History
+from asyncgroup.broker.coordinator import checks
 from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
 from asyncgroup.error_codes import ErrorCode
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
-from tests.simulate.truth import Truth
+from tests.simulate.truth import ClaimLog, Truth
 
 __all__ = ["BrokerWatch", "WatchedHistory"]
 
@@ -48,24 +49,33 @@ class BrokerWatch:
         self._story, self._name_of, self._fail = story, name_of, fail
         self.truths = truths
         """By group."""
+        self.history = WatchedHistory(self.look)
+        """Of all clusters that were watched."""
+        self.may_be_late = False
+        """Whether followers of `__consumer_offsets` were held: a commit may count that nobody was told of."""
         self._cluster: EmbeddedCluster | None = None
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
 
+    def attach(self, cluster: EmbeddedCluster) -> None:
+        """Watch a cluster that is not entered yet, from now on and in place of the one before."""
+        self._cluster = cluster
+        cluster._shared.history = self.history
+
     @contextmanager
-    def on(self, cluster: EmbeddedCluster) -> Iterator[None]:
-        """Watch a cluster that is not entered yet, for as long as the block lasts."""
-        cluster._shared.history = WatchedHistory(self.look)
+    def on(self) -> Iterator[None]:
+        """Hear of commits as long as the block lasts."""
         original = GroupCoordinator.commit
         watch = self
 
         def commit(self: GroupCoordinator, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
+            owners = watch._asked(self, request)
+
             def told(result: Any, *rest: Any, **more: Any) -> Any:
-                watch._committed(self, request, result)
+                watch._committed(request, result, owners)
                 return reply(result, *rest, **more)
 
             return original(self, request, told, *rest, **more)
 
-        self._cluster = cluster
         GroupCoordinator.commit = commit  # type: ignore[method-assign]
         try:
             yield
@@ -80,6 +90,12 @@ class BrokerWatch:
         assert self._cluster is not None
         return self._cluster.group(GROUP)
 
+    def _coordinators(self, group_id: str) -> list[GroupCoordinator]:
+        """Those that would answer for a group, by rights one at most."""
+        assert self._cluster is not None
+        nodes = [node for node in self._cluster.nodes.values() if node.running]
+        return [node.coordinator for node in nodes if not node.coordinator.error_for(group_id)]
+
     def look(self) -> None:
         """Something may have changed."""
         assert self._cluster is not None
@@ -90,6 +106,10 @@ class BrokerWatch:
         if now != self._last:
             self._last = now
             self._changed(*now)
+        try:
+            self.check()
+        except Violation as violation:
+            self._fail(violation)
 
     def _changed(self, node_id: int, state: str, generation: int) -> None:
         view = self.view()
@@ -100,7 +120,6 @@ class BrokerWatch:
         if state == "Stable":
             self._story.count("generations")
             self._check_plan(view)
-        self._check_coordinators()
 
     def _check_plan(self, view: GroupView) -> None:
         """The plan gives each partition to one member at most, who has subscribed to it."""
@@ -113,39 +132,64 @@ class BrokerWatch:
                         self._fail(Violation("one owner", text))
                     owners[tp] = member.member_id
 
-    def _check_coordinators(self) -> None:
-        """No two nodes answer for the group."""
+    # --- what holds at every moment -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """One coordinator, one owner, no commit forgotten, no record gone: now. Raises Violation."""
         assert self._cluster is not None
-        nodes = [node for node in self._cluster.nodes.values() if node.running]
-        able = [node.id for node in nodes if not node.coordinator.error_for(GROUP)]
-        if len(able) > 1:
-            self._fail(Violation("one coordinator", f"nodes {able} answer for the group"))
+        for group_id, truth in self.truths.items():
+            coordinators = self._coordinators(group_id)
+            if len(coordinators) > 1:
+                raise Violation(
+                    "one coordinator", f"{len(coordinators)} nodes answer for the group {group_id}"
+                )
+            for coordinator in coordinators:
+                kept = coordinator.offsets(group_id)
+                for tp in truth.partitions:
+                    truth.remembered(tp, kept[tp].offset if tp in kept else -1, may_be_late=self.may_be_late)
+        truth = self.truths[GROUP]
+        truth.one_owner()
+        for tp in truth.partitions:
+            truth.log_ends(tp, self._cluster.partition(*tp).log.end_offset)
+
+    def accepts(self, claim: ClaimLog) -> bool:
+        """Whether some coordinator would take a commit of a claim's member and generation."""
+        groups = [one.groups.get(GROUP) for one in self._coordinators(GROUP)]
+        return any(
+            group is not None
+            and not checks.check_commit(group, claim.member_id, claim.instance_id, claim.generation)
+            for group in groups
+        )
 
     # --- commits ------------------------------------------------------------------------------------------------
 
-    def _committed(self, coordinator: GroupCoordinator, request: Any, result: Any) -> None:
+    def _asked(self, coordinator: GroupCoordinator, request: Any) -> Mapping[TopicPartition, str]:
+        """Something is to be committed: this is when it is judged, and it may count later even if nobody is told. The
+        owners of the partitions at this moment.
+        """
+        truth = self.truths.get(request.group_id)
+        if truth is not None:
+            for tp, commit in request.offsets.items():
+                truth.at(tp).unanswered.add(commit.offset)
+        if request.group_id != GROUP:
+            return dict.fromkeys(request.offsets, "")
+        return self.view().assignment if GROUP in coordinator.groups else {}
+
+    def _committed(self, request: Any, result: Any, owners: Mapping[TopicPartition, str]) -> None:
         truth = self.truths.get(request.group_id)
         if truth is None:
             return
         codes = result if isinstance(result, dict) else dict.fromkeys(request.offsets, result)
-        group = coordinator.groups.get(GROUP)
         name = self._name_of(request.member_id) if request.group_id == GROUP else "hermit"
         taken = {tp: request.offsets[tp].offset for tp, code in codes.items() if not code}
         refused = sorted({ErrorCode(code).name for code in codes.values() if code})
-        for tp, code in codes.items():
-            if code:
-                truth.at(tp).refused.add(request.offsets[tp].offset)
         if refused:
             self._story.tell(name, f"commit refused: {', '.join(refused)}")
         if not taken:
             return
-        offsets = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(taken.items()))
-        self._story.tell(name, f"committed {offsets}")
+        places = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(taken.items()))
+        self._story.tell(name, f"committed {places}")
         self._story.count("commits")
-        if request.group_id != GROUP:
-            owners = dict.fromkeys(taken, "")
-        else:
-            owners = {} if group is None else self.view().assignment
         for tp, offset in taken.items():
             try:
                 truth.committed(request.member_id, request.generation_id, tp, offset, owners.get(tp))

@@ -99,6 +99,16 @@ class WeatherNetwork(Network):
         self._severed.update(dict.fromkeys(links))
         return len(links)
 
+    def hang_up(self, host: str, port: int | None = None) -> int:
+        """Let the servers close the open connections of an address in order: what they have sent arrives, and then the
+        end of it (FIN). Returns how many there were.
+        """
+        links = self.connections(host, port)
+        for link in links:
+            if (end := link._ends()["server"]) is not None:
+                end.close()
+        return len(links)
+
     def frozen(self, link: Link) -> bool:
         return link in self._severed or super().frozen(link)
 

@@ -6,10 +6,13 @@ import asyncio
 import random
 import re
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, Final
 
+from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.testing.network import _source
+from tests.simulate.disk import PowerCut, tear
 from tests.simulate.hermit import Hermit
 from tests.simulate.member import SimMember
 from tests.simulate.plan import GROUP, HERMITS, Plan
@@ -24,6 +27,7 @@ __all__ = ["NODE_HOST", "World"]
 NODE_HOST: Final = "10.0.0.1"
 PRODUCER_HOST: Final = "10.3.0.1"
 HERMIT_HOST: Final = "10.4.0.1"
+STEP: Final = 0.25
 
 
 class World:
@@ -31,22 +35,19 @@ class World:
 
     group_id = GROUP
 
-    def __init__(self, plan: Plan, network: WeatherNetwork) -> None:
-        self.plan, self.network = plan, network
+    def __init__(self, plan: Plan, network: WeatherNetwork, data_dir: Path | None = None) -> None:
+        self.plan, self.network, self.data_dir = plan, network, data_dir
         self.loop = asyncio.get_running_loop()
-        self.story = Story(self.loop.time, self._on_log)
+        self.story = Story(self.loop.time, self._on_log, {str(data_dir): "data"} if data_dir else {})
         self.truth = Truth()
+        self.truth.replicated = self._replicated
         self.watch = BrokerWatch({GROUP: self.truth}, self.story, name_of, self.fail)
+        self.truth.accepts = self.watch.accepts
         self.pattern = re.compile("orders|others")
-        self.cluster = EmbeddedCluster(
-            plan.setting.nodes,
-            host=NODE_HOST,
-            seed=plan.seed,
-            initial_rebalance_delay=plan.setting.initial_rebalance_delay,
-            offsets_append_delay=plan.setting.offsets_append_delay,
-            offsets_load_delay=plan.setting.offsets_load_delay,
-            start_time=0,
-        )
+        self._lives = 0
+        self.cluster = self._new_cluster()
+        self.is_dark = False
+        """Whether all nodes are dead, and their directory waits for a new cluster."""
         self.members: dict[str, SimMember] = {}
         self.hermit: Hermit | None = None
         self.broken: asyncio.Future[None] = self.loop.create_future()
@@ -54,7 +55,28 @@ class World:
         self._tasks: list[asyncio.Task[None]] = []
         self._hosts: dict[str, str] = {}
         self._stopped: dict[int, None] = {}
+        self._accidents = random_of(plan, "accidents")
         self.loop.set_exception_handler(self._on_loop_error)
+
+    def _new_cluster(self, ports: list[int] | None = None) -> EmbeddedCluster:
+        """Not entered yet, and watched."""
+        setting, self._lives = self.plan.setting, self._lives + 1
+        cluster = EmbeddedCluster(
+            setting.nodes,
+            host=NODE_HOST,
+            ports=ports,
+            seed=self.plan.seed * 100 + self._lives,
+            initial_rebalance_delay=setting.initial_rebalance_delay,
+            offsets_append_delay=setting.offsets_append_delay,
+            offsets_load_delay=setting.offsets_load_delay,
+            start_time=round(self.loop.time() * 1000),
+            data_dir=self.data_dir,
+        )
+        self.watch.attach(cluster)
+        return cluster
+
+    def _replicated(self, tp: TopicPartition) -> int:
+        return self.cluster.partition(*tp).log.high_watermark
 
     # --- what goes wrong ------------------------------------------------------------------------------------------
 
@@ -150,21 +172,46 @@ class World:
 
     def stop_node(self, node_id: int, seconds: float) -> None:
         """A node dies, and is started again after so many seconds."""
-        if node_id not in self._stopped:
+        if node_id not in self._stopped and not self.is_dark:
             self._stopped[node_id] = None
             self.spawn(self._down(node_id, seconds), f"node {node_id} is down")
 
     async def _down(self, node_id: int, seconds: float) -> None:
         await self.cluster.stop_node(node_id)
         await asyncio.sleep(seconds)
+        while self.is_dark:
+            await asyncio.sleep(STEP)
         await self.cluster.start_node(node_id)
         self._stopped.pop(node_id, None)
         self.story.tell(f"node {node_id}", "is up again")
 
+    def power_cut(self, seconds: float) -> None:
+        """All nodes die in the middle of what they write; what their directory holds lives on after so many seconds."""
+        if self.data_dir is not None and not self.is_dark:
+            self.is_dark = True
+            self.spawn(self._dark(self.data_dir, seconds), "all nodes are down")
+
+    async def _dark(self, data_dir: Path, seconds: float) -> None:
+        ports = [node.port for node in self.cluster.nodes.values()]
+        sudden = PowerCut()
+        await self.cluster.__aexit__(PowerCut, sudden, None)
+        torn = tear(data_dir, self._accidents)
+        await asyncio.sleep(seconds)
+        self.cluster = self._new_cluster(ports)
+        await self.cluster.__aenter__()
+        self.is_dark = False
+        self.story.tell("cluster", f"is up again; {torn} of its files had torn ends")
+
+    def release_followers(self, topic: str, partition: int) -> None:
+        """They catch up, unless the whole cluster has died meanwhile."""
+        if not self.is_dark:
+            self.cluster.release_followers(topic, partition)
+
     # --- the plan -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Topics and the producer; the cluster is entered."""
+        """The nodes, topics and the producer."""
+        await self.cluster.__aenter__()
         for topic, partitions in self.plan.setting.topics.items():
             self.cluster.create_topic(topic, partitions)
         self.producer = SimProducer(self, PRODUCER_HOST)
@@ -172,9 +219,14 @@ class World:
         if self.plan.setting.has_hermit:
             self._hosts[HERMIT_HOST] = "hermit"
             self.hermit = Hermit(self, HERMIT_HOST)
+            self.hermit.truth.replicated = self._replicated
             self.watch.truths[HERMITS] = self.hermit.truth
             self.hermit.start()
         self.network.weather.is_on = True
+
+    async def end(self) -> None:
+        """The nodes are no more."""
+        await self.cluster.__aexit__(None, None, None)
 
     async def carry_out(self, perform: Callable[[World, str, tuple[Any, ...]], None]) -> None:
         """Every action at its time."""

@@ -1,0 +1,232 @@
+"""Ways to break the clients on purpose; each is a patch that lasts for a block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Final
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+from asyncgroup.consumer.fetchers import Fetchers
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.group import heartbeats, session_causes, session_run
+from asyncgroup.group.handler_calls import HandlerCalls
+from asyncgroup.group.handler_tasks import HandlerTasks
+from asyncgroup.group.heartbeats import Verdict
+from asyncgroup.group.membership import ClassicMembership
+from asyncgroup.group.offers import Offers
+from asyncgroup.group.session_run import SessionRun
+from asyncgroup.offsets import CommittedOffset, PartitionOffsets
+from asyncgroup.producer.batch import ProducerBatch
+
+__all__ = ["CLIENT_MUTANTS"]
+
+Mutation = Callable[[], AbstractContextManager[object]]
+
+
+@contextlib.contextmanager
+def _mark_before_handling() -> Iterator[None]:
+    """A record counts as done when it is handed out (what automatic commits of other clients do)."""
+    marks: WeakKeyDictionary[PartitionConsumer, PartitionOffsets] = WeakKeyDictionary()
+    make, take = vars(session_run)["make_claims"], PartitionConsumer.__anext__
+
+    def make_claims(*args: Any) -> Any:
+        claims = make(*args)
+        marks.update({claim.consumer: claim._offsets for claim in claims})
+        return claims
+
+    async def anext_marked(self: PartitionConsumer) -> Any:
+        record = await take(self)
+        if self in marks:
+            marks[self].advance(record.offset + 1, "", -1)
+        return record
+
+    with (
+        patch.object(session_run, "make_claims", make_claims),
+        patch.object(PartitionConsumer, "__anext__", anext_marked),
+    ):
+        yield
+
+
+def _commit_one_more() -> AbstractContextManager[object]:
+    """A commit says one record more than was marked."""
+
+    def value(self: PartitionOffsets) -> CommittedOffset:
+        return CommittedOffset(self.next_offset + self.dirty, self.metadata, self.leader_epoch)
+
+    return patch.object(PartitionOffsets, "value", property(value))
+
+
+def _deaf_to_rebalances() -> AbstractContextManager[object]:
+    """REBALANCE_IN_PROGRESS is overheard."""
+    actions = {**heartbeats.ACTIONS, ErrorCode.REBALANCE_IN_PROGRESS: Verdict.ALIVE}
+    return patch.object(heartbeats, "ACTIONS", actions)
+
+
+def _skip_after_reconnect() -> AbstractContextManager[object]:
+    """A fetch that failed goes on one record later."""
+    redispatch = Fetchers._redispatch
+
+    def skipping(self: Fetchers, consumers: Any, error: Exception, **more: Any) -> None:
+        for consumer in consumers:
+            consumer.seek(consumer.fetch_offset + 1)
+        redispatch(self, consumers, error, **more)
+
+    return patch.object(Fetchers, "_redispatch", skipping)
+
+
+def _repeat_after_reconnect() -> AbstractContextManager[object]:
+    """A fetch that failed goes on one record earlier."""
+    redispatch = Fetchers._redispatch
+
+    def repeating(self: Fetchers, consumers: Any, error: Exception, **more: Any) -> None:
+        for consumer in consumers:
+            consumer.seek(max(consumer.initial_offset, consumer.position - 1))
+        redispatch(self, consumers, error, **more)
+
+    return patch.object(Fetchers, "_redispatch", repeating)
+
+
+def _no_commit_at_the_end() -> AbstractContextManager[object]:
+    """The last commit of a session is left out."""
+    commit = SessionRun._commit
+
+    async def lazy(self: SessionRun) -> None:
+        if not self.session.ended:
+            await commit(self)
+
+    return patch.object(SessionRun, "_commit", lazy)
+
+
+def _no_automatic_commits() -> AbstractContextManager[object]:
+    """Marks are committed at the end of a session only."""
+
+    async def lazy(_self: SessionRun) -> None:
+        await asyncio.Event().wait()
+
+    return patch.object(SessionRun, "_auto_commit", lazy)
+
+
+def _loss_ignored() -> AbstractContextManager[object]:
+    """A member that was expelled, or is cut off, goes on as if it were not."""
+    told = session_causes.SessionCauses.on_verdict
+
+    def calm(self: Any, verdict: Verdict, error: Any) -> None:
+        if verdict is not Verdict.LOST:
+            told(self, verdict, error)
+
+    return patch.object(session_causes.SessionCauses, "on_verdict", calm)
+
+
+def _two_owners() -> AbstractContextManager[object]:
+    """The plan gives the first partition to two members."""
+    plan = Offers.plan
+
+    def doubled(self: Offers, *args: Any) -> Any:
+        plans = plan(self, *args)
+        owned = [ids for ids in plans.values() if ids.partitions]
+        if len(owned) > 1:
+            member_id = next(reversed(plans))
+            first = owned[0].partitions[0]
+            other = plans[member_id]
+            if first not in other.partitions:
+                plans[member_id] = replace(other, partitions=(first, *other.partitions))
+        return plans
+
+    return patch.object(Offers, "plan", doubled)
+
+
+def _start_one_later() -> AbstractContextManager[object]:
+    """A claim begins one record behind the group's offset."""
+    find = vars(session_run)["find_group_starts"]
+
+    async def later(*args: Any) -> Any:
+        starts = await find(*args)
+        return {tp: at._replace(offset=at.offset + (at.offset > 0)) for tp, at in starts.items()}
+
+    return patch.object(session_run, "find_group_starts", later)
+
+
+def _handlers_not_waited_for() -> AbstractContextManager[object]:
+    """A session ends while its handlers still work."""
+
+    async def hasty(self: HandlerTasks) -> None:
+        return None
+
+    async def drain(self: HandlerCalls) -> None:
+        self._drained = True
+        await hasty(self._tasks)
+
+    return patch.object(HandlerCalls, "drain", drain)
+
+
+def _no_cleanup_after_loss() -> AbstractContextManager[object]:
+    """A session that is lost forgets its last hooks."""
+    end = HandlerCalls.end
+
+    async def forgetful(self: HandlerCalls) -> None:
+        if not self._session.is_lost:
+            await end(self)
+
+    return patch.object(HandlerCalls, "end", forgetful)
+
+
+def _never_leaves() -> AbstractContextManager[object]:
+    """LeaveGroup is not sent."""
+
+    async def silent(*_args: Any) -> int:
+        return 0
+
+    return patch.object(ClassicMembership, "_leave", silent)
+
+
+def _failed_is_written() -> AbstractContextManager[object]:
+    """A producer that gives a batch up says that it is written."""
+
+    def succeed(self: ProducerBatch, _make_error: Any) -> None:
+        self.succeed(10_000)
+
+    return patch.object(ProducerBatch, "fail", succeed)
+
+
+def _marks_move_back() -> AbstractContextManager[object]:
+    """A mark is set to an older record now and then."""
+
+    def advance(self: PartitionOffsets, offset: int, metadata: str, leader_epoch: int) -> None:
+        self._move(max(0, offset - offset % 3), metadata, leader_epoch)
+
+    return patch.object(PartitionOffsets, "advance", advance)
+
+
+def _static_leader_counts_anew() -> AbstractContextManager[object]:
+    """A static leader that comes back takes its old plan for one of the present partitions (as this client did once)."""
+
+    async def present(_self: ClassicMembership, counts: Any) -> Any:
+        return counts
+
+    return patch.object(ClassicMembership, "_counts_in_force", present)
+
+
+CLIENT_MUTANTS: Final[dict[str, Mutation]] = {
+    "mark before handling": _mark_before_handling,
+    "commit one record more": _commit_one_more,
+    "deaf to rebalances": _deaf_to_rebalances,
+    "skip a record after a reconnect": _skip_after_reconnect,
+    "repeat a record after a reconnect": _repeat_after_reconnect,
+    "no commit at the end": _no_commit_at_the_end,
+    "no automatic commits": _no_automatic_commits,
+    "a loss is ignored": _loss_ignored,
+    "two owners": _two_owners,
+    "start one record later": _start_one_later,
+    "handlers are not waited for": _handlers_not_waited_for,
+    "no cleanup after a loss": _no_cleanup_after_loss,
+    "never leaves": _never_leaves,
+    "what failed counts as written": _failed_is_written,
+    "marks move backwards": _marks_move_back,
+    "a static leader counts anew": _static_leader_counts_anew,
+}
