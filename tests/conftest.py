@@ -4,7 +4,7 @@
   on an ordinary loop. The marker's arguments go to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
   A test that names its loops itself, `@pytest.mark.asyncio(loop_factories=["real", "virtual"])`, runs on each.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
-- The fixtures of `tests/apache_kafka.py` give a real Apache Kafka to whoever asks for one.
+- The fixtures of `tests/apache_kafka.py` give a real Apache Kafka to whoever asks for one, `tests/one_spark.py` a Spark.
 - Tests marked `soak` are left out unless `--soak` is given.
 - Every skip is listed at the end with its reason.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 from asyncgroup.testing import Network, VirtualTimeLoop, current_network
 from asyncgroup.testing.errors import describe_tasks
@@ -29,13 +30,26 @@ from tests.apache_kafka import (
     kafka_at_hand,
     pytest_collection_finish,
 )
+from tests.one_spark import spark, spark_gateway, spark_with_kafka
 
-__all__ = ["apache_kafka", "apache_kafka_3", "kafka_39", "kafka_at_hand", "pytest_collection_finish"]
+__all__ = [
+    "apache_kafka",
+    "apache_kafka_3",
+    "kafka_39",
+    "kafka_at_hand",
+    "pytest_collection_finish",
+    "spark",
+    "spark_gateway",
+    "spark_with_kafka",
+]
 
 SCENARIOS = Path(__file__).parent / "scenario"
 
 VIRTUAL_TURNS = 20
 """Turns a finished virtual test gets for what it has cancelled or closed without waiting."""
+
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")  # tests assert no times: a busy machine is no failure
 
 REAL_GRACE = 0.5
 """Seconds that tasks of a finished test on a real loop may still take; they are waited for, not slept through."""

@@ -8,9 +8,11 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
 import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
+import org.apache.kafka.coordinator.group.generated.CoordinatorRecordJsonConverters;
 
-/** Reads a partition of __consumer_offsets with Kafka's own consumer and Kafka's own reader of its records, one line each:
- * whether Kafka would write the same bytes, and what the record says. Arguments: bootstrap servers, partition, how many. */
+/** Reads a partition of __consumer_offsets with Kafka's own consumer and Kafka's own reader of its records. One line of JSON
+ * each: whether Kafka would write the same bytes, the record's type, the version of its value, and every field of both.
+ * Arguments: bootstrap servers, partition, how many. */
 public class OffsetsRecords {
     public static void main(String[] arguments) {
         var place = new TopicPartition("__consumer_offsets", Integer.parseInt(arguments[1]));
@@ -25,7 +27,11 @@ public class OffsetsRecords {
                     CoordinatorRecord read = serde.deserialize(ByteBuffer.wrap(record.key()), value);
                     boolean same = Arrays.equals(serde.serializeKey(read), record.key())
                         && Arrays.equals(serde.serializeValue(read), record.value());
-                    System.out.println((same ? "same " : "different ") + read);
+                    var said = read.value() == null ? null : CoordinatorRecordJsonConverters
+                        .writeRecordValueAsJson(read.value().message(), read.value().version());
+                    System.out.printf("{\"same\": %b, \"type\": %d, \"version\": %d, \"key\": %s, \"value\": %s}%n",
+                        same, read.key().apiKey(), read.value() == null ? -1 : read.value().version(),
+                        CoordinatorRecordJsonConverters.writeRecordKeyAsJson(read.key()), said);
                     left--;
                 }
         }

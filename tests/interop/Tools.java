@@ -9,16 +9,19 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.net.URL;
 import java.net.URLClassLoader;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
+import javax.tools.ToolProvider;
 import org.apache.kafka.common.utils.Exit;
 
 /** Runs Kafka's command-line tools, many of them in one JVM, since each start of one takes a second.
  *
- * A line on the standard input is a call: its number, the tool's class, what the tool reads, its arguments; all but the
- * number and the class in base64. A line on the standard output is an answer: the call's number, the exit code, what the
+ * A line on the standard input is a call: its number, the tool's class or a source of one, what it reads, its arguments;
+ * all but the number in base64. A line on the standard output is an answer: the call's number, the exit code, what the
  * tool has printed. Calls run side by side, each with streams of its own, and with classes of its own, since tools keep
  * state in static fields. Argument: the jar of the tools, which must not be on the class path. */
 public class Tools {
@@ -81,9 +84,10 @@ public class Tools {
         Call own = new Call(decoded(fields[2]));
         call.set(own);
         String[] arguments = Arrays.stream(fields, 3, fields.length).map(each -> new String(decoded(each))).toArray(String[]::new);
-        try (URLClassLoader loader = new URLClassLoader(tools)) {
+        String program = new String(decoded(fields[1]));
+        try (URLClassLoader loader = loader(tools, program)) {
             Thread.currentThread().setContextClassLoader(loader);
-            loader.loadClass(fields[1]).getMethod("main", String[].class).invoke(null, (Object) arguments);
+            program(loader, program).getMethod("main", String[].class).invoke(null, (Object) arguments);
             own.exit(0, null);
         } catch (Throwable thrown) {
             if (own.code == null) thrown.printStackTrace();
@@ -94,6 +98,27 @@ public class Tools {
             answers.println(fields[0] + " " + own.code + " " + Base64.getEncoder().encodeToString(own.said.toByteArray()));
             answers.flush();
         }
+    }
+
+    /** Of a source it has what the source becomes besides. */
+    static URLClassLoader loader(URL[] tools, String program) throws Exception {
+        if (!program.endsWith(".java")) return new URLClassLoader(tools);
+        Path classes = Files.createTempDirectory("classes");
+        String[] compile = {"-proc:none", "-d", classes.toString(), "-cp", System.getProperty("java.class.path"), program};
+        ByteArrayOutputStream complaints = new ByteArrayOutputStream();
+        if (ToolProvider.getSystemJavaCompiler().run(null, complaints, complaints, compile) != 0)
+            throw new IllegalArgumentException(complaints.toString());
+        call.get().hooks.add(() -> remove(classes.toFile()));
+        return new URLClassLoader(new URL[] {classes.toUri().toURL(), tools[0]});
+    }
+
+    static void remove(File directory) {
+        for (File each : directory.listFiles()) each.delete();
+        directory.delete();
+    }
+
+    static Class<?> program(URLClassLoader loader, String program) throws ClassNotFoundException {
+        return loader.loadClass(program.endsWith(".java") ? new File(program).getName().replace(".java", "") : program);
     }
 
     static byte[] decoded(String text) {

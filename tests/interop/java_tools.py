@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools in one JVM that tests share, see `Tools.java`."""
+"""Kafka's own command-line tools, and small programs of Java, in one JVM that tests share, see `Tools.java`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ TOOLS: Final = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 """The classes behind the scripts in `bin/` of a Kafka distribution."""
@@ -111,20 +112,23 @@ class JavaTools:
         for answer in self._waiting.values():
             answer.put(Output(-1, "the JVM has ended"))
 
-    def run(self, tool: str, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
-        """Run one of `TOOLS`; `typed` is what it reads from its standard input."""
+    def run(self, tool: str | Path, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
+        """Run one of `TOOLS`, or a program in one file of Java; `typed` is what it reads from its standard input."""
         number, answer = str(next(self._numbers)), queue.SimpleQueue[Output]()
         self._waiting[number] = answer
-        fields = [base64.b64encode(text.encode()).decode() for text in (typed, *arguments)]
+        program = TOOLS[tool] if isinstance(tool, str) else str(tool)
+        fields = [base64.b64encode(text.encode()).decode() for text in (program, typed, *arguments)]
         with self._lock:
             assert self._process.stdin is not None
-            self._process.stdin.write(" ".join([number, TOOLS[tool], *fields]) + "\n")
+            self._process.stdin.write(" ".join([number, *fields]) + "\n")
             self._process.stdin.flush()
         try:
             return answer.get(timeout=limit)
         except queue.Empty:
             raise TimeoutError(f"{tool} {' '.join(arguments)} took longer than {limit:g} s") from None
 
-    async def __call__(self, tool: str, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
+    async def __call__(
+        self, tool: str | Path, *arguments: str, typed: str = "", limit: float = LIMIT
+    ) -> Output:
         """`run` for coroutines."""
         return await asyncio.to_thread(self.run, tool, *arguments, typed=typed, limit=limit)

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,22 @@ def _build() -> Path:
 @pytest.fixture(scope="module")
 def program() -> Path:
     return _build()
+
+
+@pytest.mark.parametrize("go", [None, "echo 'no modules' >&2; exit 1"])
+def test_what_is_missing_is_the_reason_of_the_skip(
+    go: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither Go nor its modules are there."""
+    if go is not None:
+        (tmp_path / "go").write_text(f"#!/bin/sh\n{go}\n")
+        (tmp_path / "go").chmod(0o755)
+    monkeypatch.setattr(sys.modules[__name__], "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = "Go is not installed" if go is None else "Go's clients cannot be built: no modules"
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        _build()
+    assert list((tmp_path / "cache").rglob("peers-*")) == []
 
 
 async def run(program: Path, *arguments: str) -> dict[str, Any]:

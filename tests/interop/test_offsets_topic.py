@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import base64
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from asyncgroup import ConsumerConfig, OffsetManager
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.coordinator.records import decode_record
-from asyncgroup.java import require_java
-from asyncgroup.testing.kafka_jars import kafka_jars
 from tests.broker.client import connect
-from tests.broker.requests import commit_request, member
+from tests.broker.requests import SUBSCRIPTION, assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit
+from tests.interop.java_tools import JavaTools
 from tests.interop.test_foreign_clients import WAIT
 
 pytestmark = pytest.mark.asyncio
 
 OFFSETS = "__consumer_offsets"
+TIMES = ("currentStateTimestamp", "commitTimestamp")
 
 
 async def lived(cluster: EmbeddedCluster) -> int:
@@ -40,7 +42,7 @@ async def lived(cluster: EmbeddedCluster) -> int:
         request.topics[0].name = "gone"
         await client.ask(request, 9)
         cluster.delete_topic("gone")
-    return cluster.nodes[1].controller.offsets_partition("g")
+    return cluster.nodes[1].controller.coordinators.offsets_partition("g")
 
 
 async def test_aiokafka_reads_it():
@@ -62,38 +64,76 @@ async def test_aiokafka_reads_it():
         assert kinds == ["GroupRecord"] * 2 + ["OffsetRecord"] * 5
 
 
-async def test_kafkas_own_classes_read_it_and_would_write_the_same_bytes(kafka_at_hand):
-    java = require_java("run Kafka's own classes")
-    async with EmbeddedCluster() as cluster:
+async def as_kafka_reads_it(
+    java_tools: JavaTools, cluster: EmbeddedCluster, place: int, count: int
+) -> list[dict[str, Any]]:
+    """The records of a partition, by Kafka's consumer and Kafka's own classes."""
+    program = Path(__file__).with_name("OffsetsRecords.java")
+    said = await java_tools(program, cluster.bootstrap_servers, str(place), str(count))
+    assert said.code == 0, said.text
+    return [json.loads(line) for line in said.lines]
+
+
+def offset_at(topic: str, partition: int) -> dict[str, Any]:
+    return {"type": 1, "key": {"group": "g", "topic": topic, "partition": partition}}
+
+
+def plain(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+async def test_kafkas_own_classes_read_it_and_would_write_the_same_bytes(java_tools: JavaTools):
+    """Every field of every record, with the values that the group had; all but times, which are compared among each
+    other.
+    """
+    start = 1_700_000_000_000
+    async with EmbeddedCluster(start_time=start) as cluster:
         place = await lived(cluster)
-        program = await asyncio.create_subprocess_exec(
-            *(java.executable, "-cp", f"{kafka_jars()}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
-            Path(__file__).with_name("OffsetsRecords.java"),
-            *(cluster.bootstrap_servers, str(place), "7"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(2 * WAIT):
-                said, complaints = await program.communicate()
-        finally:
-            if program.returncode is None:
-                program.kill()
-                await program.wait()
-        assert program.returncode == 0, complaints.decode()
-        lines = said.decode().splitlines()
-        members = cluster.group("g").members
-    assert [line.split()[0] for line in lines] == ["same"] * 7, said.decode()
-    made, stable, plain, expiring, inside, gone, tombstone = lines
-    assert "GroupMetadataKey(group='g')" in made
-    (member_id,) = members
-    assert f"leader='{member_id}'" in stable
-    assert "rebalanceTimeout=30000, sessionTimeout=10000" in stable
-    assert re.search(r"topic='t', partition=0\).*offset=5, leaderEpoch=3, metadata='m5'", plain)
-    assert re.search(r"partition=1\).*offset=6.*expireTimestamp=\d{13}", expiring)
-    assert re.search(r"partition=0\).*offset=7.*metadata='m7'", inside)
-    assert "topic='gone'" in gone
-    assert "value=null" in tombstone
+        topic_id = base64.urlsafe_b64encode(cluster.topic("t").id.bytes).decode().rstrip("=")
+        records = await as_kafka_reads_it(java_tools, cluster, place, 7)
+        (member_id,) = cluster.group("g").members
+    assert [record.pop("same") for record in records] == [True] * 7
+    times = [
+        record["value"].pop(name) for record in records for name in TIMES if name in (record["value"] or ())
+    ]
+    expires = records[3]["value"].pop("expireTimestamp")
+    assert times == sorted(times)
+    assert start <= times[0] <= times[-1] < start + 60_000
+    assert times[3] <= expires - 60_000 < times[3] + 1000
+    made, stable, plain_offset, expiring, inside, gone, tombstone = records
+    group = {"type": 2, "version": 3, "key": {"group": "g"}}
+    nobody = {"protocolType": "", "generation": 0, "protocol": None, "leader": None, "members": []}
+    assert made == {**group, "value": nobody}
+    member = {
+        "memberId": member_id,
+        "groupInstanceId": None,
+        "clientId": "test",
+        "clientHost": "/127.0.0.1",
+        "rebalanceTimeout": 30_000,
+        "sessionTimeout": 10_000,
+        "subscription": plain(SUBSCRIPTION),
+        "assignment": plain(assigned(0, 1)),
+    }
+    assert stable == {
+        **group,
+        "value": {
+            "protocolType": "consumer",
+            "generation": 1,
+            "protocol": "range",
+            "leader": member_id,
+            "members": [member],
+        },
+    }
+    committed = {"offset": 5, "leaderEpoch": 3, "metadata": "m5", "topicId": topic_id}
+    assert plain_offset == {**offset_at("t", 0), "version": 4, "value": committed}
+    assert expiring == {**offset_at("t", 1), "version": 1, "value": {"offset": 6, "metadata": "m6"}}
+    in_transaction = {"offset": 7, "leaderEpoch": -1, "metadata": "m7"}  # as Kafka's, without a topic id
+    assert inside == {**offset_at("t", 0), "version": 4, "value": in_transaction}
+    gone_id = gone["value"].pop("topicId")
+    forgotten = {"offset": 1, "leaderEpoch": 3, "metadata": "m1"}
+    assert gone == {**offset_at("gone", 0), "version": 4, "value": forgotten}
+    assert gone_id not in (topic_id, "AAAAAAAAAAAAAAAAAAAAAA")
+    assert tombstone == {**offset_at("gone", 0), "version": -1, "value": None}
 
 
 async def test_a_group_of_aiokafka_lives_through_moves_of_the_partition():
@@ -102,7 +142,7 @@ async def test_a_group_of_aiokafka_lives_through_moves_of_the_partition():
 
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 1)
-        place = cluster.nodes[1].controller.offsets_partition("aio")
+        place = cluster.nodes[1].controller.coordinators.offsets_partition("aio")
         servers = cluster.bootstrap_servers
         consumer = AIOKafkaConsumer(
             "t",

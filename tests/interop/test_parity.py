@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,18 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.testing.kafka_jars import KAFKA_VERSION
 from tests.interop.parity.compare import Explained, differences, unexplained
 from tests.interop.parity.explained import EXPLAINED
-from tests.interop.parity.scene import Address, Pick, Scene, Story, ranges_of, shared_ranges
-from tests.interop.parity.stories import NODE_STORIES, STORIES
+from tests.interop.parity.limits import KAFKA_LIMITS, OUR_LIMITS
+from tests.interop.parity.scene import Address, Pick, Scene, Story, picked, ranges_of, shared_ranges
+from tests.interop.parity.stories import LIMITED_STORIES, NODE_STORIES, STORIES
 from tests.real.support import RunningKafka
 
 PICKS: list[Pick] = ["lowest", "middle", "highest"]
 
 _needed: dict[tuple[str, Pick], set[Explained]] = {}
 """Which explanations the stories needed that were told."""
+
+_asked: set[tuple[str, int]] = set()
+"""The APIs and versions of their requests."""
 
 
 def _require_same_release() -> None:
@@ -40,13 +45,13 @@ def _address(server: str) -> Address:
     return host, int(port)
 
 
-async def _tell(story: Story, pick: Pick, kafka: Mapping[int, Address]) -> None:
+async def _tell(story: Story, pick: Pick, kafka: Mapping[int, Address], **options: Any) -> None:
     """Tell a story to both; `kafka` are the real one's nodes."""
     suffix = f"-{uuid.uuid4().hex[:8]}"
     racks = [f"rack-{node_id}" for node_id in kafka]
     # as `testing/kafka_properties.py` starts the real one
     async with EmbeddedCluster(
-        len(kafka), racks=racks, group_min_session_timeout=0.1, default_partitions=4
+        len(kafka), racks=racks, group_min_session_timeout=0.1, default_partitions=4, **options
     ) as cluster:
         own = {node_id: (node.host, node.port) for node_id, node in cluster.nodes.items()}
         ranges = shared_ranges(await ranges_of(own[1]), await ranges_of(kafka[1]))
@@ -54,8 +59,17 @@ async def _tell(story: Story, pick: Pick, kafka: Mapping[int, Address]) -> None:
             await asyncio.gather(story(ours), story(theirs))
     found = list(differences(story.__name__, ours, theirs))
     _needed[story.__name__, pick] = {line for line in EXPLAINED for each in found if line.holds_for(each)}
+    _asked.update(theirs.asked)
     left = unexplained(found, EXPLAINED)
     assert not left, "\n".join(map(str, left))
+
+
+@pytest.fixture(scope="module")
+def narrow_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+    """A real node with narrow limits."""
+    _require_same_release()
+    with ApacheKafka(properties=KAFKA_LIMITS) as kafka:
+        yield kafka
 
 
 @pytest.mark.asyncio
@@ -74,8 +88,31 @@ async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story:
     await _tell(story, pick, {node_id: _address(apache_kafka_3.address(node_id)) for node_id in (1, 2, 3)})
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("story", LIMITED_STORIES.values(), ids=LIMITED_STORIES)
+async def test_both_answer_the_same_at_their_limits(
+    narrow_kafka: ApacheKafka, story: Story, pick: Pick
+) -> None:
+    await _tell(story, pick, {1: _address(narrow_kafka.bootstrap_servers)}, **OUR_LIMITS)
+
+
+def _all_were_told() -> bool:
+    return len(_needed) == len(PICKS) * sum(map(len, (STORIES, NODE_STORIES, LIMITED_STORIES)))
+
+
 def test_no_explanation_is_out_of_date() -> None:
     """Runs behind the stories; says something only if all of them were told."""
-    if len(_needed) == (len(STORIES) + len(NODE_STORIES)) * len(PICKS):
+    if _all_were_told():
         used = set().union(*_needed.values())
         assert [line for line in EXPLAINED if line not in used] == []
+
+
+@pytest.mark.asyncio
+async def test_every_api_is_asked_in_its_lowest_a_middle_and_its_highest_version() -> None:
+    """Runs behind the stories as well: what the embedded broker serves stands in some of them."""
+    async with EmbeddedCluster() as cluster:
+        ranges = await ranges_of((cluster.nodes[1].host, cluster.nodes[1].port))
+    if _all_were_told():
+        wanted = {(api, version) for api, ends in ranges.items() for version in picked(*ends).values()}
+        assert wanted - _asked == set()

@@ -3,72 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.java import JavaNotFound
-from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
-from tests.interop.spark_jars import spark_kafka_jars
-from tests.interop.spark_program import ROWS
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 100
 LIMIT = 100.0
 
 
-@pytest.fixture(scope="module")
-def jars() -> list[Path]:
-    try:
-        return spark_kafka_jars()
-    except (JavaNotFound, KafkaJarsUnavailable) as error:
-        if os.environ.get("ASYNCGROUP_REQUIRE_KAFKA") == "1":
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(f"no Spark with Kafka: {error}")
+class Job:
+    """What Spark does, called in threads: `written` is written and read, and streamed on to `streamed`."""
 
+    def __init__(self, spark: SparkSession, servers: str, scratch: Path) -> None:
+        self._spark, self._kafka, self._scratch = spark, {"kafka.bootstrap.servers": servers}, scratch
 
-async def run(*arguments: str) -> list[list[Any]]:
-    """The program's last word."""
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.interop.spark_program", *arguments),
-        cwd=Path(__file__).parents[2],
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(LIMIT):
-            said, complaints = await program.communicate()
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
-    assert program.returncode == 0, complaints.decode()[-3000:]
-    found: list[list[Any]] = json.loads(said.decode().splitlines()[-1])
-    return found
+    def write(self, first: int) -> None:
+        """A batch of rows."""
+        numbers = self._spark.range(first, first + ROWS)
+        rows = numbers.selectExpr("cast(id as string) key", "concat('v', id) value")
+        rows.write.format("kafka").options(**self._kafka).option("topic", "written").save()
+
+    def stream(self) -> None:
+        """A run of a stream that goes on where its checkpoint says, to the end of what there is."""
+        reading = self._spark.readStream.format("kafka").options(**self._kafka)
+        rows = reading.options(subscribe="written", startingOffsets="earliest").load().select("key", "value")
+        writing = rows.writeStream.format("kafka").options(**self._kafka, topic="streamed")
+        checkpoint = str(self._scratch / "checkpoint")
+        query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(int(LIMIT))
+
+    def read(self) -> set[tuple[bytes, bytes, int, int]]:
+        """Key, value, partition and offset of what lies in two partitions, of the first from offset 5 on."""
+        starts = '{"written":{"0":5,"1":-2}}'
+        reading = self._spark.read.format("kafka").options(**self._kafka)
+        rows = reading.options(assign='{"written":[0,1]}', startingOffsets=starts).load()
+        return {(bytes(r.key), bytes(r.value), r.partition, r.offset) for r in rows.collect()}
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.soak)])
-async def test_spark_writes_reads_and_streams(jars: list[Path], tmp_path: Path, times: int) -> None:
-    async with EmbeddedCluster(nodes=3) as cluster:
+async def test_spark_writes_reads_and_streams(
+    spark_with_kafka: SparkSession, tmp_path: Path, times: int
+) -> None:
+    async with EmbeddedCluster(nodes=3) as cluster, asyncio.timeout(LIMIT):
         for topic in ("written", "streamed"):
             cluster.create_topic(topic, 3)
-        read = await run(cluster.bootstrap_servers, str(tmp_path), str(times), *map(str, jars))
+        job = Job(spark_with_kafka, cluster.bootstrap_servers, tmp_path)
+        for run in range(times):
+            await asyncio.to_thread(job.write, run * ROWS)
+            await asyncio.to_thread(job.stream)
+        read = await asyncio.to_thread(job.read)
         written = cluster.records("written")
         wanted = {(b"%d" % number, b"v%d" % number) for number in range(times * ROWS)}
         assert {(record.key, record.value) for record in written} == wanted
         assert len(written) == len(wanted)
-        assert sorted(r.value or b"" for r in cluster.records("streamed")) == sorted(
-            value for _, value in wanted
-        )
+        values = sorted(record.value or b"" for record in cluster.records("streamed"))
+        assert values == sorted(value for _, value in wanted)
         starts = {0: 5, 1: 0}
-        assert {
-            (key.encode(), value.encode(), partition, offset) for key, value, partition, offset in read
-        } == {
-            (r.key, r.value, r.partition, r.offset)
-            for r in written
-            if r.offset >= starts.get(r.partition, 1 << 60)
-        }
+        lies = {(r.key, r.value, r.partition, r.offset) for r in written}
+        assert read == {each for each in lies if each[3] >= starts.get(each[2], 1 << 60)}

@@ -13,8 +13,7 @@ import pytest
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Producer, Session
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.java import require_java
-from asyncgroup.testing.kafka_jars import kafka_jars
+from tests.interop.java_tools import JavaTools
 from tests.interop.test_foreign_clients import WAIT, in_thread
 
 TOPIC = "payments"
@@ -257,34 +256,14 @@ async def test_aiokafka_writes_transactions_with_offsets():
 # -- Java ---------------------------------------------------------------------------------------------------------
 
 
-async def java_transactions(servers: str, enough: int) -> list[bytes]:
-    """What Java's consumer has read of what Java's producer has written."""
-    java = require_java("run Kafka's own clients")
-    program = await asyncio.create_subprocess_exec(
-        *(java.executable, "-cp", f"{kafka_jars()}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
-        *(Path(__file__).with_name("Transactions.java"), servers, TOPIC, str(enough)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(2 * WAIT):
-            values, complaints = await program.communicate()
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
-    assert program.returncode == 0, complaints.decode()
-    return values.split()
-
-
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("kafka_at_hand")
-async def test_java_writes_transactions_of_kip_890():
+async def test_java_writes_transactions_of_kip_890(java_tools: JavaTools):
+    program = Path(__file__).with_name("Transactions.java")
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
-        theirs = await java_transactions(started.bootstrap_servers, 6)
-        assert set(theirs) == COMMITTED
-        assert len(theirs) == 6
+        said = await java_tools(program, started.bootstrap_servers, TOPIC, "6")
+        assert said.code == 0, said.text
+        assert sorted(line.encode() for line in said.lines) == sorted(COMMITTED)
         # partitions and groups are added by writing to them, and every end bumps the epoch
         assert apis(started) == {"InitProducerId", "TxnOffsetCommit", "EndTxn"}
         assert {exchange.version for exchange in started.history.of("EndTxn")} == {5}

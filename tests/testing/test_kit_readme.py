@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-from asyncgroup.java import JavaNotFound
-from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
-from tests.interop.spark_jars import spark_kafka_jars
+from tests.one_spark import SHARED_SPARK
 from tests.testing.suites import ROOT, run_suite
 
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## An embedded broker for your tests")[1]
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", SECTION.split("\n## ")[0], re.MULTILINE | re.DOTALL)
-
-SPARK = """
-import pytest
-
-@pytest.fixture(scope="session")
-def spark():
-    from asyncgroup.spark import local_session
-    settings = {{"spark.jars": {jars!r}, "spark.sql.shuffle.partitions": "1"}}
-    settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a short life
-    session = local_session("tests", config=settings)
-    yield session
-    session.stop()
-"""
-"""The fixture that the README leaves to its reader."""
 
 
 def example(mentioned: str) -> str:
@@ -52,16 +35,14 @@ def test_the_examples_without_spark(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
-def test_the_example_with_spark(tmp_path: Path) -> None:
-    try:
-        jars = ",".join(map(str, spark_kafka_jars()))
-    except (JavaNotFound, KafkaJarsUnavailable) as error:
-        if os.environ.get("ASYNCGROUP_REQUIRE_KAFKA") == "1":
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(f"no Spark with Kafka: {error}")
-    conftest = SPARK.format(jars=jars)
+@pytest.mark.usefixtures("spark_with_kafka")
+def test_the_example_with_spark(
+    tmp_path: Path, spark_gateway: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in spark_gateway.items():
+        monkeypatch.setenv(name, value)
     done = run_suite(
-        tmp_path, example("spark.read"), conftest=conftest, warnings="default"
+        tmp_path, example("spark.read"), conftest=SHARED_SPARK, warnings="default"
     )  # pyspark has its own
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tests.interop.parity.compare import NOTHING, Explained
+from tests.interop.parity.scene import CLOSED
 
 __all__ = ["EXPLAINED"]
 
@@ -48,18 +49,34 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "the one feature that there is tells clients to use transactions of KIP-890",
         ours=NOTHING,
     ),
+    *(
+        Explained(
+            "sizes_of_logs/*",
+            f"results[[]0].{size}",
+            "records are in memory, so that there is no disk whose size could be told",
+            ours=-1,
+        )
+        for size in ("total_bytes", "usable_bytes")
+    ),
     Explained(
-        "more_partitions/too many *",
-        "results[[]0].*",
-        "Kafka throws its own PolicyViolationException away and says UNKNOWN_SERVER_ERROR; the limit is the same",
+        "described_resources/client metrics *",
+        "results[[]0].configs*",
+        "clients are not asked for metrics (KIP-714), so that there are no settings of them",
+    ),
+    Explained(
+        "described_resources/with synonyms *",
+        "results[[]0].configs.*.documentation",
+        "the texts are Kafka's own; who wants them finds them in its manual",
+        ours=None,
     ),
     *(
         Explained(
-            f"topics_made_anew/the session {when} *",
-            "responses[[]0].partitions[[]0].*",
-            "sessions here know topics by id only; Kafka's remember the name as well, and tell by it what has become of the id",
+            f"improper_requests/{what} not the alphabet",
+            "",
+            "Kafka puts U+FFFD in place of what is no UTF-8, so that two different names become one",
+            ours=CLOSED,
         )
-        for when in ("hears of it", "afterwards")
+        for what in ("a group that is", "a client id that is")
     ),
     Explained(
         "lookups/after *, -3 *",

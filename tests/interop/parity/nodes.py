@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from asyncgroup.wire import messages as m
@@ -23,7 +24,7 @@ from tests.interop.parity.scene import LIMIT, PAUSE, TYPED_PRODUCER, Scene
 from tests.interop.parity.topics import metadata
 from tests.interop.parity.transactions import Writer, add, end, txn_offsets
 
-__all__ = ["wrong_coordinators", "wrong_leaders"]
+__all__ = ["moved_leaders", "wrong_coordinators", "wrong_leaders"]
 
 VIAS = {"leader": 2, "follower": 1, "stranger": 3}
 """Where the replicas of partition 0 are, and are not."""
@@ -61,6 +62,72 @@ async def wrong_leaders(scene: Scene) -> None:
     for label, request in cases.items():
         for via in VIAS:
             await scene.ask(f"{label}: {via}", request, via=via)
+
+
+async def moved_leaders(scene: Scene) -> None:
+    """A leader hands over to a follower, twice, and records are written under each: who still thinks of an older epoch is
+    fenced, who thinks of a later one is unknown, and the end of each epoch is known.
+    """
+    if not scene.serves("AlterPartitionReassignments") or not scene.serves("ElectLeaders"):
+        return
+    scene.places |= VIAS
+    topic = await placed(scene, "moving")
+    await scene.ask("a write in epoch 0", produce(scene, topic, {0: batch(b"a", b"b")}), via="leader")
+    for epoch, (replicas, via) in enumerate((([1, 2], "follower"), ([2, 1], "leader")), 1):
+        await hand_over(scene, topic, replicas, epoch)
+        await scene.ask(
+            f"a write in epoch {epoch}",
+            produce(scene, topic, {0: batch(b"%d" % epoch)}),
+            via=via,
+            until=lambda answer: not answer.responses[0].partition_responses[0].error_code,
+        )
+    # the follower has to hear of the end of the log before it can be asked
+    if scene.version("Fetch") >= 11:
+        await scene.ask(
+            "the follower has it",
+            fetch(scene, topic, {0: 0}),
+            via="follower",
+            until=lambda answer: answer.responses[0].partitions[0].high_watermark == 4,
+        )
+    cases: dict[str, Any] = {"read without an epoch": fetch(scene, topic, {0: 2})}
+    for epoch in (0, 1, 2, 3):
+        cases[f"read in epoch {epoch}"] = fetch(scene, topic, {0: 2}, epoch=epoch)
+        cases[f"look up in epoch {epoch}"] = list_offsets(scene, topic, [(0, -1)], epoch=epoch)
+        cases[f"the end of epoch {epoch}"] = leader_epoch(topic, 0, epoch)
+        cases[f"the end of epoch 1, in epoch {epoch}"] = leader_epoch(topic, 0, 1, current=epoch)
+    if scene.version("Fetch") >= 12:
+        for epoch, offset in ((0, 2), (0, 3), (1, 3), (1, 4), (2, 4), (2, 9), (3, 4)):
+            request = fetch(scene, topic, {0: offset}, last_epoch=epoch)
+            cases[f"read from {offset} after epoch {epoch}"] = request
+    for label, request in cases.items():
+        for via in VIAS:
+            await scene.ask(f"{label}: {via}", request, via=via)
+    await scene.ask("a write to the one before", produce(scene, topic, {0: batch(b"x")}), via="follower")
+    await metadata(scene, "as it is led", [topic])
+
+
+async def hand_over(scene: Scene, topic: str, replicas: list[int], epoch: int) -> None:
+    """Put another replica first and elect it; all nodes know it in the end."""
+    move, elect = m.AlterPartitionReassignmentsRequest, m.ElectLeadersRequest
+    place = [move.ReassignableTopic(topic, [move.ReassignablePartition(0, replicas)])]
+    await scene.ask(f"the replicas of epoch {epoch}", move(topics=place))
+    asked = m.MetadataRequest(
+        [m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+
+    async def until(wanted: Callable[[Any], bool]) -> None:
+        async with asyncio.timeout(LIMIT):
+            for via in VIAS:
+                while True:
+                    (found,) = (await scene.peek(await scene.send("", asked, via=via, version=12))).topics
+                    if wanted(next(p for p in found.partitions if p.partition_index == 0)):
+                        break
+                    await asyncio.sleep(PAUSE)
+
+    await until(lambda partition: partition.replica_nodes == replicas)
+    request = elect(topic_partitions=[elect.TopicPartitions(topic, [0])])
+    await scene.ask(f"the election of epoch {epoch}", request)
+    await until(lambda partition: (partition.leader_id, partition.leader_epoch) == (replicas[0], epoch))
 
 
 async def placed(scene: Scene, name: str) -> str:

@@ -24,6 +24,9 @@ TYPED_IDS_FROM: Final = 1_000_000_000
 CLOCKS_FROM: Final = 1_000_000_000_000
 """Milliseconds from here on come from a clock; the stories' own timestamps are smaller."""
 
+CLOCKS_TO: Final = 1 << 41
+"""And milliseconds from here on (2039) are the stories' again."""
+
 _GIVEN_OUT: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What ids of members that brokers give out look like."""
 
@@ -82,6 +85,7 @@ REPLACED: Final[Mapping[str, Callable[[Names, Any], Any]]] = {
     "transaction_start_time_ms": lambda _names, value: "<time>" if value > 0 else value,
     "last_timestamp": lambda _names, value: "<time>" if value > CLOCKS_FROM else value,
     "log_append_time_ms": lambda _names, value: "<time>" if value > CLOCKS_FROM else value,
+    "timestamp": lambda _names, value: "<time>" if CLOCKS_FROM < value < CLOCKS_TO else value,
     # its own words; whether there are any is compared
     "error_message": _said,
     "batch_index_error_message": _said,

@@ -25,6 +25,7 @@ __all__ = [
     "Ranges",
     "Scene",
     "Story",
+    "picked",
     "ranges_of",
     "shared_ranges",
 ]
@@ -73,6 +74,11 @@ def shared_ranges(ours: Ranges, theirs: Ranges) -> Ranges:
     }
 
 
+def picked(low: int, high: int) -> dict[Pick, int]:
+    """What `pick` means for an API with these versions."""
+    return {"lowest": low, "middle": (low + high + 1) // 2, "highest": high}
+
+
 @contextlib.asynccontextmanager
 async def _client(host: str, port: int) -> AsyncIterator[Client]:
     client = await _connected(host, port)
@@ -103,15 +109,16 @@ class Scene:
 
     Requests go out in the version that `pick` says, of those that both brokers offer. `via` names connections; each is
     opened when it is first used, to node 1 unless the story has placed it elsewhere. `topic_ids` are those of the topics
-    that the story has made.
+    that the story has made, `ranges` the versions that both offer, `asked` the APIs and versions of its requests.
     """
 
     def __init__(self, addresses: Mapping[int, Address], ranges: Ranges, pick: Pick, suffix: str) -> None:
         self.pick: Pick = pick
         self.places: dict[str, int] = {}
         self.answers: dict[str, Any] = {}
+        self.asked: set[tuple[str, int]] = set()
         self.topic_ids: dict[str, UUID] = {}
-        self._addresses, self._ranges, self._suffix = addresses, ranges, suffix
+        self._addresses, self.ranges, self._suffix = addresses, ranges, suffix
         self._names = Names(suffix)
         self._clients: dict[str, Client] = {}
 
@@ -128,12 +135,11 @@ class Scene:
 
     def serves(self, api: str) -> bool:
         """Whether both brokers serve an API that the wire room knows."""
-        return api in self._ranges
+        return api in self.ranges
 
     def version(self, api: str) -> int:
         """The version in which requests of an API go out."""
-        low, high = self._ranges[api]
-        return {"lowest": low, "middle": (low + high + 1) // 2, "highest": high}[self.pick]
+        return picked(*self.ranges[api])[self.pick]
 
     def named(self, name: str) -> str:
         """A name that no other story uses."""
@@ -143,7 +149,9 @@ class Scene:
 
     async def send(self, label: str, request: Any, *, via: str = "main", version: int | None = None) -> Sent:
         """Send a request whose answer is waited for later."""
-        chosen = self.version(APIS[request.API_KEY].name) if version is None else version
+        name = APIS[request.API_KEY].name
+        chosen = self.version(name) if version is None else version
+        self.asked.add((name, chosen))
         client = await self.client(via)
         return Sent(label, request, *client.send(request, chosen), via)
 

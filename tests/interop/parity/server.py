@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import APIS
+from asyncgroup.wire.protocol import API_BY_NAME, APIS
+from tests.broker.client import Disconnected
 from tests.interop.parity.scene import Scene
 
-__all__ = ["api_versions", "improper_requests"]
+__all__ = ["api_versions", "improper_requests", "versions_beyond"]
 
 
 async def api_versions(scene: Scene) -> None:
@@ -53,6 +54,21 @@ async def improper_requests(scene: Scene) -> None:
         "a body with more behind it": header(3, 1, b"\xff\xff\x00\x00\x00\x00rest"),
         "an array that is too long": header(3, 1, b"\xff\xff\x7f\xff\xff\xff"),
         "a string that is too long": header(3, 1, b"\x7f\xff"),
+        "a null in place of a group": header(12, 0, b"\xff\xff" + b"\xff\xff\x00\x00\x00\x01\x00\x01m"),
+        "a null in place of a member": header(12, 0, b"\xff\xff" + b"\x00\x01g\x00\x00\x00\x01\xff\xff"),
+        "a null group, compact": header(12, 4, b"\xff\xff\x00" + b"\x00\x00\x00\x00\x01\x02m\x00\x00"),
+        "a null list": header(42, 0, b"\xff\xff" + b"\xff\xff\xff\xff"),
+        "a negative length of a list": header(42, 0, b"\xff\xff" + b"\xff\xff\xff\xfe"),
+        "a negative length of a string": header(12, 0, b"\xff\xff" + b"\xff\xfe\x00\x00\x00\x01\x00\x01m"),
+        "a group that is not the alphabet": header(
+            12, 0, b"\xff\xff" + b"\x00\x02\xff\xfe\x00\x00\x00\x01\x00\x01m"
+        ),
+        "an unknown tag": header(12, 4, b"\xff\xff\x00" + b"\x02g\x00\x00\x00\x01\x02m\x00\x01\x63\x02ab"),
+        "a tag twice": header(12, 4, b"\xff\xff\x00" + b"\x02g\x00\x00\x00\x01\x02m\x00\x02\x63\x00\x63\x00"),
+        "a tag that is too long": header(
+            12, 4, b"\xff\xff\x00" + b"\x02g\x00\x00\x00\x01\x02m\x00\x01\x63\x09ab"
+        ),
+        "a client id that is not the alphabet": header(3, 1, b"\x00\x02\xff\xfe\x00\x00\x00\x00"),
     }
     for label, frame in frames.items():
         client = await scene.client(label)
@@ -64,10 +80,24 @@ async def improper_requests(scene: Scene) -> None:
         await _ends(scene, label)
 
 
+async def versions_beyond(scene: Scene) -> None:
+    """Each API in the version above the highest and below the lowest one."""
+    if scene.pick != "highest":
+        return
+    for name, (low, high) in scene.ranges.items():
+        for label, version in (("above", high + 1), ("below", low - 1)):
+            client = await scene.client("beyond")
+            # a header without a client id, and so short a body that none of them could be read
+            client.send_frame(struct.pack(">hhihb", API_BY_NAME[name].key, version, 7, -1, 0))
+            try:
+                scene.keep(f"{name} {label}", (await client.receive_frame())[:6].hex())
+            except Disconnected:
+                scene.keep(f"{name} {label}", None)
+            await scene.hang_up("beyond")
+
+
 async def _ends(scene: Scene, label: str) -> None:
     """Whether the broker answers or hangs up; of an answer the part that all brokers say the same way."""
-    from tests.broker.client import Disconnected
-
     client = await scene.client(label)
     try:
         scene.keep(label, (await client.receive_frame())[:6].hex())

@@ -8,17 +8,22 @@ from tests.interop.parity import (
     admin,
     edges,
     groups,
+    limits,
     more_groups,
+    more_records,
+    more_transactions,
     nodes,
     offsets,
+    rebalances,
     records,
+    resources,
     server,
     topics,
     transactions,
 )
 from tests.interop.parity.scene import Story
 
-__all__ = ["NODE_STORIES", "STORIES"]
+__all__ = ["LIMITED_STORIES", "NODE_STORIES", "STORIES"]
 
 _TOLD: Final[tuple[Story, ...]] = (
     groups.refused_joins,
@@ -31,6 +36,11 @@ _TOLD: Final[tuple[Story, ...]] = (
     more_groups.chosen_protocols,
     more_groups.several_statics,
     more_groups.offset_fetches_of_members,
+    rebalances.commits_meanwhile,
+    rebalances.members_that_do_not_sync,
+    rebalances.changed_subscriptions,
+    rebalances.several_leave,
+    rebalances.groups_of_all_kinds,
     offsets.commits_without_members,
     offsets.commits_of_members,
     offsets.offsets_of_deleted_topics,
@@ -42,6 +52,10 @@ _TOLD: Final[tuple[Story, ...]] = (
     records.fetches,
     records.fetch_sessions,
     records.lookups,
+    more_records.chosen_codecs,
+    more_records.chosen_times,
+    more_records.records_without_keys,
+    more_records.places_to_write,
     topics.created_topics,
     topics.described_topics,
     topics.described_cluster,
@@ -53,10 +67,19 @@ _TOLD: Final[tuple[Story, ...]] = (
     transactions.fenced_producers,
     transactions.out_of_order,
     transactions.offsets_in_transactions,
+    more_transactions.ends_told_twice,
+    more_transactions.producers_of_both_ages,
+    more_transactions.offsets_of_members,
+    more_transactions.asked_at_once,
     admin.altered_settings,
     admin.described_producers,
     admin.described_transactions,
     admin.moved_partitions,
+    resources.sizes_of_logs,
+    resources.listed_resources,
+    resources.described_resources,
+    resources.pages_of_partitions,
+    resources.elections,
     edges.topics_made_anew,
     edges.partitions_added_by_writing,
     edges.markers_of_nobody,
@@ -64,12 +87,24 @@ _TOLD: Final[tuple[Story, ...]] = (
     edges.sequences_at_their_end,
     server.api_versions,
     server.improper_requests,
+    server.versions_beyond,
 )
 
 NODE_STORIES: Final[dict[str, Story]] = {
-    story.__name__: story for story in (nodes.wrong_leaders, nodes.wrong_coordinators)
+    story.__name__: story for story in (nodes.wrong_leaders, nodes.moved_leaders, nodes.wrong_coordinators)
 }
 """Those that want three nodes."""
+
+LIMITED_STORIES: Final[dict[str, Story]] = {
+    story.__name__: story
+    for story in (
+        limits.full_groups,
+        limits.forgotten_groups,
+        limits.transactions_out_of_time,
+        limits.topics_made_on_demand,
+    )
+}
+"""Those that want narrow limits."""
 
 STORIES: Final[dict[str, Story]] = {story.__name__: story for story in _TOLD}
 """The stories that are told to both brokers."""

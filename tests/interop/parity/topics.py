@@ -46,6 +46,8 @@ async def created_topics(scene: Scene) -> None:
         "validated though it is there": ([topic("first", 3)], True),
         "one good, one there": ([Creatable(scene.named("second"), 1, 1), Creatable(there, 1, 1)], False),
         "the same name twice": ([topic("twice"), topic("twice")], False),
+        "with a dot": ([Creatable(scene.named("dotted.name"), 1, 1)], False),
+        "too much like it": ([Creatable(scene.named("dotted_name"), 1, 1)], False),
         "no name": ([topic("")], False),
         "a dot": ([topic(".")], False),
         "two dots": ([topic("..")], False),

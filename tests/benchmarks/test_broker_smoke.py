@@ -1,0 +1,136 @@
+"""The broker's benchmark works: every broker starts, every client is counted, every cost is measured. How fast is no
+business of a test.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from benchmarks import broker
+from benchmarks.broker import run as broker_run
+from benchmarks.broker.clients import CLIENTS, Settings
+from benchmarks.broker.costs import COST_CASES
+from benchmarks.broker.figures import COSTS, Cost, Rate, summarize_costs, summarize_rates
+from benchmarks.broker.load import load
+from benchmarks.broker.servers import KFAKE, SERVERS, serving, understands
+from benchmarks.running import ClientFailed, run_worker
+
+SILENT = Progress(disable=True)
+ROOT = Path(__file__).parents[2]
+LITTLE = ("--quick", "--records", "600", "--servers", "asyncgroup", "--only", "aiokafka,asyncgroup")
+
+
+@pytest.mark.asyncio
+async def test_rates_and_costs() -> None:
+    options = broker_run.parse([*LITTLE, "--interval", "0.2"])
+    options.records, options.members, options.groups, options.seconds = 601, 5, 2, 0.3
+    rates, costs = await broker_run.run(options, None, SILENT)
+    assert [(each.kind, each.client, each.server) for each in rates] == [
+        ("read", "aiokafka", "asyncgroup"),
+        ("read", "asyncgroup", "asyncgroup"),
+        ("write", "aiokafka", "asyncgroup"),
+        ("write", "asyncgroup", "asyncgroup"),
+    ]
+    assert all(each.rate > 0 and each.client_cpu > 0 and each.server_cpu >= 0 for each in rates)
+    assert {each.what for each in costs} == set(COSTS)
+    assert all(each.value >= 0 for each in costs)
+
+
+@pytest.mark.asyncio
+async def test_the_mock_cluster_of_librdkafka() -> None:
+    """It is found in the library that confluent-kafka brings, takes what is loaded, and ends with its input."""
+    async with serving("librdkafka-mock", {"read": 2}) as server:
+        await load(server.bootstrap_servers, "read", 2, records=301, size=50)
+        settings = {"bootstrap_servers": server.bootstrap_servers, "topic": "read", "partitions": 2}
+        settings |= {"records": 302, "size": 50, "limit": 20.0}
+        figures = await run_worker(CLIENTS["confluent-kafka"][0], settings, limit=30.0)
+        assert figures["records"] == 302
+        assert await server.cpu() > 0
+    assert not understands("asyncgroup", server.name)
+
+
+@pytest.mark.asyncio
+async def test_a_broker_that_does_not_start_says_why() -> None:
+    with pytest.raises(ClientFailed, match="topic"):
+        async with serving("asyncgroup", {"no/topic": 1}):
+            pass
+
+
+def test_it_prints_all_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert broker.main([*LITTLE, "--cases", "inside", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["benchmark"] == "broker"
+    inside = ["start", "start-first", "start-three", "handling"]
+    assert [each["what"] for each in report["costs"]] == inside
+    assert [each["what"] for each in report["cost_summaries"]] == sorted(inside, key=list(COSTS).index)
+    assert report["rates"] == []
+    assert report["settings"]["members"] == 50
+    assert report["versions"]["asyncgroup"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--only", "pulsar"],
+        ["--servers", "redpanda"],
+        ["--cases", "sleeping"],
+        ["--bootstrap-servers", "localhost:9092"],
+        ["--records", "1_000_000", "--partitions", "1"],  # more than the mock cluster keeps
+    ],
+)
+def test_it_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        broker.main(arguments)
+    assert ended.value.code == 2
+    assert arguments[1].partition("_")[0] in capsys.readouterr().err or arguments[0] in {
+        "--bootstrap-servers",
+        "--records",
+    }
+
+
+def test_all_is_measured_unless_told_otherwise() -> None:
+    options = broker_run.parse([])
+    assert options.clients == list(CLIENTS)
+    assert options.servers == list(SERVERS)
+    assert options.cases == ["read", "write", *COST_CASES]
+    assert broker_run.parse(["--cases", "idle, read"]).cases == ["read", "idle"]
+
+
+def test_ratios_are_to_another_broker_within_a_round() -> None:
+    def rate(server: str, index: int, value: float) -> Rate:
+        return Rate(
+            kind="read", client="aiokafka", server=server, round=index, rate=value, client_cpu=1, server_cpu=2
+        )
+
+    own, mock, kfake = summarize_rates(
+        [
+            *(rate("asyncgroup", index, value) for index, value in enumerate([20, 300, 40])),
+            *(rate("librdkafka-mock", index, 5) for index in range(3)),
+            *(rate("kfake", index, value) for index, value in enumerate([10, 100, 50])),
+        ]
+    )
+    assert [own.server, mock.server, kfake.server] == list(SERVERS)
+    assert (own.ratio, own.lowest, own.highest) == pytest.approx((2.0, 0.8, 3.0))
+    assert own.rate == 40
+    assert kfake.ratio == 1.0
+    (alone,) = summarize_rates([rate("asyncgroup", 1, 10)])
+    assert (alone.ratio, alone.lowest) == (None, None)
+
+
+def test_costs_are_medians() -> None:
+    found = [Cost(what="idle", server="kfake", round=n, value=value) for n, value in enumerate([3, 1, 2])]
+    assert summarize_costs(found) == [("idle", "kfake", 2, 1, 3)]
+
+
+def test_what_go_is_told_and_tells_is_the_same() -> None:
+    source = (KFAKE.sources / "main.go").read_text(encoding="utf-8")
+    for name in ('`json:"topics"`', '"bootstrap_servers"', "cpu_seconds"):
+        assert name in source
+    assert KFAKE.version()
+    assert Settings.__dataclass_fields__.keys() == {
+        "bootstrap_servers", "topic", "partitions", "records", "size", "limit"
+    }  # fmt: skip

@@ -1,0 +1,56 @@
+"""Random programs told to the embedded broker and to Apache Kafka: every answer the same, field by field.
+
+The stories of `parity` are what somebody thought of; these find what nobody did. A program is one seed. Each runs alone:
+a real broker asks its transaction coordinator for several producers at once, and then answers some in the words that
+another one's version knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.testing.kafka_jars import KAFKA_VERSION
+from tests.interop.parity.compare import differences
+from tests.interop.parity.scene import ranges_of, shared_ranges
+from tests.interop.random_programs import AnyVersions, Program
+from tests.real.support import RunningKafka
+
+STEPS = 150
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", range(8))
+async def test_both_answer_the_same(apache_kafka: RunningKafka, seed: int) -> None:
+    await _tell(apache_kafka, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.asyncio
+@pytest.mark.timeout(3600)
+async def test_both_answer_the_same_for_long(apache_kafka: RunningKafka) -> None:
+    for seed in range(1000, 2000):
+        await _tell(apache_kafka, seed)
+
+
+async def _tell(apache_kafka: RunningKafka, seed: int) -> None:
+    """Run the program of a seed on both brokers and compare the answers."""
+    external = os.environ.get("ASYNCGROUP_KAFKA", "")
+    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
+        pytest.skip(f"answers are compared with those of Apache Kafka {KAFKA_VERSION}")
+    host, _, port = apache_kafka.bootstrap_servers.rpartition(":")
+    kafka, suffix = {1: (host, int(port))}, f"-{uuid.uuid4().hex[:8]}"
+    async with EmbeddedCluster(default_partitions=4) as cluster:
+        own = {1: (cluster.nodes[1].host, cluster.nodes[1].port)}
+        ranges = shared_ranges(await ranges_of(own[1]), await ranges_of(kafka[1]))
+        async with (
+            AnyVersions(own, ranges, "highest", suffix) as ours,
+            AnyVersions(kafka, ranges, "highest", suffix) as theirs,
+        ):
+            await asyncio.gather(Program(ours, seed).run(STEPS), Program(theirs, seed).run(STEPS))
+    found = [str(difference) for difference in differences(f"seed {seed}", ours, theirs)]
+    assert not found, "\n".join(found[:20])
