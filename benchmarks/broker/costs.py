@@ -84,7 +84,8 @@ async def _idle(server: Server, options: argparse.Namespace) -> Costs:
         cpu, begun = await server.cpu(), loop.time()
         await asyncio.sleep(options.seconds)
         share = (await server.cpu() - cpu) / (loop.time() - begun)
-        _, err = await process.communicate()
+        async with asyncio.timeout(LIMIT):
+            _, err = await process.communicate(b"")  # without an input it would not be closed
         if process.returncode:
             raise ClientFailed(f"idle groups failed:\n{err.decode()}")
     return {"idle": share}
@@ -94,15 +95,7 @@ async def _inside(server: Server, _options: argparse.Namespace) -> Costs:
     """Only ours can be looked into."""
     if server.name != "asyncgroup":
         return {}
-    handled = await run_worker("benchmarks.broker.inside:handling", {"beats": HANDLED}, LIMIT)
-    one = await run_worker("benchmarks.broker.inside:start", {"nodes": 1, "times": STARTS}, LIMIT)
-    three = await run_worker("benchmarks.broker.inside:start", {"nodes": 3, "times": STARTS}, LIMIT)
-    return {
-        "handling": handled["seconds"],
-        "start": one["later"],
-        "start-first": one["first"],
-        "start-three": three["later"],
-    }
+    return await run_worker("benchmarks.broker.inside:costs", {"beats": HANDLED, "starts": STARTS}, LIMIT)
 
 
 _CASES: Final[dict[str, Callable[[Server, argparse.Namespace], Awaitable[Costs]]]] = {

@@ -16,7 +16,7 @@ from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request
 from benchmarks.broker.member import HEARTBEAT, JOIN, SUBSCRIPTION, SYNC
 
-__all__ = ["handling", "start"]
+__all__ = ["costs"]
 
 ROUNDS: Final = 10
 """Heartbeats are counted in so many stretches, of which the median is told: one that was interrupted says nothing."""
@@ -24,14 +24,22 @@ ROUNDS: Final = 10
 R = TypeVar("R", bound=Message)
 
 
-async def start(given: dict[str, Any]) -> dict[str, float]:
-    """Seconds to start a cluster of `nodes`: for the first time in a process, and the median of `times` more."""
-    found = []
-    for _ in range(given["times"] + 1):
-        begun = time.perf_counter()
-        async with EmbeddedCluster(nodes=given["nodes"]):
-            found.append(time.perf_counter() - begun)
-    return {"first": found[0], "later": statistics.median(found[1:])}
+async def costs(given: dict[str, Any]) -> dict[str, float]:
+    """Seconds to start clusters (`starts` of each kind) and to handle a heartbeat (of `beats`), by `figures.COSTS`."""
+    first = await _start(1)
+    return {
+        "start": statistics.median([await _start(1) for _ in range(given["starts"])]),
+        "start-first": first,
+        "start-three": statistics.median([await _start(3) for _ in range(given["starts"])]),
+        "handling": await _handling(given["beats"]),
+    }
+
+
+async def _start(nodes: int) -> float:
+    """Seconds until a new cluster listens."""
+    begun = time.perf_counter()
+    async with EmbeddedCluster(nodes=nodes):
+        return time.perf_counter() - begun
 
 
 class _Network(asyncio.Transport):
@@ -76,8 +84,8 @@ class _Client:
         return m.HeartbeatRequest("beating", generation, request.member_id)
 
 
-async def handling(given: dict[str, Any]) -> dict[str, float]:
-    """Seconds of CPU from a heartbeat's frame to the bytes of its answer, of `beats`, without the network."""
+async def _handling(beats: int) -> float:
+    """Seconds of CPU from a heartbeat's frame to the bytes of its answer, without the network."""
     async with EmbeddedCluster() as cluster:
         connection = Connection(cluster.nodes[1])
         client = _Client(connection)
@@ -87,7 +95,7 @@ async def handling(given: dict[str, Any]) -> dict[str, float]:
             raise BrokerError(answer.error_code, "Heartbeat")
         frame = b"".join(encode_request(beat, HEARTBEAT, 1, "member"))
         client.network.is_counting = True
-        share = max(1, given["beats"] // ROUNDS)
+        share = max(1, beats // ROUNDS)
         found = []
         for _ in range(ROUNDS):
             begun = time.process_time()
@@ -95,4 +103,4 @@ async def handling(given: dict[str, Any]) -> dict[str, float]:
                 connection.data_received(frame)
             found.append((time.process_time() - begun) / share)
         connection.connection_lost(None)
-    return {"seconds": statistics.median(found)}
+    return statistics.median(found)

@@ -221,7 +221,7 @@ async def measure_rate(
         client=client,
         server=server.name,
         round=index,
-        rate=figures["counted"] / figures["seconds"] if figures["seconds"] > 0 else 0.0,
-        client_cpu=figures["cpu_seconds"] / max(figures["counted"], 1) * 1e6,
+        rate=figures["records"] / figures["seconds"],
+        client_cpu=figures["cpu_seconds"] / figures["records"] * 1e6,
         server_cpu=(await server.cpu() - cpu) / millions,
     )
