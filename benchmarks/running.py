@@ -21,6 +21,7 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 
 __all__ = [
     "ClientFailed",
+    "chosen",
     "console_for_tables",
     "count",
     "foot",
@@ -52,9 +53,18 @@ def count(text: str) -> int:
     return number
 
 
+def chosen(parser: argparse.ArgumentParser, option: str, text: str, names: list[str]) -> list[str]:
+    """Those of `names` that `text` lists with commas, all if it is empty; ends the program with an error for others."""
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"{option} {','.join(unknown)}: not among {', '.join(names)}")
+    return [name for name in names if name in wanted or not wanted]
+
+
 def options_parser(name: str, description: str | None, rounds: int) -> argparse.ArgumentParser:
     """The options that every benchmark has."""
-    parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=description)
+    what = (description or "").removeprefix("The command: ")  # as a module says it
+    parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=what[:1].upper() + what[1:])
     parser.add_argument("--rounds", type=count, default=rounds, help="measurements of each (%(default)s)")
     parser.add_argument("--only", default="", help="clients to measure, with commas")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of a table")

@@ -2,6 +2,7 @@
 
 - `apache_kafka`: one node, or the Kafka that the environment variable `ASYNCGROUP_KAFKA=host:port` names.
 - `apache_kafka_3`: three nodes of our own, which tests may kill, suspend and restart, and leave running.
+- `kafka_to_break`: one node of our own, for the same.
 - `kafka_39`: one node of an old release.
 - `kafka_at_hand`: asked for by tests that start a Kafka of their own.
 
@@ -23,8 +24,15 @@ from asyncgroup.testing.kafka_jars import OLD_KAFKA_VERSION
 from asyncgroup.testing.kafka_probe import ask
 from tests.real.support import ExternalKafka, RunningKafka
 
-OWN = {"apache_kafka_3", "kafka_at_hand"}
-__all__ = ["apache_kafka", "apache_kafka_3", "kafka_39", "kafka_at_hand", "pytest_collection_finish"]
+OWN = {"apache_kafka_3", "kafka_at_hand", "kafka_to_break"}
+__all__ = [
+    "apache_kafka",
+    "apache_kafka_3",
+    "kafka_39",
+    "kafka_at_hand",
+    "kafka_to_break",
+    "pytest_collection_finish",
+]
 
 EXTERNAL = os.environ.get("ASYNCGROUP_KAFKA", "")
 VERSION = os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION)
@@ -102,6 +110,13 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
 def apache_kafka_3(kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """Three real nodes that all tests share; a test that takes one down brings it back."""
     with ApacheKafka(3, version=VERSION) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_to_break(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+    """One real node that tests may take down, and bring back, with all that others have left on it."""
+    with ApacheKafka(version=VERSION) as kafka:
         yield kafka
 
 

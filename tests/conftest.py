@@ -28,6 +28,7 @@ from tests.apache_kafka import (
     apache_kafka_3,
     kafka_39,
     kafka_at_hand,
+    kafka_to_break,
     pytest_collection_finish,
 )
 from tests.one_spark import spark, spark_gateway, spark_with_kafka
@@ -37,6 +38,7 @@ __all__ = [
     "apache_kafka_3",
     "kafka_39",
     "kafka_at_hand",
+    "kafka_to_break",
     "pytest_collection_finish",
     "spark",
     "spark_gateway",
@@ -146,10 +148,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--soak"):
         return
-    soak = [item for item in items if item.get_closest_marker("soak")]
+    soak, ordinary = [], []
+    for item in items:
+        (soak if item.get_closest_marker("soak") else ordinary).append(item)
     if soak:
         config.hook.pytest_deselected(items=soak)
-        items[:] = [item for item in items if item not in soak]
+        items[:] = ordinary
 
 
 # -- the last screen ----------------------------------------------------------------------------------------------------

@@ -1,5 +1,13 @@
 """The embedded Kafka cluster: any Kafka client can talk to it, in this process or from another one.
 
+    async with EmbeddedCluster(nodes=3) as cluster:
+        cluster.create_topic("orders", 6)
+        cluster.faults.on("Fetch", topic="orders").error("NOT_LEADER_OR_FOLLOWER")
+        ...  # clients at cluster.bootstrap_servers
+        print(cluster.history.story())
+
+How it is built, for who works on it:
+
 The way of a request: `server` cuts frames off a connection, `call` records it (`history`), lets `faults` hit it, and gives
 it to its module in `handlers/`, one an API. Those ask the node (`node`): the logs (`log`, `fetch_sessions`,
 `producer_state`), the group coordinator (`coordinator/`), the transaction coordinator (`transactions/`); what has to wait

@@ -40,9 +40,13 @@ __all__ = ["EmbeddedCluster"]
 class EmbeddedCluster(ClusterControls):
     """Nodes 1 … `nodes`, started on entering the context and gone, with every connection, on leaving it.
 
-    `host` is listened on, `advertised_host` told to clients (default: `host`), `ports` one per node (default:
-    free ones); a port stays the node's own while it is stopped. `default_replication_factor`: replicas of a
-    topic that does not say (default: 3, or all nodes if there are fewer). Durations are seconds.
+    `host` is listened on, `advertised_host` told to clients (default: `host`; needed where that is 0.0.0.0), `ports`
+    one per node (default: free ones); a port stays the node's own while it is stopped. Durations are seconds.
+
+    `auto_create_topics`: whether a topic comes into being when a client asks for it, as Kafka's
+    `auto.create.topics.enable`; here the default is no, so that a misspelt topic is noticed. `default_partitions` and
+    `default_replication_factor` (default: 3, or all nodes if there are fewer) are for topics that don't say.
+
     `start_time` is the time of day (ms since 1970) at which the cluster starts, default the machine's; from there on it
     follows the loop's time.
     `history_limit`: exchanges kept in `history` (0: none), `history_payloads`: with their records. `seed`
@@ -92,22 +96,10 @@ class EmbeddedCluster(ClusterControls):
         fsync: bool = False,
         retention_check_interval: float = CHECK_INTERVAL,
     ) -> None:
-        if nodes < 1:
-            raise ConfigError("nodes", nodes, "1 or more")
-        if ports is not None and len(ports) != nodes:
-            raise ConfigError("ports", list(ports), f"one for each of {nodes} nodes")
-        if racks is not None and len(racks) != nodes:
-            raise ConfigError("racks", list(racks), f"one for each of {nodes} nodes")
+        _check_nodes(nodes, ports=ports, racks=racks)
         rng = random.Random(seed)
-        factor = min(3, nodes) if default_replication_factor is None else default_replication_factor
-        controller = Controller(
-            range(1, nodes + 1),
-            rng,
-            default_partitions=default_partitions,
-            default_replication_factor=factor,
-        )
         self._shared = Shared(
-            controller=controller,
+            controller=_new_controller(nodes, rng, default_partitions, default_replication_factor),
             history=History(history_limit, payloads=history_payloads, topic_name=self._topic_name),
             faults=Faults(self._topics_of),
             rng=rng,
@@ -125,12 +117,13 @@ class EmbeddedCluster(ClusterControls):
             connect=Connection,
         )
         self._start_time = start_time
-        self._data_dir = None if data_dir is None else Path(data_dir)
+        # absolute, as the process may go elsewhere
+        self._data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._fsync = fsync
         self._data: DataDirectory | None = None
         self._retention_check_interval = retention_check_interval
         self._host = host
-        self._advertised_host = advertised_host or host
+        self._advertised_host = _advertised(host, advertised_host)
         self._ports = list(ports or [0] * nodes)
         self._racks = list(racks or [None] * nodes)
         self._moving = asyncio.Lock()
@@ -154,7 +147,7 @@ class EmbeddedCluster(ClusterControls):
         try:
             if self._data_dir is not None:
                 self._data = DataDirectory(self._data_dir, fsync=self._fsync)
-                shared.log_dir = str(self._data_dir.absolute())
+                shared.log_dir = str(self._data_dir)
                 restore_controller(self._data, shared.controller)
             for node_id, port, rack in zip(shared.controller.node_ids, self._ports, self._racks, strict=True):
                 node = Node(
@@ -166,13 +159,15 @@ class EmbeddedCluster(ClusterControls):
                     rack=rack,
                 )
                 shared.nodes[node_id] = node
-                await node.start()
+                await node.open()
+            shared.controller.coordinators.spread(shared.controller.alive)
+            if self._data is not None:
+                shared.transactions.restore(restored_transactions(self._data))
+            for node in shared.nodes.values():  # not before all is there: a client would find half a cluster
+                await node.listen()
         except BaseException:
             await self._stop_all()
             raise
-        shared.controller.coordinators.spread(shared.controller.alive)
-        if self._data is not None:
-            shared.transactions.restore(restored_transactions(self._data))
         return self
 
     async def __aexit__(
@@ -217,6 +212,7 @@ class EmbeddedCluster(ClusterControls):
 
     async def _stop_all(self) -> None:
         # All die in one step, so that even a cancelled exit leaves nothing behind.
+        self._shared.ended = True
         self._timers.clear()
         self._shared.controller.journal = NoJournal()  # that nodes end now is nothing to remember
         halted = [(node, node.halt(reserve_port=False)) for node in self._shared.nodes.values()]
@@ -237,8 +233,9 @@ class EmbeddedCluster(ClusterControls):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,host:port,…` of all nodes, also of stopped ones."""
-        return ",".join(f"{node.advertised_host}:{node.port}" for node in self._shared.nodes.values())
+        """`host:port,host:port,…` of all nodes, also of stopped ones; addresses of IPv6 in brackets."""
+        host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
+        return ",".join(f"{host}:{node.port}" for node in self._shared.nodes.values())
 
     async def stop_node(self, node_id: int) -> None:
         """Kill a node: its connections and its listener end, what was parked there is never answered.
@@ -252,7 +249,10 @@ class EmbeddedCluster(ClusterControls):
             await node.stop()
 
     async def start_node(self, node_id: int) -> None:
-        """Start a stopped node at its old port. Leaders and coordinators stay where they are now."""
+        """Start a stopped node at its old port. Leaders and coordinators stay where they are now.
+
+        Raises ClosedError after the cluster's end.
+        """
         node = self._node(node_id)
         async with self._moving:
             if not node.running:
@@ -273,3 +273,27 @@ class EmbeddedCluster(ClusterControls):
         if node is None:
             raise UsageError(f"no node {node_id}; these are: {sorted(self._shared.nodes)}")
         return node
+
+
+def _check_nodes(nodes: int, **per_node: Sequence[object] | None) -> None:
+    if nodes < 1:
+        raise ConfigError("nodes", nodes, "1 or more")
+    for name, values in per_node.items():
+        if values is not None and len(values) != nodes:
+            raise ConfigError(name, list(values), f"one for each of {nodes} nodes")
+
+
+def _advertised(host: str, advertised_host: str | None) -> str:
+    """As Kafka refuses to advertise `0.0.0.0`."""
+    if advertised_host is None and host in {"0.0.0.0", "::"}:
+        raise ConfigError("host", host, "only with an advertised host, one that clients can connect to")
+    return advertised_host or host
+
+
+def _new_controller(nodes: int, rng: random.Random, partitions: int, factor: int | None) -> Controller:
+    return Controller(
+        range(1, nodes + 1),
+        rng,
+        default_partitions=partitions,
+        default_replication_factor=min(3, nodes) if factor is None else factor,
+    )

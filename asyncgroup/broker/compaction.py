@@ -8,7 +8,6 @@ each producer that may still write is kept, if need be empty, since its last seq
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from asyncgroup.broker.producer_state import AbortedTransaction, LastRecord
 from asyncgroup.broker.segments import Batch
@@ -18,14 +17,7 @@ from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, decode_batch, read_batch_header
 
-__all__ = ["Cleaner", "Compacted", "Keys"]
-
-
-class Compacted(NamedTuple):
-    """What compaction did: bytes of the segments that it looked at, before and after."""
-
-    bytes_before: int = 0
-    bytes_after: int = 0
+__all__ = ["Cleaner", "Keys"]
 
 
 class _Transactions:

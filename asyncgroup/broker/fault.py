@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.history import Exchange
+from asyncgroup.broker.named import error_named
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 
@@ -65,7 +66,7 @@ class Fault:
         With `topic=` only that topic's partitions get it and the others are served (an API that cannot say that
         refuses the request); otherwise all that is asked for.
         """
-        self.code = _error_code(code)
+        self.code = error_named(code, "code")
         return self._disturb()
 
     def delay(self, seconds: float) -> Self:
@@ -221,10 +222,3 @@ class Fault:
         """Name the fault for its repr."""
         self._description = description
         return self
-
-
-def _error_code(code: int | str) -> ErrorCode:
-    try:
-        return ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
-    except (KeyError, ValueError):
-        raise ConfigError("code", code, "one of Kafka's error codes or its name") from None

@@ -61,7 +61,8 @@ class Faults:
         nth: int = 1,
         times: int | None = 1,
     ) -> Fault:
-        """A new fault for requests that fit everything named; say what happens by its methods.
+        """A new fault for requests that fit everything named; say what happens by its methods: `error`, `delay`,
+        `hold`, `drop`, `disconnect`, `throttle`, `answer`, `mutate`, `observe`, and `optional`; see `Fault`.
 
         `api` is Kafka's name (`Fetch`, `JoinGroup`, …; UsageError for an unknown one), `where` looks at the
         request message itself. `nth` counts the requests that fit from 1, `times` says how many are hit from

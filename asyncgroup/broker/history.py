@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.named import TopicName, errors_in, groups_of, topics_of
+from asyncgroup.broker.named import TopicName, error_named, errors_in, groups_of, topics_of
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import API_BY_NAME
 
 __all__ = ["DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
 
@@ -95,6 +97,8 @@ class History:
         payloads: bool = False,
         topic_name: TopicName = lambda _: None,
     ) -> None:
+        if limit < 0:
+            raise ConfigError("history_limit", limit, "0 or more")
         self._exchanges: deque[Exchange] = deque(maxlen=limit)
         self._topic_name = topic_name
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -126,16 +130,19 @@ class History:
         client_id: str | None = None,
         group: str | None = None,
         topic: str | None = None,
-        error: ErrorCode | None = None,
+        error: int | str | None = None,
         answered: bool | None = None,
         since: float | None = None,
     ) -> list[Exchange]:
         """The exchanges of these APIs (all if none is named) that fit everything named.
 
         `group` and `topic`: named by the request or the response, wherever it stands (a Fetch within a session
-        names only what changed). `error`: told anywhere in the response. `answered`: with an answer, or without.
-        `since`: arrived then (loop's time) or later.
+        names only what changed). `error`: a code or its name, told anywhere in the response. `answered`: with an
+        answer, or without. `since`: arrived then (loop's time) or later. UsageError for an API that does not exist.
         """
+        if unknown := [api for api in apis if api not in API_BY_NAME]:
+            raise UsageError(f"no API is called {unknown[0]!r}; these are: {', '.join(sorted(API_BY_NAME))}")
+        code = None if error is None else error_named(error, "error")
         return [
             exchange
             for exchange in self._exchanges
@@ -146,7 +153,7 @@ class History:
             and (answered is None or (exchange.answered_at is not None) == answered)
             and (group is None or group in groups_of(exchange.request))
             and (topic is None or topic in self._topics(exchange))
-            and (error is None or error in exchange.errors)
+            and (code is None or code in exchange.errors)
         ]
 
     def _topics(self, exchange: Exchange) -> set[str]:
@@ -154,7 +161,7 @@ class History:
         return named | topics_of(exchange.response, self._topic_name)
 
     async def wait_for(self, *apis: str, count: int = 1, **named: Any) -> list[Exchange]:
-        """Wait until `count` exchanges fit, and return all that do; arguments as for `of`."""
+        """Wait until `count` exchanges fit, and return all that do; arguments as for `of`. `asyncio.timeout` sets an end."""
         while len(found := self.of(*apis, **named)) < count:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((lambda: len(self.of(*apis, **named)) >= count, future))

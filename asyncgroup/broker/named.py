@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError
 from asyncgroup.wire.message import Message
 
-__all__ = ["TopicName", "errors_in", "groups_of", "topics_of"]
+__all__ = ["TopicName", "error_named", "errors_in", "groups_of", "topics_of"]
 
 TopicName: TypeAlias = Callable[[UUID], str | None]
 """The name of a topic with this id, if there is one."""
@@ -44,6 +45,14 @@ def topics_of(message: Any, topic_name: TopicName) -> set[str]:
         if name:
             found.add(name)
     return found
+
+
+def error_named(error: int | str, key: str) -> ErrorCode:
+    """The error of this code or this name; ConfigError, about the argument `key`, if there is none."""
+    try:
+        return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+    except (KeyError, ValueError):
+        raise ConfigError(key, error, "one of Kafka's error codes or its name") from None
 
 
 def errors_in(response: Any) -> list[ErrorCode]:

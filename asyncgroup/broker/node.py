@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -23,11 +21,13 @@ from asyncgroup.broker.fetch_sessions import FetchSessions
 from asyncgroup.broker.frames import MAX_REQUEST_BYTES
 from asyncgroup.broker.history import History
 from asyncgroup.broker.offsets_topic import OffsetsTopic
+from asyncgroup.broker.port_reservation import PortReservation
 from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.topics import OFFSETS_TOPIC, Partition, Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ClosedError
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ClientConnection", "Node", "Shared"]
@@ -71,6 +71,8 @@ class Shared:
     clock: WallClock = field(init=False)
     log_dir: str = "memory"
     """Where the logs are kept, as DescribeLogDirs says it."""
+    ended: bool = False
+    """Whether all nodes have ended for good."""
 
 
 class Node:
@@ -109,7 +111,7 @@ class Node:
         self._shared = shared
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
-        self._reservation: socket.socket | None = None
+        self._reservation = PortReservation()
         self._forget_everything()
 
     def __repr__(self) -> str:
@@ -162,14 +164,34 @@ class Node:
 
     async def start(self) -> None:
         """Listen, at the port of before if there was one, and take part in the cluster."""
+        await self.open()
+        await self.listen()
+
+    async def open(self) -> None:
+        """The first half of `start`: take the port and part in the cluster; clients are refused until `listen`.
+
+        Raises ClosedError if the cluster has ended meanwhile.
+        """
         server = await self._loop.create_server(
-            lambda: self._shared.connect(self), self.host, self.port, backlog=_BACKLOG
+            lambda: self._shared.connect(self),
+            self.host,
+            self.port,
+            backlog=_BACKLOG,
+            start_serving=False,  # it would be left behind if the task were cancelled before it is kept here
         )
-        self._release_port()
+        if self._shared.ended:
+            server.close()
+            raise ClosedError("the cluster has ended")
+        self._reservation.release()
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
         self.controller.node_up(self.id, self)
-        log.info("node %d listens on %s:%d", self.id, self.host, self.port)
+
+    async def listen(self) -> None:
+        """The second half of `start`: take clients."""
+        if self._server is not None:  # else it was stopped again
+            log.info("node %d listens on %s:%d", self.id, self.host, self.port)
+            await self._server.start_serving()
 
     async def stop(self) -> None:
         """Die: the listener and all connections end, what was parked here is never answered."""
@@ -183,7 +205,7 @@ class Node:
         real = server.sockets[0].fileno() >= 0
         server.close()
         if real and reserve_port:
-            self._reserve_port()
+            self._reservation.take(self.host, self.port)
         self.controller.node_down(self.id)
         self._timers.clear()
         self.purgatory.drop_all()
@@ -204,25 +226,9 @@ class Node:
                 await connection.closed
             await server.wait_closed()
 
-    def _reserve_port(self) -> None:
-        """Keep the port from being given to others while nobody listens: a bound socket does that on Linux."""
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        reservation = socket.socket(family, socket.SOCK_STREAM)
-        with contextlib.suppress(OSError):
-            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            reservation.bind((self.host, self.port))
-            self._reservation = reservation
-            return
-        reservation.close()
-
-    def _release_port(self) -> None:
-        if self._reservation is not None:
-            self._reservation.close()
-            self._reservation = None
-
     def close(self) -> None:
         """Give the port of a stopped node back."""
-        self._release_port()
+        self._reservation.release()
 
     # -- what the controller says (`listener.Listener`) ------------------------------------------------------
 
@@ -278,5 +284,8 @@ class Node:
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and the offsets that groups committed for it."""
         self.controller.delete_topic(topic)
+        for partition in topic.partitions:
+            # Also if no node is there to hear of it: no marker is to wait for ever.
+            self.transactions.partition_changed(TopicPartition(topic.name, partition.index))
         for peer in self._shared.nodes.values():
             peer.coordinator.remove_topic(topic.name)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from asyncgroup.broker.batch_index import BatchIndex
-from asyncgroup.broker.compaction import Cleaner, Compacted, Keys
+from asyncgroup.broker.compaction import Cleaner, Keys
 from asyncgroup.broker.errors import PartitionError, StorageError
 from asyncgroup.broker.leader_epochs import LeaderEpochs
 from asyncgroup.broker.producer_state import AbortedTransaction, ProducerStates
@@ -208,7 +208,7 @@ class SegmentedLog:
 
     def compact(
         self, now_ms: int, delete_retention_ms: int, *, roll: bool = True, min_lag_ms: int = 0
-    ) -> Compacted:
+    ) -> None:
         """Keep the last record of each key; offsets stay as they are. See `compaction` for what else goes and stays.
 
         As in Kafka the active segment and whatever is not stable yet are left alone; `roll` begins a new segment first,
@@ -220,9 +220,8 @@ class SegmentedLog:
             self.roll()
         count = self._cleanable(now_ms - min_lag_ms if min_lag_ms > 0 else None)
         if not count:
-            return Compacted()
+            return
         upper_bound = self._segments[count].base_offset
-        before = sum(segment.size for segment in self._segments[:count])
         cleaner = Cleaner(
             Keys(self._batches[: self._index.before(upper_bound)], self._aborted),
             self._aborted,
@@ -235,8 +234,6 @@ class SegmentedLog:
             for group in self._groups(count):
                 self._clean(group, cleaner)
         self._clean_offset = upper_bound
-        after = sum(one.size for one in self._segments if one.base_offset < upper_bound)
-        return Compacted(before, after)
 
     @property
     def dirty_ratio(self) -> float:

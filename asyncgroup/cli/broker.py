@@ -56,13 +56,14 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--advertised-host",
         type=_host,
         metavar="HOST",
-        help="the host that clients are told to connect to (default: the one of --host)",
+        help="the host that clients are told to connect to (default: the one of --host; needed with 0.0.0.0)",
     )
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIRECTORY",
-        help="keep records, topics, groups and transactions there; a broker started there again goes on with them",
+        help="keep records, topics, groups and transactions there; a broker started there again goes on with them. "
+        "What was acknowledged survives even kill -9, though not a loss of power",
     )
     parser.add_argument(
         "--topic",

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.java import require_java
-from asyncgroup.testing.kafka_cluster import KafkaCluster
+from asyncgroup.testing.apache_cluster import ApacheCluster
 from asyncgroup.testing.kafka_jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
 from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError, PortTaken
 from asyncgroup.testing.kafka_properties import HOST, Value, check_listeners, check_overrides
@@ -84,7 +84,7 @@ class ApacheKafka:
         self._java_options = (*java_options, f"-Xmx{heap}")
         self._start_timeout = start_timeout
         self._java: list[str] = []  # the command line up to the class path
-        self._cluster: KafkaCluster | None = None
+        self._cluster: ApacheCluster | None = None
 
     def __repr__(self) -> str:
         nodes = self._cluster.nodes.values() if self._cluster is not None else ()
@@ -225,7 +225,7 @@ class ApacheKafka:
         java, jars = require_java("run Apache Kafka"), kafka_jars(self.version)
         self._java = [str(java.executable), "-cp", f"{jars}/*"]
         for attempt in range(1, _ATTEMPTS + 1):
-            self._cluster = KafkaCluster(
+            self._cluster = ApacheCluster(
                 self._count,
                 self._java,
                 self._java_options,
@@ -242,7 +242,7 @@ class ApacheKafka:
                 if not isinstance(error, PortTaken) or attempt == _ATTEMPTS:
                     raise
 
-    def _started(self) -> KafkaCluster:
+    def _started(self) -> ApacheCluster:
         if self._cluster is None:
             raise UsageError("this cluster is not running: start() it, or enter it as a context manager")
         return self._cluster

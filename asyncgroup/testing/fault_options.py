@@ -9,7 +9,7 @@ from asyncgroup.broker import Exchange, Fault, Faults
 from asyncgroup.broker.faults import Cut
 from asyncgroup.errors import ConfigError
 
-__all__ = ["FaultOptions", "make_fault"]
+__all__ = ["FaultOptions", "is_number", "make_fault"]
 
 
 class FaultOptions(TypedDict, total=False):
@@ -40,6 +40,7 @@ class FaultOptions(TypedDict, total=False):
 
 _WHICH: Final = ("node", "topic", "group", "client_id", "where", "nth", "times")
 _WITH_VALUE: Final = ("error", "delay", "throttle", "disconnect", "answer", "mutate", "observe")
+_NUMBERS: Final = ("node", "nth", "times", "delay", "throttle")
 _PLAIN: Final = ("hold", "drop", "optional")
 
 
@@ -49,11 +50,13 @@ def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOp
     for name, value in given.items():
         if name not in FaultOptions.__annotations__:
             raise ConfigError(name, value, f"a fault's options are {', '.join(FaultOptions.__annotations__)}")
+        if name in _NUMBERS and value is not None and not is_number(value, whole=name != "delay"):
+            raise ConfigError(name, value, "a number")
     fault = faults.on(api, **{name: given[name] for name in _WHICH if name in given})
     try:
         for action in _WITH_VALUE:
             if given.get(action) is not None:
-                getattr(fault, action)(given[action])
+                _act(fault, action, given[action])
         for action in _PLAIN:
             if given.get(action):
                 getattr(fault, action)()
@@ -61,3 +64,16 @@ def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOp
         fault.cancel()
         raise
     return fault
+
+
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Whether it is a number (True and False are none)."""
+    return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+
+
+def _act(fault: Fault, action: str, value: object) -> None:
+    """Tell of a wrong value by the option's name, which is not that of the method's argument."""
+    try:
+        getattr(fault, action)(value)
+    except ConfigError as error:
+        raise ConfigError(action, value, error.allowed) from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -32,6 +32,9 @@ _PATIENCE: Final = 60.0
 class KafkaServer:
     """An `EmbeddedCluster` on an event loop in a thread of its own; options are those of `EmbeddedCluster`.
 
+    `faults` and `history` are as there, but a fault is made all in one call, `faults.on("Fetch", nth=2, delay=1.0)` (the
+    options: `asyncgroup.testing.fault_options.FaultOptions`), and `wait_hit` and `wait_for` take a `timeout`.
+
     Entered once, as a context manager. Every method may be called from any thread and blocks until it is done.
     What else the cluster can do goes through `call`. Leaving raises what leaving the cluster does: `UnusedFaults`
     for a fault that was never hit.
@@ -41,9 +44,11 @@ class KafkaServer:
         self._cluster = EmbeddedCluster(nodes, **options)
         self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)
         self._started: Future[None] = Future()
+        self._leave: Future[None] = Future()
         self._ended: Future[None] = Future()
+        self._calling = threading.Lock()
         self._loop: PushedLoop | None = None
-        self._ending: asyncio.Event | None = None
+        """The thread's loop while it takes calls; what is called under the lock while it is there is called for sure."""
         self._failing = False
         self.faults: Final = ServerFaults(self.call)
         """What should go wrong: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
@@ -51,7 +56,7 @@ class KafkaServer:
         """What was asked and answered so far."""
 
     def __repr__(self) -> str:
-        state = "running" if self._loop is not None else "ended" if self._ended.done() else "not started"
+        state = "running" if self._loop is not None else "ended" if self._started.done() else "not started"
         return f"<KafkaServer {state}: {self._cluster!r}>"
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -63,8 +68,8 @@ class KafkaServer:
         self._thread.start()
         try:
             self._started.result(_PATIENCE)
-        except BaseException:
-            self._thread.join(_PATIENCE)
+        except BaseException:  # an interrupt among them: nobody will leave what was never entered
+            self._end()
             raise
         return self
 
@@ -74,12 +79,14 @@ class KafkaServer:
         """Stop all nodes and end the thread."""
         if exc is not None:
             self.forgive()
-        loop, ending = self._loop, self._ending
-        if loop is not None and ending is not None:
-            loop.call_soon_threadsafe(ending.set)
-        self._thread.join(_PATIENCE)
+        self._end()
         if exc is None:
             self._ended.result(0)  # raises what the thread raised; TimeoutError if it is stuck
+
+    def _end(self) -> None:
+        if not self._leave.done():
+            self._leave.set_result(None)
+        self._thread.join(_PATIENCE)
 
     def forgive(self) -> None:
         """Don't complain of unused faults at the end: the test has failed already, its own story counts."""
@@ -97,12 +104,14 @@ class KafkaServer:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PushedLoop)
-        self._ending = asyncio.Event()
         try:
             async with self._cluster:
                 self._loop = loop
                 self._started.set_result(None)
-                await self._ending.wait()
+                await asyncio.wrap_future(self._leave)
+                with self._calling:
+                    self._loop = None
+                await asyncio.sleep(0)  # calls that came just before begin, and end with the loop
                 if self._failing:
                     self._cluster.faults.clear()
         finally:
@@ -119,11 +128,8 @@ class KafkaServer:
     def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = _PATIENCE) -> Any:
         """What `function(cluster)` returns, called on the cluster's own loop and awaited if need be.
 
-        TimeoutError after `timeout` seconds.
+        TimeoutError after `timeout` seconds, at which what it awaits is cancelled; ClosedError if the server ends meanwhile.
         """
-        loop = self._loop
-        if loop is None:
-            raise ClosedError("the KafkaServer does not run: use it inside its `with` block")
         if threading.current_thread() is self._thread:
             raise UsageError("a call from the KafkaServer's own thread would wait for itself")
 
@@ -131,7 +137,16 @@ class KafkaServer:
             result = function(self._cluster)
             return await result if isinstance(result, Awaitable) else result
 
-        return asyncio.run_coroutine_threadsafe(work(), loop).result(timeout)
+        with self._calling:
+            if self._loop is None:
+                raise ClosedError("the KafkaServer does not run: use it inside its `with` block")
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result(timeout)
+        except CancelledError:
+            raise ClosedError("the KafkaServer has ended, and this call with it") from None
+        finally:
+            future.cancel()  # if nobody waits for it any more
 
     def advance(self, seconds: float) -> None:
         """Put the broker's clock forward, as if it had been suspended for so long.

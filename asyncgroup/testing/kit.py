@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.errors import ClosedError, ConfigError, UsageError
-from asyncgroup.testing.fault_options import make_fault
+from asyncgroup.errors import ClosedError, UsageError
 from asyncgroup.testing.kafka_server import KafkaServer
 from asyncgroup.testing.loop import current_network
 from asyncgroup.testing.network import Network
+from asyncgroup.testing.plan import Plan
 
 __all__ = ["Case", "Plan", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
-
-_CLUSTER_OPTIONS: Final = frozenset(inspect.signature(EmbeddedCluster).parameters)
-_OWN_OPTIONS: Final = frozenset({"topics", "faults", "slow", "max_virtual_time"})
-_TOPIC_OPTIONS: Final = frozenset({"partitions", "replication_factor", "configs"})
 
 STORY_LINES: Final = 60
 """Exchanges that are told of a test that failed."""
@@ -50,65 +44,6 @@ class Case(Protocol):
 
     def tells(self, story: Callable[[], str]) -> None:
         """Keep `story`: what to show of the cluster if the test fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A cluster as a marker describes it: `cluster` are EmbeddedCluster's own options, `topics` create_topic's by
-    name, `faults` make_fault's, `slow` seconds by node.
-    """
-
-    cluster: dict[str, Any] = field(default_factory=dict)
-    topics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    faults: Sequence[Mapping[str, Any]] = ()
-    slow: Mapping[int, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """The plan of a marker's keyword arguments; ConfigError for those that there are not."""
-        for name, value in options.items():
-            if name not in _CLUSTER_OPTIONS | _OWN_OPTIONS:
-                allowed = ", ".join(sorted(_CLUSTER_OPTIONS | _OWN_OPTIONS))
-                raise ConfigError(name, value, f"the options of @pytest.mark.kafka are {allowed}")
-        faults = options.get("faults", ())
-        return cls(
-            cluster={name: value for name, value in options.items() if name in _CLUSTER_OPTIONS},
-            topics=_topics(options.get("topics", ())),
-            faults=[faults] if isinstance(faults, Mapping) else list(faults),
-            slow=options.get("slow", {}),
-        )
-
-    def prepare(self, cluster: EmbeddedCluster) -> None:
-        """Make the topics and faults in a cluster that has just started."""
-        for name, options in self.topics.items():
-            cluster.create_topic(name, **options)
-        for node_id, delay in self.slow.items():
-            cluster.slow_node(node_id, delay)
-        for fault in self.faults:
-            make_fault(cluster.faults, **fault)
-
-
-def _topics(given: object) -> dict[str, dict[str, Any]]:
-    """`"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6, "configs": {…}}}`."""
-    if isinstance(given, str):
-        return {given: {}}
-    if not isinstance(given, Mapping):
-        return {str(name): {} for name in given} if isinstance(given, Sequence) else _no_topics(given)
-    topics = {}
-    for name, what in given.items():
-        options = dict(what) if isinstance(what, Mapping) else {"partitions": what}
-        if unknown := options.keys() - _TOPIC_OPTIONS:
-            raise ConfigError(
-                "topics", given, f"a topic has {', '.join(sorted(_TOPIC_OPTIONS))}, not {unknown}"
-            )
-        topics[name] = options
-    return topics
-
-
-def _no_topics(given: object) -> dict[str, dict[str, Any]]:
-    if given is None:
-        return {}
-    raise ConfigError("topics", given, "a name, a list of names, or partitions by name")
 
 
 @asynccontextmanager

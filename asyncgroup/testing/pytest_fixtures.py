@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from asyncgroup.testing.pytest_case import ItemCase, told_plainly
 
 if TYPE_CHECKING:
     from asyncgroup.broker import EmbeddedCluster
@@ -17,7 +20,6 @@ __all__ = ["kafka_cluster", "virtual_kafka"]
 async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
     """A Kafka cluster on the test's own event loop, at real sockets of 127.0.0.1 with free ports."""
     from asyncgroup.testing.kit import running_cluster
-    from asyncgroup.testing.pytest_plugin import ItemCase, told_plainly
 
     _check_loop(request)
     with told_plainly():
@@ -31,7 +33,6 @@ async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[Virtual
     For clients that read no clock but the loop's, as asyncgroup's own.
     """
     from asyncgroup.testing.kit import running_virtual_cluster
-    from asyncgroup.testing.pytest_plugin import ItemCase, told_plainly
 
     _check_loop(request)
     with told_plainly():
@@ -46,7 +47,9 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
     import pytest_asyncio
 
     if not pytest_asyncio.is_async_test(request.node):
-        if request.node.get_closest_marker("anyio") is None:
+        if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+            _check_marked(request)
+        elif request.node.get_closest_marker("anyio") is None:
             pytest.fail(
                 f"{request.fixturename} runs on the event loop of an async test, and this is none; kafka_server is for "
                 "tests that block",
@@ -62,6 +65,15 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
             f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}: the cluster would "
             f'stand still. Set asyncio_default_fixture_loop_scope = "{test}", or make the test\'s loop_scope '
             f'"{fixture}"; kafka_server minds no loop',
+            pytrace=False,
+        )
+
+
+def _check_marked(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("anyio") is None:
+        pytest.fail(
+            f'{request.node.name} lacks @pytest.mark.asyncio (or asyncio_mode = "auto"): nobody runs it, nor '
+            f"{request.fixturename} for it",
             pytrace=False,
         )
 

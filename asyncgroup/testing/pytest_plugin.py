@@ -1,7 +1,8 @@
 """The pytest plugin: fixtures `kafka_cluster`, `virtual_kafka` and `kafka_server`, and the marker `kafka`.
 
 Registered as the entry point `pytest11`, so pytest imports it in every suite of an environment that has asyncgroup.
-Hence it imports nothing of asyncgroup until a test uses a fixture, and touches nothing of tests that don't.
+Hence it imports nothing of asyncgroup but its own two small modules until a test uses a fixture, and touches nothing of
+tests that don't.
 
 The two async fixtures run on the test's own event loop: by pytest-asyncio where that is loaded, or else by anyio's
 plugin. `kafka_server` needs neither.
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
+from asyncgroup.testing.pytest_case import ItemCase, told_plainly
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from asyncgroup.testing.kafka_server import KafkaServer
 
 __all__ = [
-    "ItemCase",
     "kafka_server",
     "pytest_configure",
     "pytest_generate_tests",
@@ -35,48 +36,6 @@ _MARKER = (
     "virtual_kafka and kafka_server; topics={'orders': 6}, faults=[{'api': 'Fetch', 'nth': 2, 'delay': 1.0}], "
     "slow={2: 0.1}; further options are those of asyncgroup.broker.EmbeddedCluster"
 )
-
-_failed = pytest.StashKey[bool]()
-_story = pytest.StashKey[Callable[[], str]]()
-
-
-class ItemCase:
-    """A pytest item as `asyncgroup.testing.kit.Case`."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
-
-    def __repr__(self) -> str:
-        return f"<ItemCase {self._item.nodeid}>"
-
-    def options(self) -> Mapping[str, Any]:
-        """The arguments of all `kafka` markers; those nearer to the test win."""
-        options: dict[str, Any] = {}
-        for marker in self._item.iter_markers("kafka"):
-            if marker.args:
-                pytest.fail(f"@pytest.mark.kafka takes keywords only, not {marker.args!r}", pytrace=False)
-            options = {**marker.kwargs, **options}
-        return options
-
-    def failed(self) -> bool:
-        """Whether the test itself has failed or was skipped half-way."""
-        return self._item.stash.get(_failed, True)
-
-    def tells(self, story: Callable[[], str]) -> None:
-        """What to show if the test fails."""
-        self._item.stash[_story] = story
-
-
-@contextmanager
-def told_plainly() -> Iterator[None]:
-    """Errors that say by themselves what the test did wrong are told without a traceback."""
-    from asyncgroup.broker import Refused, UnusedFaults
-    from asyncgroup.errors import ConfigError, UsageError
-
-    try:
-        yield
-    except (ConfigError, Refused, UnusedFaults, UsageError) as error:
-        raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None
 
 
 @pytest.fixture
@@ -96,11 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
     from asyncgroup.testing import pytest_fixtures
 
-    decorate = _async_fixture(config.pluginmanager)
+    plugins = config.pluginmanager
+    decorate = _async_fixture(plugins)
     holder = ModuleType("asyncgroup_fixtures")
     for name in pytest_fixtures.__all__:
         setattr(holder, name, decorate(getattr(pytest_fixtures, name)))
-    config.pluginmanager.register(holder, "asyncgroup_fixtures")
+    plugins.register(holder, "asyncgroup_fixtures")
+    if plugins.hasplugin("anyio") and not plugins.hasplugin("asyncio"):
+        plugins.register(_OnlyAnyio(), "asyncgroup_only_anyio")
 
 
 def _async_fixture(plugins: pytest.PytestPluginManager) -> Callable[[Callable[..., Any]], Any]:
@@ -116,14 +78,40 @@ def _async_fixture(plugins: pytest.PytestPluginManager) -> Callable[[Callable[..
 def _without_async_plugin(function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def refuse() -> None:
-        pytest.fail(
-            f"{function.__name__} runs on the test's event loop, so it needs pytest-asyncio (or anyio's plugin); "
-            "kafka_server needs neither",
-            pytrace=False,
-        )
+        _refuse(function.__name__)
 
     del refuse.__wrapped__  # pytest would look for its arguments there
     return pytest.fixture(refuse)
+
+
+def _refuse(fixture: str) -> NoReturn:
+    pytest.fail(
+        f"{fixture} runs on the test's event loop, so it needs pytest-asyncio and @pytest.mark.asyncio, or "
+        "@pytest.mark.anyio; kafka_server needs neither",
+        pytrace=False,
+    )
+
+
+class _OnlyAnyio:
+    """A plugin for suites without pytest-asyncio: anyio, which asyncgroup brings, leaves the tests alone that lack its
+    marker, and pytest itself breaks on an async fixture that nobody takes.
+    """
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: Any, request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        function = fixturedef.func
+        if (
+            getattr(function, "__module__", None) != "asyncgroup.testing.pytest_fixtures"
+            or "anyio_backend" in request.fixturenames
+        ):
+            return (yield)
+        fixturedef.func = lambda **_: _refuse(fixturedef.argname)
+        try:
+            return (yield)
+        finally:
+            fixturedef.func = function
 
 
 class _VirtualLoop:
@@ -134,11 +122,13 @@ class _VirtualLoop:
         return {"virtual": functools.partial(_new_virtual_loop, limit)}
 
 
-def _new_virtual_loop(max_virtual_time: float | None) -> asyncio.AbstractEventLoop:
+def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
     from asyncgroup.testing.loop import VirtualTimeLoop
+    from asyncgroup.testing.plan import is_span
 
+    # of what is no span of time the fixture tells, in a sentence
     return (
-        VirtualTimeLoop() if max_virtual_time is None else VirtualTimeLoop(max_virtual_time=max_virtual_time)
+        VirtualTimeLoop(max_virtual_time=max_virtual_time) if is_span(max_virtual_time) else VirtualTimeLoop()
     )
 
 
@@ -166,12 +156,15 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the cluster was asked, when a test with one has failed."""
     report = yield
+    case = ItemCase(item)
     if call.when == "call":
-        item.stash[_failed] = call.excinfo is not None
-    story = item.stash.get(_story, None)
+        case.ended(failed=call.excinfo is not None)
+    story = case.story
     if story is not None and report.failed:
         try:
             report.sections.append(("Kafka", story()))
         except Exception as error:  # noqa: BLE001  a broken cluster must not hide how the test failed
             report.sections.append(("Kafka", f"cannot be told: {error!r}"))
+    if call.when == "teardown":
+        case.forget()
     return report

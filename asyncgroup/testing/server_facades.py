@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 from asyncgroup.broker import EmbeddedCluster, Exchange, Fault
 from asyncgroup.testing.fault_options import FaultOptions, make_fault
@@ -27,6 +27,16 @@ class ServerFault:
     def __init__(self, call: Call, fault: Fault) -> None:
         self._call, self._fault = call, fault
 
+    if not TYPE_CHECKING:  # so that type checkers know that it is not there
+
+        def __getattr__(self, name: str) -> object:
+            """Say where those go who know the faults of an `EmbeddedCluster`."""
+            if name in FaultOptions.__annotations__:
+                raise AttributeError(
+                    f"a KafkaServer's fault is made all in one call: faults.on('Fetch', {name}=…)"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return repr(self._fault)
 
@@ -37,7 +47,13 @@ class ServerFault:
 
     def wait_hit(self, hits: int = 1, timeout: float = 10.0) -> None:
         """Wait until it has been hit so often; TimeoutError after `timeout` seconds."""
-        self._call(lambda _: _within(timeout, lambda: self._fault.wait_hit(hits)), timeout=timeout + _GRACE)
+
+        def told() -> str:
+            return f"{self._fault.hits} of {hits} hits in {timeout:g} s: {self._fault!r}"
+
+        self._call(
+            lambda _: _within(timeout, lambda: self._fault.wait_hit(hits), told), timeout=timeout + _GRACE
+        )
 
     def release(self) -> None:
         """Let the requests that it holds go on, and later ones pass."""
@@ -87,7 +103,15 @@ class ServerHistory:
         """Wait until `count` exchanges fit, and return all that do; TimeoutError after `timeout` seconds."""
 
         def wait(cluster: EmbeddedCluster) -> Any:
-            return _within(timeout, lambda: cluster.history.wait_for(*apis, count=count, **named))
+            history = cluster.history
+
+            def told() -> str:
+                what = " or ".join(apis or ["any API"])
+                fitting = "".join(f" with {name}={value!r}" for name, value in named.items())
+                found = len(history.of(*apis, **named))
+                return f"{found} of {count} exchanges of {what}{fitting} in {timeout:g} s"
+
+            return _within(timeout, lambda: history.wait_for(*apis, count=count, **named), told)
 
         found: list[Exchange] = self._call(wait, timeout=timeout + _GRACE)
         return found
@@ -102,6 +126,10 @@ class ServerHistory:
         self._call(lambda cluster: cluster.history.clear())
 
 
-async def _within(seconds: float, wait: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(seconds):
-        return await wait()
+async def _within(seconds: float, wait: Callable[[], Any], told: Callable[[], str]) -> Any:
+    """What `wait` returns; TimeoutError with what `told` says then."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await wait()
+    except TimeoutError:
+        raise TimeoutError(told()) from None

@@ -6,7 +6,6 @@ Snappy goes into the frames of Java's library (`SnappyOutputStream` of xerial), 
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
 from typing import Final
@@ -14,16 +13,12 @@ from typing import Final
 import cramjam
 
 from asyncgroup.errors import UnsupportedVersionError
-from asyncgroup.wire.decompression import CODECS
+from asyncgroup.wire.decompression import CODECS, GZIP_WINDOW, XERIAL, XERIAL_SIZE
 
 __all__ = ["compress"]
 
-_GZIP: Final = 31
-"""zlib's `wbits` for the gzip format with the largest window."""
-
-_XERIAL: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
-_XERIAL_SIZE: Final = struct.Struct(">i")
 _XERIAL_BLOCK: Final = 32 * 1024
+"""Bytes of a block, before it is compressed."""
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -35,15 +30,15 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def _gzip(data: bytes) -> bytes:
-    compressor = zlib.compressobj(wbits=_GZIP)
+    compressor = zlib.compressobj(wbits=GZIP_WINDOW)
     return compressor.compress(data) + compressor.flush()
 
 
 def _snappy(data: bytes) -> bytes:
-    out = [_XERIAL]
+    out = [XERIAL]
     for start in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
-        out += [_XERIAL_SIZE.pack(len(block)), block]
+        out += [XERIAL_SIZE.pack(len(block)), block]
     return b"".join(out)
 
 

@@ -20,7 +20,15 @@ from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["CODECS", "MAX_DECOMPRESSED", "decompress", "may_hold_more"]
+__all__ = [
+    "CODECS",
+    "GZIP_WINDOW",
+    "MAX_DECOMPRESSED",
+    "XERIAL",
+    "XERIAL_SIZE",
+    "decompress",
+    "may_hold_more",
+]
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Compression codecs by Kafka's names for `compression.type`."""
@@ -32,7 +40,7 @@ _NAMES: Final = {number: name for name, number in CODECS.items()}
 _MOST: Final = 2**31 - 128
 """More cannot be the size of a batch."""
 
-_GZIP: Final = 31
+GZIP_WINDOW: Final = 31
 """zlib's `wbits` for the gzip format with the largest window."""
 
 _GZIP_MOST: Final = 1032
@@ -44,8 +52,11 @@ _GZIP_STEP: Final = 1 << 14
 _SNAPPY_MOST: Final = 22
 """No byte of a snappy block stands for more: a copy of 64 bytes takes three."""
 
-_XERIAL: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
-_XERIAL_SIZE: Final = struct.Struct(">i")
+XERIAL: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+"""What snappy data of Java's library begin with: a magic and two versions."""
+
+XERIAL_SIZE: Final = struct.Struct(">i")
+"""What stands before each of their blocks."""
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, room: int = 0) -> bytearray:
@@ -83,7 +94,7 @@ def _gzip(data: Buffer, limit: int, room: int) -> bytearray | None:
     """Member after member, as gzip files may have several; None if there is more than `limit`."""
     out, position = bytearray(room), 0
     while position < len(data):
-        member = zlib.decompressobj(_GZIP)
+        member = zlib.decompressobj(GZIP_WINDOW)
         while not member.eof:
             step = data[position : position + _GZIP_STEP]
             if not step:
@@ -113,15 +124,15 @@ def _snappy(data: Buffer, limit: int, room: int) -> bytearray | None:
 
 def _snappy_blocks(data: Buffer) -> Iterator[tuple[Buffer, int]]:
     """The blocks and how much each says it holds."""
-    for block in _xerial_blocks(data) if data[: len(_XERIAL)] == _XERIAL else (data,):
+    for block in _xerial_blocks(data) if data[: len(XERIAL)] == XERIAL else (data,):
         yield block, int(snappy.decompress_raw_len(block))
 
 
 def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
-    position = len(_XERIAL)
+    position = len(XERIAL)
     while position < len(data):
-        (size,) = _XERIAL_SIZE.unpack_from(data, position)
-        position += _XERIAL_SIZE.size
+        (size,) = XERIAL_SIZE.unpack_from(data, position)
+        position += XERIAL_SIZE.size
         if not 0 <= size <= len(data) - position:
             raise CorruptRecordsError(f"a snappy block of {size} bytes where {len(data) - position} are left")
         yield data[position : position + size]

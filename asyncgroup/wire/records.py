@@ -29,7 +29,6 @@ __all__ = [
     "check_batch",
     "crc_is_valid",
     "decode_batch",
-    "estimate_size",
     "is_large",
     "iter_batch_headers",
     "read_batch",
@@ -271,11 +270,6 @@ def stamp_batch(batch: bytearray, base_offset: int, leader_epoch: int, start: in
 def stamp_crc(batch: bytearray) -> None:
     """Write the CRC-32C that fits the bytes of a batch of magic 2, whole and alone in its buffer."""
     _STAMP_CRC.pack_into(batch, _CRC_POSITION, calc_crc32c(bytes(batch[_CRC_FROM:])))
-
-
-def estimate_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """An upper bound of the bytes that a record takes in a batch of its own, uncompressed."""
-    return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, list(headers)))
 
 
 class BatchBuilder:

@@ -22,7 +22,7 @@ from benchmarks.broker.load import load
 from benchmarks.broker.servers import KFAKE, SERVERS, Server, serving, understands
 from benchmarks.go_program import GoProgramUnavailable
 from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.running import ClientFailed, count, options_parser, progress_on, run_worker
+from benchmarks.running import ClientFailed, chosen, count, options_parser, progress_on, run_worker
 
 __all__ = ["main", "parse", "run"]
 
@@ -63,9 +63,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.quick:
         options.records, options.partitions, options.rounds = 6_000, 4, 1
         options.members, options.groups, options.seconds = 50, 5, 1.0
-    options.clients = _chosen(parser, "--only", options.only, list(CLIENTS))
-    options.servers = _chosen(parser, "--servers", options.servers, list(SERVERS))
-    options.cases = _chosen(parser, "--cases", options.cases, list(CASES))
+    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
+    options.servers = chosen(parser, "--servers", options.servers, list(SERVERS))
+    options.cases = chosen(parser, "--cases", options.cases, list(CASES))
     share = -(-options.records // options.partitions) * (options.size + OVERHEAD)
     if "librdkafka-mock" in options.servers and "read" in options.cases and share > MOCK_BYTES:
         parser.error(
@@ -74,20 +74,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _chosen(parser: argparse.ArgumentParser, option: str, text: str, names: list[str]) -> list[str]:
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in names]:
-        parser.error(f"{option} {','.join(unknown)}: not among {', '.join(names)}")
-    return [name for name in names if name in wanted or not wanted]
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark and print its figures."""
     options = parse(arguments)
     console = Console(stderr=True)
     started = machine()
-    chosen = [*options.clients, *(d for name in options.servers if (d := SERVERS[name].distribution))]
-    used = versions(chosen)
+    distributions = [*options.clients, *(d for name in options.servers if (d := SERVERS[name].distribution))]
+    used = versions(distributions)
     missing = {name: NOT_INSTALLED for name in options.clients if used[name] == NOT_INSTALLED}
     options.clients = [name for name in options.clients if name not in missing]
     if used.get("confluent-kafka") == NOT_INSTALLED and "librdkafka-mock" in options.servers:

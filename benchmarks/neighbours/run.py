@@ -23,6 +23,7 @@ from benchmarks.neighbours.lanes import Settings
 from benchmarks.neighbours.story import CASES, CLIENTS, Case
 from benchmarks.running import (
     ClientFailed,
+    chosen,
     count,
     kafka,
     options_parser,
@@ -54,18 +55,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         options.records, options.seconds, options.rounds = 20_000, 0.5, 1
     # one record batch fits, two do not
     options.fetch_bytes = options.fetch_bytes or options.batch * (options.size + 30)
-    options.clients = _chosen(parser, "--only", options.only, list(CLIENTS))
-    options.cases = _chosen(parser, "--cases", options.cases, list(CASES))
+    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
+    options.cases = chosen(parser, "--cases", options.cases, list(CASES))
     wanted = {CASES[name].baseline for name in options.cases} | set(options.cases)
     options.cases = [name for name in CASES if name in wanted]
     return options
-
-
-def _chosen(parser: argparse.ArgumentParser, option: str, text: str, names: list[str]) -> list[str]:
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in names]:
-        parser.error(f"{option} {','.join(unknown)}: not among {', '.join(names)}")
-    return [name for name in names if name in wanted or not wanted]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,7 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
+
+VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+"""What a client asks first."""
 
 
 class Disconnected(Exception):
@@ -88,3 +92,8 @@ async def connect(
         yield client
     finally:
         await client.close()
+
+
+async def is_alive(client: Client) -> bool:
+    """Whether it is answered."""
+    return bool((await client.ask(VERSIONS)).api_keys)

@@ -10,6 +10,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import iter_batch_headers
 from tests.broker.batches import batch, offsets
@@ -378,3 +379,16 @@ async def test_clients_are_told_that_epochs_go_up_with_each_transaction():
             (feature,) = answer.finalized_features
             assert (feature.name, feature.max_version_level) == ("transaction.version", 2)
             assert answer.finalized_features_epoch >= 0
+
+
+async def test_a_topic_that_is_deleted_while_no_node_is_there_holds_up_no_transaction():
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        coordinator = cluster._shared.transactions
+        producer = coordinator.init_producer_id("tx", 10.0).producer
+        assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        await cluster.stop_node(1)
+        await asyncio.sleep(20)
+        assert cluster.transactions["tx"].state is TransactionState.PREPARE_ABORT
+        cluster.delete_topic("t")
+        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_ABORT

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster, Refused
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import connect
@@ -29,10 +29,19 @@ def virtually(function):
 # -- making one ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"nodes": 0}, {"nodes": 2, "ports": [9092]}])
+@pytest.mark.parametrize(
+    "options", [{"nodes": 0}, {"nodes": 2, "ports": [9092]}, {"host": "0.0.0.0"}, {"host": "::"}]
+)
 def test_impossible_clusters(options):
     with pytest.raises(ConfigError):
         EmbeddedCluster(**options)
+
+
+@virtually
+async def test_addresses_of_ipv6_stand_in_brackets():
+    async with EmbeddedCluster(nodes=2, ports=[9092, 9093], advertised_host="::1") as cluster:
+        assert cluster.bootstrap_servers == "[::1]:9092,[::1]:9093"
+        assert [node.advertised_host for node in cluster.nodes.values()] == ["::1", "::1"]
 
 
 @virtually
@@ -106,6 +115,47 @@ async def test_an_exit_that_is_cancelled_still_ends_everything():
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await client.disconnected() == b""
+    assert not any(node.running for node in cluster.nodes.values())
+
+
+@pytest.mark.parametrize("data", [False, True])
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_a_task_that_is_cancelled_anywhere_leaves_nothing_behind(tmp_path, data):
+    """Starting, stopping and ending have few points at which a task can be cancelled: each of them is tried."""
+    finished, turns = False, 0
+    while not finished:
+        cluster = EmbeddedCluster(nodes=3, data_dir=tmp_path if data else None)
+
+        async def run(cluster: EmbeddedCluster = cluster) -> None:
+            async with cluster:
+                await cluster.stop_node(2)
+                await cluster.start_node(2)
+
+        task = asyncio.create_task(run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        finished = not task.cancel()
+        await asyncio.wait([task])
+        assert not any(node.running for node in cluster.nodes.values())
+        for node in cluster.nodes.values():
+            if node.port:
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection(node.host, node.port)
+        turns += 1
+    assert turns > 8
+    # what else could be left, a listener that nobody knows for one, is looked for by the suite's own fixture
+
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_a_node_does_not_start_in_a_cluster_that_has_ended():
+    async with EmbeddedCluster(nodes=2) as cluster:
+        await cluster.stop_node(2)
+        starting = asyncio.create_task(cluster.start_node(2))
+        await asyncio.sleep(0)  # it begins, and the cluster ends before it is done
+    with pytest.raises(ClosedError):
+        await starting
+    with pytest.raises(ClosedError):
+        await cluster.start_node(1)
     assert not any(node.running for node in cluster.nodes.values())
 
 

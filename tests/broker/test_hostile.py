@@ -7,8 +7,6 @@ import contextlib
 import itertools
 import logging
 import struct
-import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -22,34 +20,16 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import encode
 from asyncgroup.wire.protocol import APIS, encode_request
 from asyncgroup.wire.records import BatchBuilder
-from tests.broker.client import Client, Disconnected, connect
+from tests.broker.client import Client, Disconnected, connect, is_alive
+from tests.memory import MEGABYTE, memory_under
 from tests.wire.batches import sealed
 from tests.wire.test_decompression import BOMBS
 from tests.wire.test_robustness import HOSTILE, full_message
 
-MEGABYTE = 1 << 20
-VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
 TINY = b"".join(encode_request(m.ApiVersionsRequest(), 0, 7, None))
 SERVED = [
     (key, version) for key, handler in sorted(handlers.HANDLERS.items()) for version in handler.versions
 ]
-
-
-async def is_alive(client: Client) -> bool:
-    return bool((await client.ask(VERSIONS)).api_keys)
-
-
-@contextlib.contextmanager
-def memory_under(limit: int) -> Iterator[None]:
-    """Fails if the block takes more than `limit` bytes at any moment."""
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    try:
-        yield
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak - before < limit
 
 
 # -- frames --------------------------------------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request
 from tests.broker.batches import batch
-from tests.broker.client import Client, Disconnected, connect
+from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.odd_requests import OddRequests
-from tests.broker.test_hostile import is_alive, memory_under
+from tests.memory import memory_under
 from tests.wire.batches import sealed
 
 OFTEN = [0, 1, 8, 9, 10, 11, 14, 19, 22, 24, 25, 26, 28]

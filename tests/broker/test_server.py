@@ -14,13 +14,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request
-from tests.broker.client import Disconnected, connect
-
-VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
-
-
-async def is_alive(client) -> bool:
-    return bool((await client.ask(VERSIONS)).api_keys)
+from tests.broker.client import VERSIONS, Disconnected, connect, is_alive
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -184,7 +185,48 @@ async def test_ids_are_not_given_twice_by_the_same_seed(tmp_path):
     assert len(set(ids)) == 6
 
 
+@virtually
+@pytest.mark.parametrize("name", ["t", "__consumer_offsets"])
+async def test_what_a_failing_disk_could_not_delete_harms_no_namesake(tmp_path, monkeypatch, name):
+    """Where its log began was left in the metadata, and its segments in the directory if the id was the same."""
+    async with on_disk(tmp_path) as cluster:
+        cluster.create_topic(name)
+        place = cluster.partition(name, 3 % len(cluster.topic(name).partitions))
+        for number in range(4):
+            place.log.append(batch(b"of the old one %d" % number), 0)
+            place.log.roll()
+        place.log.delete_records(3)
+        topic = cluster.topic(name)
+        cluster._shared.controller.journal.metadata.delete("topic", name)  # the last that the disk took
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", broken)
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+            cluster.delete_topic(topic.name)
+        cluster.create_topic(name)
+        place = cluster.partition(name, place.index)
+        place.log.append(batch(b"acknowledged"), 0)
+        kept = [(record.offset, record.value) for record in cluster.records(name)]
+        assert kept == [(0, b"acknowledged")]
+    async with on_disk(tmp_path) as cluster:
+        assert [(record.offset, record.value) for record in cluster.records(name)] == kept
+
+
 # -- who may use it ------------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_a_relative_directory_stays_where_it_was(tmp_path, monkeypatch):
+    """A test that changes the working directory does not move the cluster's files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    async with on_disk(Path("data")) as cluster, connect(cluster) as client:
+        monkeypatch.chdir("elsewhere")
+        cluster.create_topic("t", 2)
+        await put(client, cluster, batch(b"kept"))
+    assert not list(Path().iterdir())
+    monkeypatch.chdir(tmp_path)
+    async with on_disk(Path("data")) as cluster:
+        assert [record.value for record in cluster.records("t")] == [b"kept"]
 
 
 @virtually

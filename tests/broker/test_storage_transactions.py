@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -83,6 +84,33 @@ async def test_an_outcome_that_was_settled_reaches_its_partitions(tmp_path):
         log = cluster.partition("t", 0).log
         assert (log.last_stable_offset, log.end_offset) == (2, 2)
         assert log.aborted_in(0, log.read(0, 1 << 20)) == []
+
+
+@pytest.mark.asyncio(loop_factories=["real", "virtual"])
+async def test_clients_that_wait_for_the_cluster_to_come_back_find_it_whole(tmp_path):
+    """A client that gets in while the other nodes are still starting would begin transactional ids anew."""
+    async with on_disk(tmp_path, 3) as cluster:
+        nodes = cluster.nodes
+        ports = [node.port for node in nodes.values()]
+        begun = {f"tx{n}": cluster._shared.transactions.init_producer_id(f"tx{n}", 60.0) for n in range(20)}
+    back = on_disk(tmp_path, 3, ports=ports)
+
+    async def start_anew(node: int) -> dict[str, m.InitProducerIdResponse]:
+        while True:
+            with contextlib.suppress(OSError, KeyError):  # not there, not listening
+                async with connect(back, node) as client:
+                    return {tx: await client.ask(m.InitProducerIdRequest(tx, 60_000), 5) for tx in begun}
+            await asyncio.sleep(0)
+
+    clients = [asyncio.create_task(start_anew(node)) for node in nodes]
+    async with back:
+        for answers in await asyncio.gather(*clients):
+            for tx, answer in answers.items():
+                if not answer.error_code:
+                    assert (answer.producer_id, answer.producer_epoch) == (begun[tx].producer.id, 1)
+                else:
+                    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+        assert {one.producer.epoch for one in back.transactions.values()} == {1}
 
 
 def test_all_that_is_known_of_a_transaction_is_kept():

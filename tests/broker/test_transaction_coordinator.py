@@ -15,6 +15,7 @@ from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import Markers
 from asyncgroup.broker.transactions.metadata import LAST_EPOCH, NO_PRODUCER, Producer
 from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.store import LOOKED_AT
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.broker.harness import FakeTimers
@@ -400,3 +401,12 @@ def test_pending_offsets_go_with_their_group_and_topic(place):
     assert not store.pending("g")
     store.end_transaction(1, number, commit=True)
     assert store.offsets("g") == {}
+
+
+def test_ids_that_nobody_asks_for_any_more_do_not_stay():
+    place = Place()
+    for number in range(20_000):
+        place.timers.now += 60 * 60
+        assert not place.coordinator.init_producer_id(f"{NAME}{number}", 60.0).error
+    assert len(place.coordinator._store._transactions) <= LOOKED_AT
+    assert len(place.coordinator.transactions) == 7 * 24

@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 LIMIT = 60.0
 """Seconds; a program that takes longer hangs."""
@@ -20,14 +22,21 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "asyncgroup", *arguments]
 
 
-def environment() -> dict[str, str]:
-    """Ours, without what a terminal would change, and with the package at hand whatever the directory."""
-    root = str(Path(__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": root, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+def environment(*first: Path) -> dict[str, str]:
+    """Ours, without what a terminal would change, and with the package at hand whatever the directory.
+
+    Modules are looked for in `first` before all others.
+    """
+    path = os.pathsep.join(map(str, [*first, Path(__file__).parents[2]]))
+    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def run(
-    *arguments: str, stdin: str = "", limit: float = LIMIT, cwd: Path | None = None
+    *arguments: str,
+    stdin: str = "",
+    limit: float = LIMIT,
+    cwd: Path | None = None,
+    path: Sequence[Path] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -37,22 +46,57 @@ def run(
         text=True,
         timeout=limit,
         check=False,
-        env=environment(),
+        env=environment(*path),
         cwd=cwd,
     )
+
+
+class Running:
+    """A command that runs by itself, and is ended with the block; it writes to files, so nobody has to read meanwhile."""
+
+    def __init__(self, *arguments: str, cwd: Path) -> None:
+        self._arguments, self._cwd = arguments, cwd
+
+    def __enter__(self) -> Self:
+        self._outputs = (tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"))
+        out, err = self._outputs
+        self._process = subprocess.Popen(
+            command(*self._arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=environment(),
+            cwd=self._cwd,
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(LIMIT)
+        for output in self._outputs:
+            output.close()
+
+    def ended(self, limit: float) -> subprocess.CompletedProcess[str]:
+        """Wait for its end."""
+        code = self._process.wait(limit)
+        for output in self._outputs:
+            output.seek(0)
+        out, err = (output.read() for output in self._outputs)
+        return subprocess.CompletedProcess(self._process.args, code, out, err)
 
 
 class Program:
     """A command that runs; what it prints to standard output is read line by line."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], path: Sequence[Path] = ()) -> None:
         self._process = subprocess.Popen(
             command(*arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(),
+            env=environment(*path),
         )
 
     def line(self) -> str:
@@ -76,9 +120,9 @@ class Program:
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[Program]:
+def started(*arguments: str, path: Sequence[Path] = ()) -> Iterator[Program]:
     """A command that runs during the block, and not longer."""
-    program = Program(arguments)
+    program = Program(arguments, path)
     try:
         yield program
     finally:

@@ -1,4 +1,4 @@
-"""The main job, as a user runs it."""
+"""The demonstration, as a user runs it; with Spark it is in `test_whole_demo.py`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.cli.demo.flights import find_data
+from tests.cli.flights import shortened
 from tests.cli.programs import run, started
 
 LAST_LINE = "336,776 of 336,776 flights, each exactly once"
@@ -37,30 +38,13 @@ def test_the_demo_without_spark(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.timeout(400)
-def test_the_demo_with_spark(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    ended = run("demo", "--json", "--keep", str(kept), limit=380, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.splitlines()[-1] == LAST_LINE
-    result = json.loads(ended.stdout)
-    assert result["sink"] == "spark"
-    assert result["carriers"]["HA"]["mean_dep_delay"] == pytest.approx(4.9006, abs=0.0001)
-    assert_two_rebalances(result)
-    # a directory for each range of offsets, and nothing else of Spark's in the directory where it ran
-    assert list(tmp_path.iterdir()) == [kept]
-    starts = [
-        int(place.name.removeprefix("start=")) for place in kept.glob("topic=flights/partition=*/start=*")
-    ]
-    assert starts.count(0) == 5, "partitions with records: one of the six gets no carrier"
-    assert not list(kept.glob(".spark-staging*"))
-
-
 @pytest.mark.parametrize(
     ("number", "moment", "code"), [(signal.SIGINT, "generation", 130), (signal.SIGTERM, "topic", 143)]
 )
-def test_the_demo_can_be_ended_at_any_time(number: signal.Signals, moment: str, code: int) -> None:
-    with started("demo", "--no-spark") as demo:
+def test_the_demo_can_be_ended_at_any_time(
+    tmp_path: Path, number: signal.Signals, moment: str, code: int
+) -> None:
+    with started("demo", "--no-spark", path=[shortened(tmp_path, 100_000)]) as demo:
         while moment not in (line := demo.line()):
             assert line, "it ended by itself"
         ended, _, err = demo.end(number)

@@ -215,14 +215,10 @@ def test_v_shows_the_traceback() -> None:
 
 
 def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
-    with broker() as servers:
-        with ThreadPoolExecutor() as pool:  # both take their time: a topic may be in the making
-            unknown = ("consume", "-b", servers, "-t", "nowhere")
-            both = list(pool.map(lambda group: run(*unknown, *group), ([], ["--group", "g"])))
-        for ended in both:
-            assert ended.returncode == 1
-            assert len(ended.stderr.splitlines()) == 1
-            assert "'nowhere'" in ended.stderr
+    with broker() as servers, ThreadPoolExecutor() as pool:
+        unknown = ("consume", "-b", servers, "-t", "nowhere")
+        # both take their time: a topic may be in the making
+        both = pool.map(lambda group: run(*unknown, *group), ([], ["--group", "g"]))
         ended = run("produce", "-b", servers, "-t", "t", "/no/such/file")
         assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
         assert "/no/such/file" in ended.stderr
@@ -231,6 +227,10 @@ def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
         ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
         assert ended.returncode == 1
         assert ended.stderr == "asyncgroup produce: line 2 has no separator '::': 'c'\n"
+        for ended in both:
+            assert ended.returncode == 1
+            assert len(ended.stderr.splitlines()) == 1
+            assert "'nowhere'" in ended.stderr
 
 
 @pytest.mark.parametrize(("command", "closed"), [("produce", "<&-"), ("consume", ">&-")])

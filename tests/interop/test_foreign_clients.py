@@ -88,7 +88,7 @@ async def test_aiokafka_produces(options):
 
 
 @pytest.mark.asyncio
-async def test_aiokafka_consumes_in_a_group_and_commits():
+async def test_aiokafka_consumes_in_a_group_commits_and_resumes():
     from aiokafka import AIOKafkaConsumer
 
     async with cluster() as started:
@@ -125,6 +125,16 @@ async def test_aiokafka_consumes_in_a_group_and_commits():
         finally:
             await asyncio.gather(first.stop(), second.stop())
         assert started.group("aio").state == "Empty"
+
+        await aiokafka_produce(started.bootstrap_servers)
+        late, again = member("late"), list[bytes]()
+        async with late:
+            while len(again) < RECORDS:
+                batches = await late.getmany(timeout_ms=50)
+                again += [record.value for records in batches.values() for record in records]
+            await late.commit()
+        assert sorted(again) == sorted(wanted()), "what was committed is not read again"
+        assert committed(started, "aio") == 2 * RECORDS
 
 
 # -- confluent-kafka -----------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from asyncgroup import Producer
 from asyncgroup.broker import EmbeddedCluster
 from tests.interop.java_tools import JavaTools
+from tests.interop.waiting import until
 
 LIMIT = 60.0
 TOPIC, GROUP, PARTITIONS = "orders", "java", 4
@@ -47,12 +47,6 @@ async def consumer(
         with contextlib.suppress(json.JSONDecodeError):
             told.append(json.loads(line))
     return told
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def produce(cluster: EmbeddedCluster, count: int) -> None:
@@ -97,9 +91,9 @@ async def test_java_consumers_share_a_group_and_resume(
         cluster.create_topic(TOPIC, PARTITIONS)
         async with asyncio.TaskGroup() as tasks:
             first = tasks.create_task(consumer(java_tools, cluster, 20, assignor, settings))
-            await until(lambda: held(cluster) == [4] or first.done())
+            await until(lambda: held(cluster) == [4] or first.done(), LIMIT)
             second = tasks.create_task(consumer(java_tools, cluster, 20, assignor, settings))
-            await until(lambda: held(cluster) == [2, 2] or second.done())
+            await until(lambda: held(cluster) == [2, 2] or second.done(), LIMIT)
             generation = cluster.group(GROUP).generation
             await produce(cluster, 10)
         assert generation >= 2
@@ -108,7 +102,7 @@ async def test_java_consumers_share_a_group_and_resume(
             assert names[0] == "startup_complete"
             assert names[-1] == "shutdown_complete"
             assert {"partitions_assigned", "offsets_committed"} <= set(names)
-        await until(lambda: cluster.group(GROUP).state == "Empty")
+        await until(lambda: cluster.group(GROUP).state == "Empty", LIMIT)
         seen, before = read(first.result(), second.result()), committed(cluster)
         # a commit is refused to who has not heard yet that the other one has left, and it does not try again
         refused = any(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ import pytest
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
 from asyncgroup.broker import EmbeddedCluster
 from tests.interop.java_tools import JavaTools, Output
+from tests.interop.waiting import until
 
 pytestmark = pytest.mark.asyncio
-LIMIT = 30.0
 TOPIC = "orders"
 
 
@@ -41,12 +41,6 @@ class Place(NamedTuple):
 async def placed(tools: JavaTools) -> AsyncIterator[Place]:
     async with EmbeddedCluster(nodes=3) as cluster:
         yield Place(cluster, tools)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 # -- topics -------------------------------------------------------------------------------------------------------

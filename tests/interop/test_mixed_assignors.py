@@ -9,19 +9,23 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
 
+from tests.real.side_by_side import SideBySide, chosen
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PARTITIONS = set(range(4))
+
+AT_ONCE = 3
+"""Groups under way at the same time."""
 
 KAFKA_PYTHON_POLL = 3
 """Seconds of a turn; shorter ones can end at a bad moment, see test_foreign_clients.py."""
@@ -157,12 +161,6 @@ class InThread:
             raise self.failure
 
 
-@pytest_asyncio.fixture
-async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealEnvironment]:
-    async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path) as environment:
-        yield environment
-
-
 def ours_has(ours: Member, env: RealEnvironment) -> set[int]:
     return set(ours.session.assignment.get(env.topic, ())) if ours.session is not None else set()
 
@@ -182,13 +180,7 @@ async def shared(env: RealEnvironment, *members: Member, other: InThread) -> lis
     return shares()
 
 
-@pytest.mark.parametrize("leader", ["ours", "theirs"])
-@pytest.mark.parametrize(
-    ("client", "protocol"),
-    [(KafkaPython, "sticky"), (Confluent, "range"), (Confluent, "roundrobin")],
-    ids=["kafka-python-sticky", "confluent-range", "confluent-roundrobin"],
-)
-async def test_a_mixed_group(
+async def mix(
     env: RealEnvironment, client: Callable[[RealEnvironment, str], Other], protocol: str, leader: str
 ) -> None:
     """One of each; then a second one of ours; then the other client leaves."""
@@ -219,3 +211,32 @@ async def test_a_mixed_group(
     if protocol == "sticky":
         assert three[0] <= ours_has(ann, env)
         assert three[1] <= ours_has(bob, env)
+
+
+CLIENTS: dict[str, tuple[Callable[[RealEnvironment, str], Other], str]] = {
+    "kafka-python-sticky": (KafkaPython, "sticky"),
+    "confluent-range": (Confluent, "range"),
+    "confluent-roundrobin": (Confluent, "roundrobin"),
+}
+CASES = {
+    f"{name}-{leader}": (*client, leader) for name, client in CLIENTS.items() for leader in ("ours", "theirs")
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(
+    request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SideBySide]:
+    """All cases that were chosen, under way: they mostly wait for the other client's turns."""
+
+    async def tell(case: str) -> None:
+        async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("mixed")) as env:
+            await mix(env, *CASES[case])
+
+    async with SideBySide({case: partial(tell, case) for case in chosen(request, CASES)}, AT_ONCE) as told:
+        yield told
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_mixed_group(stories: SideBySide, case: str) -> None:
+    await stories.told(case)

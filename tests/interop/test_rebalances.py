@@ -14,6 +14,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from tests.interop.test_foreign_clients import KAFKA_PYTHON_POLL, aiokafka_produce, cluster, in_thread
+from tests.interop.waiting import until
 
 GROUP = "story"
 LIMIT = 40.0
@@ -113,12 +114,6 @@ def leaving(*members: Member) -> Iterator[None]:
     finally:
         for member in members:
             member.leaving.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def holds(started: EmbeddedCluster, **wanted: int) -> bool:

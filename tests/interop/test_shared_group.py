@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,11 +14,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from asyncgroup import TopicPartition
+from tests.real.side_by_side import SideBySide, chosen
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OURS, THEIRS = "ann-asyncgroup", "bob-aiokafka"
 """Client ids, and so the beginnings of the member ids by which the range assignor sorts: ours comes first."""
@@ -71,12 +72,6 @@ class Theirs(ConsumerRebalanceListener):
         await self.consumer.stop()
 
 
-@pytest_asyncio.fixture
-async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealEnvironment]:
-    async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path) as environment:
-        yield environment
-
-
 async def shared(env: RealEnvironment, ours: Member, theirs: Theirs, leader: str) -> None:
     """Both have two partitions each, and the coordinator says so too."""
 
@@ -112,9 +107,7 @@ def by_partition(handled: list[tuple[str, int, int]]) -> dict[int, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("leader", [OURS, THEIRS])
-@pytest.mark.parametrize("leaver", [OURS, THEIRS])
-async def test_shared_group(env: RealEnvironment, leader: str, leaver: str):
+async def lead_and_leave(env: RealEnvironment, leader: str, leaver: str) -> None:
     """The first to come leads and plans for both; one leaves and the other takes over where it stopped."""
     await env.produce(50, range(4))
     theirs = Theirs(env)
@@ -151,3 +144,29 @@ async def test_shared_group(env: RealEnvironment, leader: str, leaver: str):
         assert set(env.produced) == {TopicPartition(env.topic, partition) for partition in range(4)}
     finally:
         await theirs.stop()
+
+
+CASES = {
+    f"{leader}-leads-{leaver}-leaves": (leader, leaver)
+    for leader in (OURS, THEIRS)
+    for leaver in (OURS, THEIRS)
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(
+    request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SideBySide]:
+    """All cases that were chosen, under way: they mostly wait for heartbeats."""
+
+    async def tell(case: str) -> None:
+        async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("shared")) as env:
+            await lead_and_leave(env, *CASES[case])
+
+    async with SideBySide({case: partial(tell, case) for case in chosen(request, CASES)}, len(CASES)) as told:
+        yield told
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_shared_group(stories: SideBySide, case: str) -> None:
+    await stories.told(case)

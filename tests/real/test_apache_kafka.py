@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,6 @@ from asyncgroup.testing.time_limit import time_limit
 from tests.real.support import RunningKafka
 
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")
-
-
-@pytest.fixture(scope="module")
-def own_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
-    """One node that the tests of this module may take down; they bring it back."""
-    with ApacheKafka() as kafka:
-        yield kafka
 
 
 def asked(kafka: RunningKafka, node: int = 0, limit: float = 5.0) -> Answer:
@@ -91,17 +83,17 @@ def test_three_nodes_know_each_other(apache_kafka_3: ApacheKafka) -> None:
     assert answers == [Answer(apache_kafka_3.cluster_id, frozenset({1, 2, 3}))] * 3
 
 
-def test_a_killed_node_comes_back_with_its_data(own_kafka: ApacheKafka) -> None:
-    create_topic(own_kafka, "kept")
-    values = produce(own_kafka, "kept", 1000)
-    address = own_kafka.address(1)
-    own_kafka.kill(1)
-    assert own_kafka.pid(1) is None
+def test_a_killed_node_comes_back_with_its_data(kafka_to_break: ApacheKafka) -> None:
+    create_topic(kafka_to_break, "kept")
+    values = produce(kafka_to_break, "kept", 1000)
+    address = kafka_to_break.address(1)
+    kafka_to_break.kill(1)
+    assert kafka_to_break.pid(1) is None
     with pytest.raises(ConnectionRefusedError):
-        asked(own_kafka)
-    own_kafka.start_node(1)
-    assert own_kafka.address(1) == address
-    assert consume(own_kafka, "kept", 1000) == values
+        asked(kafka_to_break)
+    kafka_to_break.start_node(1)
+    assert kafka_to_break.address(1) == address
+    assert consume(kafka_to_break, "kept", 1000) == values
 
 
 def test_a_cluster_outlives_one_of_its_nodes(apache_kafka_3: ApacheKafka) -> None:
@@ -115,30 +107,33 @@ def test_a_cluster_outlives_one_of_its_nodes(apache_kafka_3: ApacheKafka) -> Non
     assert asked(apache_kafka_3, node=0).node_ids == {1, 2, 3}
 
 
-def test_two_clusters_run_side_by_side(own_kafka: ApacheKafka, apache_kafka: RunningKafka) -> None:
-    create_topic(own_kafka, "mine")
-    assert asked(own_kafka).cluster_id != asked(apache_kafka).cluster_id
+def test_two_clusters_run_side_by_side(kafka_to_break: ApacheKafka, apache_kafka: RunningKafka) -> None:
+    create_topic(kafka_to_break, "mine")
+    assert asked(kafka_to_break).cluster_id != asked(apache_kafka).cluster_id
     topics = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers}).list_topics(timeout=10).topics
     assert "mine" not in topics
 
 
-def test_a_suspended_node_accepts_and_says_nothing(own_kafka: ApacheKafka) -> None:
-    own_kafka.suspend(1)
+def test_a_suspended_node_accepts_and_says_nothing(kafka_to_break: ApacheKafka) -> None:
+    kafka_to_break.suspend(1)
     try:
         with pytest.raises(TimeoutError):
-            asked(own_kafka, limit=0.3)
+            asked(kafka_to_break, limit=0.3)
     finally:
-        own_kafka.resume(1)
-    assert asked(own_kafka).cluster_id == own_kafka.cluster_id
+        kafka_to_break.resume(1)
+    assert asked(kafka_to_break).cluster_id == kafka_to_break.cluster_id
 
 
-def test_kafkas_own_tools_run(own_kafka: ApacheKafka) -> None:
-    create_topic(own_kafka, "measured")
-    produce(own_kafka, "measured", 7)
-    tool, servers = "org.apache.kafka.tools.GetOffsetShell", own_kafka.bootstrap_servers
-    assert own_kafka.run_tool(tool, "--bootstrap-server", servers, "--topic", "measured") == "measured:0:7\n"
+def test_kafkas_own_tools_run(kafka_to_break: ApacheKafka) -> None:
+    create_topic(kafka_to_break, "measured")
+    produce(kafka_to_break, "measured", 7)
+    tool, servers = "org.apache.kafka.tools.GetOffsetShell", kafka_to_break.bootstrap_servers
+    assert (
+        kafka_to_break.run_tool(tool, "--bootstrap-server", servers, "--topic", "measured")
+        == "measured:0:7\n"
+    )
     with pytest.raises(KafkaToolError, match="ended with exit code 1"):
-        own_kafka.run_tool(tool, "--bootstrap-server", servers, "--topic", "absent")
+        kafka_to_break.run_tool(tool, "--bootstrap-server", servers, "--topic", "absent")
 
 
 def test_a_node_that_fails_says_why_and_leaves_nothing(
@@ -160,9 +155,9 @@ def test_a_start_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_process_on_the_port_is_told_apart(own_kafka: ApacheKafka) -> None:
+def test_a_second_process_on_the_port_is_told_apart(kafka_to_break: ApacheKafka) -> None:
     """The process that was started ends, and what answers on the port is not taken for it."""
-    cluster = own_kafka._started()
+    cluster = kafka_to_break._started()
     node = cluster.nodes[1]
     twin = type(node)(2, node.port, node.directory / "twin", cluster._watchdog)
     text = node.properties.read_text().replace(f"log.dirs={node.data}", f"log.dirs={twin.data}")

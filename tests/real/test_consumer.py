@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,13 +19,6 @@ from tests.real.test_producer import new_topic
 pytestmark = pytest.mark.asyncio
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def own_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
-    """One node that a test may take down."""
-    with ApacheKafka() as kafka:
-        yield kafka
 
 
 async def written(cluster: Cluster, now: int) -> str:
@@ -100,18 +92,18 @@ async def delete_before(cluster: Cluster, tp: TopicPartition, offset: int) -> No
     assert not response.topics[0].partitions[0].error_code
 
 
-async def test_what_it_tells_while_its_broker_is_away(own_kafka: ApacheKafka) -> None:
-    async with Cluster(own_kafka.bootstrap_servers) as cluster:
+async def test_what_it_tells_while_its_broker_is_away(kafka_to_break: ApacheKafka) -> None:
+    async with Cluster(kafka_to_break.bootstrap_servers) as cluster:
         topic = await written(cluster, wall_clock())
         async with Consumer(cluster) as consumer:
             partition = await consumer.partition(topic, 0, "earliest")
             errors = partition.errors()
             assert [(await anext(partition)).offset for _ in range(5)] == [0, 1, 2, 3, 4]
             reading = asyncio.ensure_future(anext(partition))
-            await asyncio.to_thread(own_kafka.kill, 1)
+            await asyncio.to_thread(kafka_to_break.kill, 1)
             async with asyncio.timeout(30):
                 assert isinstance(await anext(errors), TransportError)
-            await asyncio.to_thread(own_kafka.start_node, 1)
+            await asyncio.to_thread(kafka_to_break.start_node, 1)
             async with asyncio.timeout(60), Producer(cluster) as producer:
                 await producer.send(topic, b"again", partition=0)
                 assert (await reading).offset == 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
 from asyncgroup import Cluster
 from asyncgroup.wire import messages as m
+from tests.cli.flights import shortened
 from tests.cli.programs import run, started
 from tests.real.support import RunningKafka
 
@@ -25,20 +27,20 @@ async def left_behind(servers: str) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-async def test_it_works_twice_and_tidies_up(apache_kafka: RunningKafka) -> None:
+async def test_it_works_twice_and_tidies_up(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     servers = apache_kafka.bootstrap_servers
-    for _ in range(2):
-        ended = run("demo", "--no-spark", "--json", "-b", servers, limit=140)
+    for path, flights in (((), "336,776"), ([shortened(tmp_path, 50_000)], "50,000")):
+        ended = run("demo", "--no-spark", "--json", "-b", servers, limit=140, path=path)
         assert ended.returncode == 0, ended.stderr
-        assert ended.stderr.splitlines()[-1] == "336,776 of 336,776 flights, each exactly once"
+        assert ended.stderr.splitlines()[-1] == f"{flights} of {flights} flights, each exactly once"
         assert len(json.loads(ended.stdout)["rebalances"]) == 2
         assert await left_behind(servers) == []
 
 
 @pytest.mark.timeout(180)
-async def test_it_tidies_up_when_it_is_interrupted(apache_kafka: RunningKafka) -> None:
+async def test_it_tidies_up_when_it_is_interrupted(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     servers = apache_kafka.bootstrap_servers
-    with started("demo", "--no-spark", "-b", servers) as demo:
+    with started("demo", "--no-spark", "-b", servers, path=[shortened(tmp_path, 100_000)]) as demo:
         while "generation" not in (line := demo.line()):
             assert line, "it ended by itself"
         code, _, err = demo.end(signal.SIGINT)

@@ -1,21 +1,34 @@
-"""The stories of `tests/stories` on a real Apache Kafka; `tests/scenario` tells them in virtual time."""
+"""The stories of `tests/stories` on a real Apache Kafka; `tests/scenario` tells those of groups in virtual time.
+
+They mostly wait, for sessions to end or for a Kafka to be back: all are told side by side. Those that kill and damage a
+broker have one of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import functools
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.real.side_by_side import SideBySide, chosen
 from tests.real.support import RunningKafka
-from tests.stories import failover, membership
+from tests.stories import failover, faults, membership
 from tests.stories.environment import Environment
+from tests.stories.proxy import TcpProxy
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STORIES = [
+AT_ONCE = 6
+"""Stories at the same time: more would only keep each other from the cores."""
+
+OF_GROUPS = [
     membership.two_joiners,
     membership.graceful_leave,
     membership.a_leader_leaves,
@@ -29,14 +42,113 @@ STORIES = [
 ]
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-async def test_story(
-    story: Callable[[Environment], Awaitable[None]], apache_kafka: RunningKafka, tmp_path: Path
-):
-    async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path) as env:
-        await story(env)
+class PatientEnvironment(RealEnvironment):
+    """Sessions long enough for a slow machine on which a Kafka starts meanwhile, and so for "twice the session timeout"
+    to be a fair bound.
+    """
+
+    session_timeout = 6.0
+    heartbeat_interval = 0.5
 
 
-async def test_coordinator_dies(apache_kafka_3: ApacheKafka, tmp_path: Path):
-    async with RealEnvironment(apache_kafka_3.bootstrap_servers, tmp_path, apache_kafka_3) as env:
+class Kafkas:
+    """Those that stories may use."""
+
+    def __init__(self, one: RunningKafka, three: ApacheKafka | None, stack: AsyncExitStack) -> None:
+        self.servers = one.bootstrap_servers
+        self.three = three
+        self._stack = stack
+
+    async def own(self) -> ApacheKafka:
+        """One node for this story alone, to be damaged."""
+        return await self._stack.enter_async_context(ApacheKafka())
+
+
+Story = Callable[[Kafkas, Path], Awaitable[None]]
+
+
+async def the_broker_is_killed(kafkas: Kafkas, directory: Path) -> None:
+    kafka = await kafkas.own()
+    async with PatientEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+        await faults.the_broker_is_killed(env, lambda: kafka.kill(1), lambda: kafka.start_node(1))
+
+
+async def a_log_is_cut_short(kafkas: Kafkas, directory: Path) -> None:
+    kafka = await kafkas.own()
+    async with PatientEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+
+        def lose_records() -> None:
+            kafka.kill(1)
+            for partition in range(4):
+                shutil.rmtree(kafka.data(1) / f"{env.topic}-{partition}")
+            kafka.start_node(1)
+
+        await faults.a_log_is_cut_short(env, lose_records)
+
+
+async def the_broker_hangs(kafkas: Kafkas, directory: Path) -> None:
+    kafka = await kafkas.own()
+    async with PatientEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+        await faults.the_broker_hangs(env, lambda: kafka.suspend(1), lambda: kafka.resume(1))
+
+
+async def a_topic_is_made_anew(kafkas: Kafkas, directory: Path) -> None:
+    async with PatientEnvironment(kafkas.servers, directory) as env:
+        await faults.a_topic_is_made_anew(env)
+
+
+async def connections_are_cut(kafkas: Kafkas, directory: Path) -> None:
+    async with (
+        TcpProxy() as proxy,
+        PatientEnvironment(kafkas.servers, directory, connector=proxy.connect) as env,
+    ):
+        await faults.connections_are_cut(env, proxy)
+
+
+async def coordinator_dies(kafkas: Kafkas, directory: Path) -> None:
+    assert kafkas.three is not None
+    async with PatientEnvironment(kafkas.three.bootstrap_servers, directory, kafkas.three) as env:
         await failover.coordinator_dies(env)
+
+
+def of_groups(story: Callable[[Environment], Awaitable[None]]) -> Story:
+    @functools.wraps(story)
+    async def tell(kafkas: Kafkas, directory: Path) -> None:
+        async with PatientEnvironment(kafkas.servers, directory) as env:
+            await story(env)
+
+    return tell
+
+
+_ALL: list[Story] = [
+    the_broker_is_killed,
+    the_broker_hangs,
+    a_log_is_cut_short,
+    coordinator_dies,
+    connections_are_cut,
+    a_topic_is_made_anew,
+    *map(of_groups, OF_GROUPS),
+]
+STORIES = {story.__name__: story for story in _ALL}
+"""By name, the longest first."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stories(
+    request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SideBySide]:
+    """Those that were chosen, under way."""
+    told = chosen(request, STORIES)
+    three = request.getfixturevalue("apache_kafka_3") if coordinator_dies.__name__ in told else None
+    async with AsyncExitStack() as stack:
+        kafkas = Kafkas(apache_kafka, three, stack)
+        tellings = {
+            name: functools.partial(STORIES[name], kafkas, tmp_path_factory.mktemp(name)) for name in told
+        }
+        yield await stack.enter_async_context(SideBySide(tellings, AT_ONCE))
+
+
+@pytest.mark.usefixtures("kafka_at_hand")
+@pytest.mark.parametrize("name", STORIES)
+async def test_story(stories: SideBySide, name: str) -> None:
+    await stories.told(name)

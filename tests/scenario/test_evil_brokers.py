@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +23,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.server import Connection
 from asyncgroup.errors import AsyncGroupError, MalformedResponse
 from asyncgroup.wire import messages as m
+from tests.memory import memory_under
 
 pytestmark = [pytest.mark.asyncio]
 
@@ -243,15 +243,9 @@ async def test_a_frame_that_claims_its_limit_takes_no_more_than_that(corrupt: Ca
 
         corrupt(Evil(1, claims, {1}, every=1))
         settings = config(max_response_size=3_000_000, request_timeout=5.0, connect_timeout=5.0)
-        tracemalloc.start()
-        try:
-            with pytest.raises(AsyncGroupError):
-                async with ConsumerGroup(cluster.bootstrap_servers, "g", settings) as group:
-                    await group.run(TOPIC, Reader())
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 20_000_000
+        with memory_under(20_000_000), pytest.raises(AsyncGroupError):
+            async with ConsumerGroup(cluster.bootstrap_servers, "g", settings) as group:
+                await group.run(TOPIC, Reader())
 
 
 async def test_the_error_names_the_node_and_what_was_wrong(corrupt: Callable[[Evil], None]) -> None:

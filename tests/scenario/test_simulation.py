@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-CHUNK = 20
+CHUNK = 100
 SOAK_CHUNK = 1000
 
 FOUND_BUGS = {
@@ -48,7 +49,7 @@ def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
 
 @pytest.mark.parametrize("first", range(0, 200, CHUNK))
 def test_seeds(first: int):
-    check(range(first, first + CHUNK))
+    check(range(first, first + CHUNK), jobs=os.cpu_count() or 1)
 
 
 @pytest.mark.soak
@@ -86,9 +87,10 @@ def digests(hash_seed: str, seeds: str) -> list[str]:
 def test_the_same_story_twice():
     """In other processes, with other hashes and addresses, and after other runs."""
     assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and their names
-    stories = digests("1", "14:20")
-    assert digests("2", "14:20") == stories
-    assert digests("0", "19:20") == stories[-1:]
+    with ThreadPoolExecutor() as pool:
+        stories, again, last = pool.map(digests, ("1", "2", "0"), ("14:20", "14:20", "19:20"))
+    assert again == stories
+    assert last == stories[-1:]
     assert run_seed(16).digest == stories[2]
     assert len(set(stories)) == 6
 
@@ -217,6 +219,16 @@ def test_the_command_looks_for_what_is_broken_on_purpose(capsys: pytest.CaptureF
     assert found.startswith("start one record later")
     assert "seed 0 " in found
     assert "NOT FOUND in 0 seeds" in missed
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [("5:2", "'5:2' are no seeds"), ("x", "'x' is neither a seed nor FROM:TO"), ("3:", "neither")],
+)
+def test_seeds_that_are_none(capsys: pytest.CaptureFixture[str], seeds: str, told: str):
+    with pytest.raises(SystemExit):
+        main(["--seeds", seeds])
+    assert told in capsys.readouterr().err
 
 
 def test_torn_files_end_in_the_beginning_of_a_write(tmp_path: Path):

@@ -74,7 +74,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _seeds(text: str) -> range:
     first, colon, last = text.partition(":")
-    return range(int(first or 0), int(last) if colon else int(first) + 1)
+    try:
+        seeds = range(int(first or 0), int(last) if colon else int(first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a seed nor FROM:TO") from None
+    if seeds.stop < seeds.start:
+        raise argparse.ArgumentTypeError(f"{text!r} are no seeds: the second number is less than the first")
+    return seeds
 
 
 def _show_progress(summary: Summary, total: int) -> None:

@@ -36,9 +36,16 @@ class Admin:
         self.cluster.random.seed(1)
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic with the broker's default replication, and wait until it is known with leaders."""
-        topic = m.CreateTopicsRequest.CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=-1
+        """Create a topic with the broker's default replication, and wait until it is known with leaders.
+
+        Its records are as old as the epoch (see `produce`): a real broker would delete them half a minute after its start.
+        """
+        creatable = m.CreateTopicsRequest.CreatableTopic
+        topic = creatable(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=-1,
+            configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="-1")],
         )
         response = await self.cluster.request_any(
             m.CreateTopicsRequest, lambda _: m.CreateTopicsRequest(topics=[topic], timeout_ms=20_000)

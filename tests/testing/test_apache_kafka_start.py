@@ -16,7 +16,7 @@ from asyncgroup.testing.kafka_node import PortTaken
 
 
 class StandIn:
-    """In the place of KafkaCluster; `outcomes` are what the next starts raise, `events` what happened."""
+    """In the place of ApacheCluster; `outcomes` are what the next starts raise, `events` what happened."""
 
     outcomes: list[BaseException | None]
     events: list[str]
@@ -49,7 +49,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
     java = Java(home=Path("/jdk"), executable=Path("/jdk/bin/java"), version=17, origin="PATH")
     monkeypatch.setattr(module, "require_java", lambda _: java)
     monkeypatch.setattr(module, "kafka_jars", lambda _: Path("/jars"))
-    monkeypatch.setattr(module, "KafkaCluster", Fresh)
+    monkeypatch.setattr(module, "ApacheCluster", Fresh)
     return Fresh
 
 

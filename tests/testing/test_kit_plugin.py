@@ -143,8 +143,8 @@ class TestSync:
 @pytest.mark.kafka
 def test_a_marker_of_their_own():
     ours = sorted(name for name in sys.modules if name.startswith("asyncgroup"))
-    assert ours == ["asyncgroup", "asyncgroup.testing", "asyncgroup.testing.pytest_fixtures",
-                    "asyncgroup.testing.pytest_plugin"]
+    assert ours == ["asyncgroup", "asyncgroup.testing", "asyncgroup.testing.pytest_case",
+                    "asyncgroup.testing.pytest_fixtures", "asyncgroup.testing.pytest_plugin"]
     assert "aiokafka" not in sys.modules
 """
 
@@ -313,3 +313,26 @@ def test_broken(kafka_server):
     assert "assert 1 == 2" in done.stdout
     assert "cannot be told: AttributeError" in done.stdout
     assert "INTERNALERROR" not in done.stdout
+
+
+def test_clusters_go_with_their_tests(tmp_path: Path) -> None:
+    """pytest keeps its items to the end of the session."""
+    tests = """
+import gc
+import pytest
+from asyncgroup.broker import EmbeddedCluster
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fails", [False, True])
+async def test_one(kafka_cluster, fails):
+    assert not fails
+@pytest.mark.asyncio
+async def test_virtual(virtual_kafka):
+    pass
+def test_server(kafka_server):
+    pass
+def test_all_are_gone():
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, EmbeddedCluster)]
+"""
+    done = run_suite(tmp_path, tests)
+    assert outcomes(done.stdout)["test_all_are_gone"] == "PASSED", done.stdout

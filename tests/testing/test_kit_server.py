@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -168,6 +168,68 @@ def test_a_start_that_fails_says_why() -> None:
     assert not any(thread.name == "kafka-server" for thread in threading.enumerate())
     with pytest.raises(ConfigError):
         KafkaServer(nodes=0)
+
+
+class Interrupted(Future[None]):
+    """A future for which Ctrl-C comes while somebody waits for it."""
+
+    def result(self, timeout: float | None = None) -> None:
+        super().result(timeout)
+        raise KeyboardInterrupt
+
+
+def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
+    kafka = KafkaServer()
+    kafka._started = Interrupted()
+    with pytest.raises(KeyboardInterrupt), kafka:
+        pass
+    assert not kafka._thread.is_alive()
+    assert not any(node.running for node in kafka._cluster.nodes.values())
+
+
+def test_what_nobody_waits_for_any_more_is_cancelled() -> None:
+    became: Future[str] = Future()
+
+    async def for_ever(_: object) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            became.set_result("cancelled")
+            raise
+
+    with KafkaServer() as kafka:
+        with pytest.raises(TimeoutError):
+            kafka.call(for_ever, timeout=0.01)
+        assert became.result(10) == "cancelled"
+
+
+def test_a_call_that_waits_when_the_server_ends() -> None:
+    waits = threading.Event()
+
+    async def for_ever(_: object) -> None:
+        waits.set()
+        await asyncio.get_running_loop().create_future()
+
+    with ThreadPoolExecutor() as threads:
+        with KafkaServer() as kafka:
+            call = threads.submit(kafka.call, for_ever)
+            assert waits.wait(10)
+        with pytest.raises(ClosedError, match="has ended"):
+            call.result(10)
+
+
+def test_every_call_is_answered_when_the_server_ends_among_them() -> None:
+    def call_for_ever(kafka: KafkaServer) -> None:
+        with pytest.raises(ClosedError):
+            while True:
+                assert kafka.groups == []
+
+    with ThreadPoolExecutor(4) as threads:
+        with KafkaServer() as kafka:
+            calls = [threads.submit(call_for_ever, kafka) for _ in range(4)]
+            kafka.call(lambda _: asyncio.sleep(0.1))
+        for call in calls:
+            call.result(10)
 
 
 def test_calls_that_make_no_sense() -> None:

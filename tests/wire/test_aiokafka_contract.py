@@ -113,8 +113,3 @@ def test_an_unknown_codec_has_its_own_error():
     with pytest.raises(UnsupportedCodecError):
         list(DefaultRecordBatch(bytes(data)))
     assert issubclass(UnsupportedCodecError, KafkaError)
-
-
-def test_the_estimate_counts_header_and_record():
-    estimate = DefaultRecordBatchBuilder.estimate_size_in_bytes(b"key", b"value", [("h", b"x")])
-    assert estimate >= 61 + len(b"keyvaluehx")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import tracemalloc
 import zlib
 from contextlib import suppress
 
@@ -16,9 +15,9 @@ from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
 from asyncgroup.wire.decompression import CODECS, decompress
 from asyncgroup.wire.records import BatchBuilder, decode_batch, read_batch_header
+from tests.memory import MEGABYTE, memory_under
 from tests.wire.batches import sealed
 
-MEGABYTE = 1 << 20
 XERIAL = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 COMPRESSED = ["gzip", "snappy", "lz4", "zstd"]
 
@@ -156,16 +155,10 @@ def zlib_bomb(size: int) -> bytes:
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_costs_little_more_than_its_limit(bomb):
     packed, limit = BOMBS[bomb](), 2 * MEGABYTE
-    tracemalloc.start()
-    try:
-        with pytest.raises(
-            CorruptRecordsError, match="more than the 2097152 bytes that are allowed decompressed"
-        ):
-            decompress(CODECS[bomb.split()[0]], packed, limit)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < limit * 2.2 + len(packed)  # gzip's comes in pieces, each as large as the limit at the most
+    said = "more than the 2097152 bytes that are allowed decompressed"
+    # gzip's comes in pieces, each as large as the limit at the most
+    with memory_under(limit * 2.2 + len(packed)), pytest.raises(CorruptRecordsError, match=said):
+        decompress(CODECS[bomb.split()[0]], packed, limit)
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
@@ -176,14 +169,8 @@ def test_a_size_that_is_claimed_takes_no_memory(codec):
         "lz4": b"\x04\x22\x4d\x18\x6c\x70" + b"\x00\x00\x00\x80" + bytes(4) + b"\x00" + b"\x00" * 4,
         "zstd": b"\x28\xb5\x2f\xfd\xe0" + b"\x00\x00\x00\x80" + bytes(4) + b"\x01\x00\x00",
     }
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptRecordsError):
-            decompress(CODECS[codec], claims[codec], 1 << 31)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 100_000
+    with memory_under(100_000), pytest.raises(CorruptRecordsError):
+        decompress(CODECS[codec], claims[codec], 1 << 31)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -18,6 +17,7 @@ from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from asyncgroup.wire.versioned import decode_versioned
+from tests.memory import memory_under
 from tests.wire.strategies import ALL_VERSIONS, few, random_messages
 
 HOSTILE = [
@@ -124,46 +124,31 @@ def with_something_hostile(name: str, version: int) -> Iterator[bytes]:
     ],
 )
 def test_hostile_counts_and_lengths_cost_no_memory(name, version):
-    tracemalloc.start()
-    try:
+    with memory_under(MEMORY_LIMIT):
         for data in with_something_hostile(name, version):
             answers(name, version, data)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < MEMORY_LIMIT
 
 
 @pytest.mark.parametrize("version", [8, 12])
 def test_a_count_of_billions_costs_nothing(version):
     head = b"\x00" * 10
     many = b"\xff\xff\xff\xff\x0f" if version == 12 else b"\x7f\xff\xff\xff"
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError):
-            decode(m.MetadataResponse, version, head[:4] + many + b"\x00" * 1000)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < MEMORY_LIMIT
+    with memory_under(MEMORY_LIMIT), pytest.raises(DecodeError):
+        decode(m.MetadataResponse, version, head[:4] + many + b"\x00" * 1000)
 
 
-def peak_of(cls, version, data) -> int:
-    """The memory that refusing `data` takes at the most, in bytes."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError, match="more than the bytes can hold, or than a message may have"):
-            decode(cls, version, data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+def refused_under(limit, cls, version, data) -> None:
+    """It is refused for its counts, and that takes less than `limit` bytes of memory."""
+    said = "more than the bytes can hold, or than a message may have"
+    with memory_under(limit), pytest.raises(DecodeError, match=said):
+        decode(cls, version, data)
 
 
 @pytest.mark.parametrize("version", [8, 12])
 def test_a_count_that_the_rest_cannot_hold_makes_no_element(version):
     """A megabyte follows, enough for 20,000 elements; 200,000 are announced."""
     many = uvarint(200_001) if version == 12 else struct.pack(">i", 200_000)
-    assert peak_of(m.MetadataResponse, version, b"\x00" * 4 + many + b"\x00" * 1_000_000) < 50_000
+    refused_under(50_000, m.MetadataResponse, version, b"\x00" * 4 + many + b"\x00" * 1_000_000)
 
 
 @pytest.mark.parametrize("version", [8, 12])
@@ -173,7 +158,7 @@ def test_a_request_has_an_end_however_long_its_frame(version):
     count = 30_000_000
     head = uvarint(count + 1) if compact else struct.pack(">i", count)
     elements = (bytes(16) + b"\x01\x00" if compact else b"\x00\x00") * (count if not compact else 3_000_000)
-    assert peak_of(m.MetadataRequest, version, head + elements) < 1_000_000
+    refused_under(1_000_000, m.MetadataRequest, version, head + elements)
 
 
 def test_a_requests_arrays_count_together():
@@ -191,7 +176,7 @@ def test_a_response_has_an_end_as_well():
     """Each three bytes of this would take a hundred of memory."""
     count = 20_000_000
     data = bytes(4) + uvarint(count + 1) + b"\x01\x01\x00" * count
-    assert peak_of(m.OffsetFetchResponse, 7, data) < 1_000_000
+    refused_under(1_000_000, m.OffsetFetchResponse, 7, data)
 
 
 def test_a_response_may_be_as_large_as_a_cluster():

@@ -105,7 +105,11 @@ class DataDirectory:
         with _storing(f"topic {topic.name}"):
             for partition in topic.partitions:
                 if not isinstance(partition.log.store, FileStore):
-                    partition.log.store = self.store(topic, partition.index)
+                    store = self.store(topic, partition.index)
+                    if store.directory.exists():
+                        # Of a `__consumer_offsets` that could not be deleted whole; its id is always the same.
+                        shutil.rmtree(store.directory)
+                    partition.log.store = store
                     self.metadata.put(partition_record(partition))
             self.metadata.put(topic_record(topic))
 
@@ -113,12 +117,11 @@ class DataDirectory:
         """See `Journal`."""
         with _storing(f"topic {topic.name}"):
             self.metadata.delete("topic", topic.name)
-        self._happened(partial(self._forget, topic))
-
-    def _forget(self, topic: Topic) -> None:
+        # All of it, whatever fails: what is said of these partitions must not count for those of a topic of the same name.
+        indexes = [partition.index for partition in topic.partitions]
+        keys = [(kind, topic.name, index) for kind in ("partition", "start") for index in indexes]
+        self._happened(partial(self.metadata.forget, keys))
         for partition in topic.partitions:
-            self.metadata.delete("partition", topic.name, partition.index, happened=True)
-            self.metadata.delete("start", topic.name, partition.index, happened=True)
             for segment in list(partition.log.segments):
                 self.files.forget(
                     self._directory(topic) / str(partition.index) / f"{segment.base_offset:020}.log"

@@ -16,6 +16,7 @@ import json
 import logging
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -93,13 +94,13 @@ class MetadataLog:
                 self.state[key] = before
             raise
 
-    def _write(self, record: MetadataRecord) -> None:
+    def _write(self, *records: MetadataRecord) -> None:
         if self._behind:
             self.snapshot()
             return
-        frame = _framed(record)
-        self._files.write(self._path, self._size, [frame])
-        self._size += len(frame)
+        frames = b"".join(map(_framed, records))
+        self._files.write(self._path, self._size, [frames])
+        self._size += len(frames)
         if self._size - self._snapshot_size > max(SNAPSHOT_AFTER, self._snapshot_size):
             try:
                 self.snapshot()
@@ -109,7 +110,19 @@ class MetadataLog:
     def delete(self, *key: str | int, happened: bool = False) -> None:
         """Forget a key."""
         if key in self.state:
-            self.put({"key": list(key), "deleted": True}, happened=happened)
+            self.put(_deleted(key), happened=happened)
+
+    def forget(self, keys: Iterable[tuple[str | int, ...]]) -> None:
+        """Forget many keys, in one write. It has happened, also if that raises OSError: the next change brings it along."""
+        gone = [_deleted(key) for key in keys if key in self.state]
+        for record in gone:
+            self._apply(record)
+        try:
+            if gone:
+                self._write(*gone)
+        except OSError:
+            self._behind = True
+            raise
 
     def of(self, kind: str) -> list[MetadataRecord]:
         """The records whose keys begin like this."""
@@ -141,6 +154,10 @@ class MetadataLog:
             self.state.pop(key, None)
         else:
             self.state[key] = record
+
+
+def _deleted(key: tuple[str | int, ...]) -> MetadataRecord:
+    return {"key": list(key), "deleted": True}
 
 
 def _framed(record: MetadataRecord) -> bytes:

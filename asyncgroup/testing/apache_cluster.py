@@ -17,7 +17,7 @@ from asyncgroup.testing.reserved_ports import ReservedPorts
 from asyncgroup.testing.time_limit import time_limit
 from asyncgroup.testing.watchdog import Watchdog
 
-__all__ = ["KafkaCluster"]
+__all__ = ["ApacheCluster"]
 
 _PAUSE: Final = 0.05  # seconds between two looks at a process that is starting
 _LOGGING: Final = (
@@ -28,7 +28,7 @@ _LOGGING: Final = (
 )
 
 
-class KafkaCluster:
+class ApacheCluster:
     """The nodes 1 … `count`, formatted and started by `start`, gone after `close`.
 
     `java` is the command line up to the class path, `options` go to each node's Java, `overrides` into its

@@ -1,0 +1,119 @@
+"""What a `kafka` marker says of its cluster, checked: mistakes are told before anything starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import ConfigError
+from asyncgroup.testing.fault_options import is_number, make_fault
+
+__all__ = ["Plan", "is_span"]
+
+_CLUSTER_OPTIONS: Final = {
+    name: parameter.default for name, parameter in inspect.signature(EmbeddedCluster).parameters.items()
+}
+"""Their defaults, which tell what kind of value each wants."""
+_OWN_OPTIONS: Final = frozenset({"topics", "faults", "slow", "max_virtual_time"})
+_TOPIC_OPTIONS: Final = frozenset({"partitions", "replication_factor", "configs"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A cluster as a marker describes it: `cluster` are EmbeddedCluster's own options, `topics` create_topic's by
+    name, `faults` make_fault's, `slow` seconds by node.
+    """
+
+    cluster: dict[str, Any] = field(default_factory=dict)
+    topics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    faults: Sequence[Mapping[str, Any]] = ()
+    slow: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The plan of a marker's keyword arguments; ConfigError for those that there are not."""
+        for name, value in options.items():
+            if name not in _OWN_OPTIONS and name not in _CLUSTER_OPTIONS:
+                allowed = ", ".join(sorted({*_CLUSTER_OPTIONS, *_OWN_OPTIONS}))
+                raise ConfigError(name, value, f"the options of @pytest.mark.kafka are {allowed}")
+        _check_kinds(options)
+        return cls(
+            cluster={name: value for name, value in options.items() if name in _CLUSTER_OPTIONS},
+            topics=_topics(options.get("topics")),
+            faults=_faults(options.get("faults", ())),
+            slow=_slow(options.get("slow", {})),
+        )
+
+    def prepare(self, cluster: EmbeddedCluster) -> None:
+        """Make the topics and faults in a cluster that has just started."""
+        for name, options in self.topics.items():
+            cluster.create_topic(name, **options)
+        for node_id, delay in self.slow.items():
+            cluster.slow_node(node_id, delay)
+        for fault in self.faults:
+            make_fault(cluster.faults, **fault)
+
+
+def _check_kinds(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        default = _CLUSTER_OPTIONS.get(name)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ConfigError(name, value, "True or False")
+        if is_number(default, whole=True) and not is_number(value, whole=True):
+            raise ConfigError(name, value, f"a whole number, such as {default}")
+        if is_number(default) and not is_number(value):
+            raise ConfigError(name, value, f"a number, such as {default:g}")
+    limit = options.get("max_virtual_time")
+    if limit is not None and not is_span(limit):
+        raise ConfigError("max_virtual_time", limit, "a number of seconds, more than 0")
+
+
+def _topics(given: object) -> dict[str, dict[str, Any]]:
+    """`"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6, "configs": {…}}}`."""
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        return {given: {}}
+    if isinstance(given, Mapping):
+        return {name: _topic(given, what) for name, what in given.items()}
+    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+        raise ConfigError("topics", given, "a name, a list of names, or partitions by name")
+    return {name: {} for name in given}
+
+
+def _topic(given: object, what: object) -> dict[str, Any]:
+    options = dict(what) if isinstance(what, Mapping) else {"partitions": what}
+    if unknown := options.keys() - _TOPIC_OPTIONS:
+        raise ConfigError("topics", given, f"a topic has {', '.join(sorted(_TOPIC_OPTIONS))}, not {unknown}")
+    for name in ("partitions", "replication_factor"):
+        if options.get(name) is not None and not is_number(options[name], whole=True):
+            raise ConfigError(name, options[name], "a whole number, or None for the cluster's default")
+    configs = options.get("configs")
+    if configs is not None and not (
+        isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
+    ):
+        raise ConfigError("configs", configs, 'text by Kafka\'s names, such as {"retention.ms": "60000"}')
+    return options
+
+
+def _faults(given: object) -> Sequence[Mapping[str, Any]]:
+    listed = [given] if isinstance(given, Mapping) else given
+    if not isinstance(listed, Sequence) or not all(isinstance(fault, Mapping) for fault in listed):
+        raise ConfigError("faults", given, "a list such as [{'api': 'Fetch', 'nth': 2, 'delay': 1.0}]")
+    return list(listed)
+
+
+def _slow(given: object) -> Mapping[int, float]:
+    if not isinstance(given, Mapping) or not all(
+        is_number(node_id, whole=True) and is_number(delay) for node_id, delay in given.items()
+    ):
+        raise ConfigError("slow", given, "seconds by node, such as {2: 0.1}")
+    return given
+
+
+def is_span(value: object) -> bool:
+    """Whether it is a number of seconds in which something can happen."""
+    return isinstance(value, int | float) and is_number(value) and value > 0

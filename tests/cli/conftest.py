@@ -1,0 +1,30 @@
+"""The demonstration with Spark, which takes longer than all other tests of the command line together: it runs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import Running
+
+
+@pytest.fixture(scope="session")
+def demo_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `spark_demo` runs, and keeps its files in `kept`."""
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="session")
+def spark_demo(demo_directory: Path) -> Iterator[Running]:
+    """The demonstration with Spark, under way; the first test of this directory starts it if one waits for its end."""
+    arguments = ("demo", "--json", "--keep", str(demo_directory / "kept"))
+    with Running(*arguments, cwd=demo_directory) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spark_demo_beside(request: pytest.FixtureRequest) -> None:
+    if any("spark_demo" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("spark_demo")

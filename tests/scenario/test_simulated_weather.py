@@ -1,0 +1,62 @@
+"""The network of the simulation: bytes overtake each other between connections, never on one.
+
+It makes its own loop: these tests are ordinary functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from asyncgroup.testing import VirtualTimeLoop
+from tests.simulate.weather import CLIMATES, Weather, WeatherNetwork
+
+PLACE = ("10.0.0.1", 9092)
+LINES = 200
+
+
+async def arrivals(weather: Weather) -> list[tuple[str, int]]:
+    """Two clients write a line each in turn; in which order a server gets them."""
+    weather.is_on = True
+    got: list[tuple[str, int]] = []
+    all_are_there = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for line in reader:
+            name, number = line.decode().split()
+            got.append((name, int(number)))
+            if len(got) == 2 * LINES:
+                all_are_there.set()
+        writer.close()
+
+    async with await asyncio.start_server(serve, *PLACE) as server:
+        clients = {name: await asyncio.open_connection(*PLACE) for name in ("one", "other")}
+        for number in range(LINES):
+            for name, (_, writer) in clients.items():
+                writer.write(f"{name} {number}\n".encode())
+                await asyncio.sleep(0.001)
+        await all_are_there.wait()
+        for _, writer in clients.values():
+            writer.close()
+            await writer.wait_closed()
+        server.close()
+    return got
+
+
+def run(climate: str, seed: int) -> list[tuple[str, int]]:
+    weather = Weather(random.Random(seed), climate)
+    loop = VirtualTimeLoop(network=WeatherNetwork(weather, chunk_size=1 << 16))
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(arrivals(weather))
+
+
+@pytest.mark.parametrize("climate", CLIMATES)
+def test_connections_overtake_each_other_and_no_line_its_own(climate: str) -> None:
+    got = run(climate, seed=1)
+    for name in ("one", "other"):
+        assert [number for who, number in got if who == name] == list(range(LINES))
+    sent = [(name, number) for number in range(LINES) for name in ("one", "other")]
+    assert (got == sent) is (climate == "still")
+    assert run(climate, seed=1) == got
