@@ -38,7 +38,7 @@ class Call:
         self.fault: Fault | None = None
         if node.faults:
             if self._exchange is None:
-                self._exchange = Exchange.opened(context, request, size)
+                self._exchange = Exchange(context, request, size)
             self.fault = node.faults.take(context, request, self._exchange)
 
     def __repr__(self) -> str:

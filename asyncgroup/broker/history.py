@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
@@ -20,7 +19,6 @@ __all__ = ["DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
 DEFAULT_HISTORY_LIMIT: Final = 10_000
 
 
-@dataclass(slots=True)
 class Exchange:
     """One request and, once there is one, its response.
 
@@ -30,29 +28,22 @@ class Exchange:
     `request_bytes` and `response_bytes` are the sizes of the frames.
     """
 
-    time: float
-    node_id: int
-    client_id: str
-    api: str
-    version: int
-    request: Any
-    response: Any = None
-    answered_at: float | None = None
-    request_bytes: int = 0
-    response_bytes: int = 0
+    __slots__ = (
+        *("answered_at", "api", "client_id", "node_id", "request", "request_bytes", "response"),
+        *("response_bytes", "time", "version"),
+    )
 
-    @classmethod
-    def opened(cls, context: RequestContext, request: Any, size: int) -> Exchange:
-        """The exchange that a request of `size` bytes begins."""
-        return cls(
-            context.time,
-            context.node_id,
-            context.client_id,
-            context.api,
-            context.api_version,
-            request,
-            request_bytes=size,
-        )
+    def __init__(self, context: RequestContext, request: Any, size: int) -> None:
+        self.time: float = context.time
+        self.node_id: int = context.node_id
+        self.client_id: str = context.client_id
+        self.api: str = context.api
+        self.version: int = context.api_version
+        self.request = request
+        self.response: Any = None
+        self.answered_at: float | None = None
+        self.request_bytes = size
+        self.response_bytes = 0
 
     def __repr__(self) -> str:
         state = "no answer" if self.answered_at is None else f"answered at {self.answered_at:.3f}"
@@ -177,7 +168,7 @@ class History:
 
     def open(self, context: RequestContext, request: Any, size: int) -> Exchange:
         """Record a request that arrived."""
-        exchange = Exchange.opened(context, request, size)
+        exchange = Exchange(context, request, size)
         self._exchanges.append(exchange)
         if self._waiters:
             self._wake()

@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
         if self._turn is not None:
             return
         for _ in range(_TURN):
-            if self._busy:
+            if not self._frames.unread or self._busy:
                 break
             try:
                 frame = self._frames.next_frame()

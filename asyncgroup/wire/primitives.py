@@ -58,6 +58,8 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 
     It may lie behind the buffer's end; IndexError says that the section itself is cut short.
     """
+    if not buffer[position]:  # as nearly always
+        return position + 1
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)

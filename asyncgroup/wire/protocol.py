@@ -15,7 +15,7 @@ from asyncgroup.wire import messages
 from asyncgroup.wire.codec import decode, decode_from, write_pieces
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
-from asyncgroup.wire.schema import VersionRange, message_spec
+from asyncgroup.wire.schema import NO_VERSIONS, VersionRange, message_spec
 from asyncgroup.wire.tables import TABLES
 
 __all__ = [
@@ -38,6 +38,7 @@ _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _INT16_MAX = 0x7FFF
 _UNSUPPORTED_VERSION = _INT16.pack(35)
+_NEVER: Final = _INT16_MAX + 1
 R = TypeVar("R", bound=Message)
 
 
@@ -50,6 +51,8 @@ class Api(NamedTuple):
     response: type[Message]
     versions: VersionRange
     flexible: VersionRange
+    flexible_from: int
+    """The first flexible version, or one beyond all: asked for with every frame."""
 
 
 def _apis() -> dict[int, Api]:
@@ -59,7 +62,8 @@ def _apis() -> dict[int, Api]:
             spec, api = message_spec(name), name.removesuffix("Request")
             request, response = getattr(messages, name), getattr(messages, f"{api}Response")
             found[spec.api_key] = Api(
-                spec.api_key, api, request, response, spec.stable_versions, spec.flexible
+                *(spec.api_key, api, request, response, spec.stable_versions, spec.flexible),
+                _NEVER if spec.flexible == NO_VERSIONS else spec.flexible.low,
             )
     return found
 
@@ -90,14 +94,14 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
     if len(name) > _INT16_MAX:
         raise UnsupportedVersionError(f"a client id of {len(name)} bytes is longer than {_INT16_MAX}")
     name = _INT16.pack(-1 if client_id is None else len(name)) + name
-    tags = b"\x00" if version in APIS[message.API_KEY].flexible else b""
+    tags = b"\x00" if version >= APIS[message.API_KEY].flexible_from else b""
     pieces: list[bytes] = [b"", _HEADER.pack(message.API_KEY, version, correlation_id) + name + tags]
     return _with_size(message, version, pieces)
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[bytes]:
     """A whole response frame as pieces to write in order."""
-    flexible = version in APIS[message.API_KEY].flexible and message.API_KEY != API_VERSIONS_KEY
+    flexible = version >= APIS[message.API_KEY].flexible_from and message.API_KEY != API_VERSIONS_KEY
     pieces: list[bytes] = [b"", _INT32.pack(correlation_id) + (b"\x00" if flexible else b"")]
     return _with_size(message, version, pieces)
 
@@ -123,7 +127,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         (length,) = _INT16.unpack_from(frame, 8)
         position = 10 + max(length, 0)
         client_id = None if length < 0 else str(frame[10:position], "utf-8")
-        if version in api.flexible:
+        if version >= api.flexible_from:
             position = skip_tags(frame, position)
     except (IndexError, struct.error) as error:
         raise DecodeError("request header: cut short") from error
@@ -161,7 +165,7 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
     position = 4
     if cls.API_KEY == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
         version = 0
-    if cls.API_KEY != API_VERSIONS_KEY and version in APIS[cls.API_KEY].flexible:
+    if cls.API_KEY != API_VERSIONS_KEY and version >= APIS[cls.API_KEY].flexible_from:
         try:
             position = skip_tags(frame, position)
         except IndexError as error:

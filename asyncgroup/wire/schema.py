@@ -18,6 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 __all__ = [
+    "NO_VERSIONS",
     "FieldSpec",
     "MessageSpec",
     "StructSpec",

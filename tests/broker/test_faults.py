@@ -212,7 +212,7 @@ async def test_how_often_faults_hit(kinds: list[tuple[int, int | None, bool]], r
         made.append((fault.drop() if disturbs else fault, nth, times))
     for number in range(1, requests + 1):
         before = [fault.hits for fault, *_ in made]
-        taken = faults.take(CONTEXT, BEAT, Exchange.opened(CONTEXT, BEAT, 0))
+        taken = faults.take(CONTEXT, BEAT, Exchange(CONTEXT, BEAT, 0))
         due = [
             fault
             for (fault, nth, times), hits in zip(made, before, strict=True)

@@ -129,7 +129,13 @@ class Life:
         """What Kafka says that a group has committed."""
         wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group, topics=None)
         request = m.OffsetFetchRequest(groups=[wanted], require_stable=stable)
-        (found,) = (await self.client.ask(request, 9)).groups
+        async with asyncio.timeout(60):
+            while True:
+                (found,) = (await self.client.ask(request, 9)).groups
+                if found.error_code not in RETRIABLE:
+                    break
+                await asyncio.sleep(0.1)
+        assert found.error_code == 0
         return {
             TopicPartition(topic.name, p.partition_index): (
                 p.committed_offset,

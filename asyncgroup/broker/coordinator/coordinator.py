@@ -126,9 +126,6 @@ class GroupCoordinator:
         loads = partition in self.loading
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else ErrorCode.NOT_COORDINATOR
 
-    def _error_for_member_call(self, group_id: str) -> ErrorCode:
-        return self.error_for(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
-
     # -- membership ------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
@@ -164,7 +161,7 @@ class GroupCoordinator:
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """SyncGroup. Followers are parked until the leader's assignment is stored."""
-        error = self._error_for_member_call(request.group_id)
+        error = self.error_for(request.group_id or None)
         group = self.groups.get(request.group_id)
         if not error:
             error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else check_sync(group, request)
@@ -185,7 +182,7 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
         """Heartbeat: NONE, or what the member has to do. While its group is being loaded it has nothing to do."""
-        if error := self._error_for_member_call(group_id):
+        if error := self.error_for(group_id or None):
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         group = self.groups.get(group_id)
         if group is None:
@@ -198,7 +195,7 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
         """LeaveGroup of one or several members; the group rebalances once for all of them."""
-        if error := self._error_for_member_call(group_id):
+        if error := self.error_for(group_id or None):
             return LeaveResult(error)
         group = self.groups.get(group_id)
         if group is None:
@@ -235,7 +232,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
         """OffsetDelete."""
-        if error := self._error_for_member_call(group_id):
+        if error := self.error_for(group_id or None):
             reply(error)
         else:
             self._offsets.delete(group_id, partitions, reply)
