@@ -43,16 +43,17 @@ R = TypeVar("R", bound=Message)
 
 
 class Api(NamedTuple):
-    """One API: its key, Kafka's name for it, its messages and the stable versions that both can say."""
+    """One API: its key, Kafka's name for it, its messages and the stable versions that both can say.
+
+    Versions from `flexible_from` on are flexible (KIP-482); it lies beyond all versions where none is.
+    """
 
     key: int
     name: str
     request: type[Message]
     response: type[Message]
     versions: VersionRange
-    flexible: VersionRange
     flexible_from: int
-    """The first flexible version, or one beyond all: asked for with every frame."""
 
 
 def _apis() -> dict[int, Api]:
@@ -62,7 +63,7 @@ def _apis() -> dict[int, Api]:
             spec, api = message_spec(name), name.removesuffix("Request")
             request, response = getattr(messages, name), getattr(messages, f"{api}Response")
             found[spec.api_key] = Api(
-                *(spec.api_key, api, request, response, spec.stable_versions, spec.flexible),
+                *(spec.api_key, api, request, response, spec.stable_versions),
                 _NEVER if spec.flexible == NO_VERSIONS else spec.flexible.low,
             )
     return found

@@ -192,7 +192,7 @@ async def ask_anything(frames: list[bytes]) -> None:
 
 
 def header(key: int, version: int) -> bytes:
-    tags = b"\x00" if version in APIS[key].flexible else b""
+    tags = b"\x00" if version >= APIS[key].flexible_from else b""
     return struct.pack(">hhih", key, version, 1, 2) + b"me" + tags
 
 

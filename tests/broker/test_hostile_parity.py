@@ -30,7 +30,7 @@ VERSIONS_V3 = encode(m.ApiVersionsRequest(client_software_name="test", client_so
 
 def head(key: int, version: int, client: bytes = b"\x00\x02me", tags: bytes | None = None) -> bytes:
     if tags is None:
-        tags = b"\x00" if key in APIS and version in APIS[key].flexible else b""
+        tags = b"\x00" if key in APIS and version >= APIS[key].flexible_from else b""
     return struct.pack(">hhi", key, version, 77) + client + tags
 
 

@@ -106,7 +106,7 @@ def test_the_table_of_apis():
     assert API_BY_NAME["Fetch"] is APIS[1]
     fetch = APIS[1]
     assert (fetch.key, fetch.request, fetch.response) == (1, m.FetchRequest, m.FetchResponse)
-    assert (str(fetch.versions), str(fetch.flexible)) == ("4-18", "12+")
+    assert (str(fetch.versions), fetch.flexible_from) == ("4-18", 12)
 
 
 def test_an_unstable_version_is_not_offered_but_understood():
@@ -121,6 +121,8 @@ def test_requests_and_responses_have_the_same_key_and_versions(api):
     assert api.request.API_KEY == api.response.API_KEY == api.key
     request, response = message_spec(api.request.NAME), message_spec(api.response.NAME)
     assert (request.versions, request.flexible) == (response.versions, response.flexible)
+    known = range(request.versions.high + 1)
+    assert [v >= api.flexible_from for v in known] == [v in request.flexible for v in known]
 
 
 class TestRequestHeaders:
