@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from tests.broker.client import connect
 from tests.broker.requests import SUBSCRIPTION, assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit
 from tests.interop.java_tools import JavaTools
-from tests.interop.test_foreign_clients import WAIT
+from tests.interop.test_foreign_clients import WAIT, in_thread
+from tests.interop.test_java_tools import Place
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,6 +65,59 @@ async def test_aiokafka_reads_it():
         assert [(r.key, r.value, r.timestamp) for r in read] == [(r.key, r.value, r.timestamp) for r in ours]
         kinds = [type(decode_record(r.key, r.value)).__name__ for r in read]
         assert kinds == ["GroupRecord"] * 2 + ["OffsetRecord"] * 5
+
+
+Read = list[tuple[bytes | None, bytes | None, int]]
+"""Key, value and timestamp of each record, in the order of the log."""
+
+
+def by_librdkafka(servers: str, place: int, count: int) -> Read:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "reads", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(OFFSETS, place, OFFSET_BEGINNING)])
+    messages = consumer.consume(count, WAIT)
+    consumer.close()
+    assert not [message.error() for message in messages if message.error()]
+    return [(message.key(), message.value(), message.timestamp()[1]) for message in messages]
+
+
+def by_kafka_python(servers: str, place: int, count: int) -> Read:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(OFFSETS, place)])
+    records = list(itertools.islice(consumer, count))
+    consumer.close()
+    return [(record.key, record.value, record.timestamp) for record in records]
+
+
+@pytest.mark.parametrize("reader", [by_librdkafka, by_kafka_python])
+async def test_others_read_it(reader: Callable[[str, int, int], Read]):
+    async with EmbeddedCluster() as cluster:
+        place = await lived(cluster)
+        async with asyncio.timeout(WAIT):
+            read = await in_thread(reader, cluster.bootstrap_servers, place, 7)
+        assert read == [(r.key, r.value, r.timestamp) for r in cluster.records(OFFSETS, place)]
+
+
+async def test_kafkas_console_prints_it(java_tools: JavaTools):
+    """As an operator would look at commits: the console consumer with Kafka's formatter for offsets."""
+    formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
+    async with EmbeddedCluster() as cluster:
+        place = await lived(cluster)
+        run = Place(cluster, java_tools)
+        where = ("--topic", OFFSETS, "--partition", str(place), "--offset", "earliest")
+        said = await run.well(
+            "kafka-console-consumer", *where, "--formatter", formatter, "--max-messages", "7"
+        )
+    (line,) = [line for line in said.lines if line.startswith("{")]  # without ends of lines between them
+    objects = line[: line.rindex("}") + 1].replace("}{", "},{")
+    printed = json.loads(f"[{objects}]")
+    keys = [(each["key"]["data"]["topic"], each["key"]["data"]["partition"]) for each in printed]
+    assert keys == [("t", 0), ("t", 1), ("t", 0), ("gone", 0), ("gone", 0)]
+    values = [each["value"] and each["value"]["data"]["offset"] for each in printed]
+    assert values == [5, 6, 7, 1, None]
 
 
 async def as_kafka_reads_it(

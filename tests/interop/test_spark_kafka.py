@@ -47,7 +47,7 @@ class Job:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.soak)])
 async def test_spark_writes_reads_and_streams(
     spark_with_kafka: SparkSession, tmp_path: Path, times: int
 ) -> None:
