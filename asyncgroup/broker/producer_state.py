@@ -60,6 +60,7 @@ class ProducerStates:
         self._producers: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset, ascending
         self._unverified: dict[int, _Unverified] = {}
+        self._is_read_anew = False
 
     def __repr__(self) -> str:
         return f"<ProducerStates {len(self._producers)} producers, {len(self._open)} open transactions>"
@@ -192,10 +193,11 @@ class ProducerStates:
         }
 
     def doubt_sequences(self) -> None:
-        """The log was read anew: a producer of which it holds a marker and nothing else may have written before, in
-        batches that were deleted since, so that any sequence number may be its next one. (Kafka knows better, from the
-        snapshots of `ProducerStateManager`.)
+        """The log was read anew: a producer of which it holds nothing, or a marker and nothing else, may have written
+        before, in batches that were deleted since, so that any sequence number may be its next one, also behind further
+        markers. (Kafka knows better, from the snapshots of `ProducerStateManager`.)
         """
+        self._is_read_anew = True
         for one in self._producers.values():
             one.doubtful = not one.batches
 
@@ -213,6 +215,7 @@ class ProducerStates:
         if producer is None or producer_epoch > producer.epoch:
             before, producer = producer, ProducerEntry(producer_epoch)
             self._producers[producer_id] = producer
+            producer.doubtful = before is None and self._is_read_anew
             if before is not None:
                 producer.coordinator_epoch = before.coordinator_epoch
         return producer

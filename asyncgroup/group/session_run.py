@@ -195,9 +195,9 @@ class SessionRun:
             await asyncio.sleep(self._context.config.auto_commit_interval)
             await self._commit()
 
-    async def _commit(self) -> None:
+    async def _commit(self, *, last: bool = False) -> None:
         try:
-            await self._offsets.commit(parked=False)
+            await (self._offsets.commit_last() if last else self._offsets.commit(parked=False))
         except CommitFailedError as error:
             self._vitals.trouble(Source.COMMIT, error)
             self._context.report(error)
@@ -220,7 +220,8 @@ class SessionRun:
             try:
                 async with asyncio.timeout(self._limits.for_commit):
                     # without automatic commits, too, the user's own may be under way
-                    await (self._commit() if self._context.config.auto_commit else self._offsets.settle())
+                    automatic = self._context.config.auto_commit
+                    await (self._commit(last=True) if automatic else self._offsets.settle())
             except TimeoutError:
                 _log.warning("group %s: the last commit took too long", self._context.group_id)
         if self.began:

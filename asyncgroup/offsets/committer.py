@@ -20,6 +20,7 @@ from asyncgroup.errors import (
     CommitFailedError,
     ConfigError,
     ErrorCode,
+    TransportError,
 )
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_plan import (
@@ -141,6 +142,17 @@ class Committer:
         """The partitions with marks that are not committed, in order."""
         return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
 
+    async def commit_last(self) -> None:
+        """As `commit(parked=False)`, when no marks will follow.
+
+        A request that was given up may wait at a coordinator that is slow, on a connection that is gone for us, and be
+        served behind a newer one: brokers keep an order only within a connection. So what was committed after such a
+        request is committed once more, that the next owner may begin there. (Java and sarama leave it set back.)
+        """
+        for offsets in self._partitions.values():
+            offsets.repeat_unanswered()
+        await self.commit(parked=False)
+
     async def settle(self) -> None:
         """Wait until no request is under way."""
         await self._flights.settle()
@@ -241,11 +253,18 @@ class Committer:
             )
         except AsyncGroupError as error:  # a BrokerError here says that there is no coordinator to send it to
             (again if error.retriable else failed).update(dict.fromkeys(due, error))
+            if isinstance(error, TransportError):
+                self._note_unanswered(due)
         else:
             self._sort(due, _codes(response, ids), failed, again)
         errors = {tp: error for tp, error in (failed | again).items() if tp in due}
         self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
         return again
+
+    def _note_unanswered(self, sent: Offsets) -> None:
+        for tp in sent:
+            if (offsets := self._partitions.get(tp)) is not None:
+                offsets.unanswered = True
 
     def _take_news(self, due: Offsets) -> None:
         """What has changed while the coordinator was looked up and the connection was made."""

@@ -112,16 +112,17 @@ class OffsetManager:
             await asyncio.sleep(self.config.auto_commit_interval)
             await self._commit_quietly()
 
-    async def _commit_quietly(self) -> None:
+    async def _commit_quietly(self, *, last: bool = False) -> None:
+        committer = self._committer
         try:
-            await self._committer.commit(parked=False)
+            await (committer.commit_last() if last else committer.commit(parked=False))
         except CommitFailedError as error:
             _log.warning("%s", error)
 
     async def _flush(self) -> None:
         try:
             async with asyncio.timeout(self.config.close_timeout):
-                await self._commit_quietly()
+                await self._commit_quietly(last=True)
         except TimeoutError:
             _log.warning("group %s: the last commit took too long", self.group_id)
 

@@ -50,6 +50,7 @@ class PartitionOffsets:
         "next_offset",
         "parked",
         "topic_id",
+        "unanswered",
     )
 
     def __init__(
@@ -62,6 +63,8 @@ class PartitionOffsets:
         self.dirty = False
         self.parked = False
         """Whether this very mark was refused for good: automatic commits leave it alone until it changes."""
+        self.unanswered = False
+        """Whether a commit was ever given up without an answer: it may still come, behind newer ones."""
 
     def __repr__(self) -> str:
         state = " parked" if self.parked else " dirty" if self.dirty else ""
@@ -125,6 +128,7 @@ class PartitionOffsets:
         committed by that alone.
         """
         self._passed = (0, 0, -1)
+        self.unanswered = False
         if self.next_offset > log_end:
             self._move(offset, "", -1)
             self.dirty = False
@@ -137,6 +141,7 @@ class PartitionOffsets:
         Nothing is committed by that alone.
         """
         self._passed = (0, 0, -1)
+        self.unanswered = False
         self._bound = position
         if topic_id != NO_UUID:
             self.topic_id = topic_id
@@ -161,6 +166,10 @@ class PartitionOffsets:
     def park(self, value: CommittedOffset) -> None:
         """A commit of `value` was refused for good; no news if something was marked meanwhile."""
         self.parked = self.parked or (self.dirty and value == self.value)
+
+    def repeat_unanswered(self) -> None:
+        """Commit once more what an unanswered commit may have set back, or may yet."""
+        self.dirty = self.dirty or (self.unanswered and self.next_offset >= 0)
 
     def forget_mark(self) -> None:
         """The mark will never be committed: what it was made for is gone."""

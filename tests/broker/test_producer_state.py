@@ -99,6 +99,19 @@ def test_old_epochs_are_not_asked_about() -> None:
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@pytest.mark.parametrize("marked_before", [False, True])
+def test_a_log_read_anew_may_lack_what_a_producer_wrote(marked_before: bool) -> None:
+    """Only a marker came since, and its batches were deleted: it goes on with the number that it has come to."""
+    states = States()
+    if marked_before:
+        states.mark(0)
+    states.producers.doubt_sequences()
+    states.mark(0)
+    assert [states.take(inside(sequence)) for sequence in (5, 7, 6)] == [0, GAP, 0]
+    states.mark(1)
+    assert [states.take(inside(sequence, epoch=1)) for sequence in (3, 0)] == [GAP, 0]
+
+
 def test_plain_batches_obey_as_well() -> None:
     states = States()
     states.producers.verify(inside(1), adds=False)

@@ -12,12 +12,13 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.broker.topics import OFFSETS_TOPIC
 from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, with_crc
 from tests.broker.transactional import add_partitions, write_markers
 from tests.interop.parity.asks import commit, fetch, list_offsets, offset_fetch, produce
 from tests.interop.parity.records import delete_records, leader_epoch
-from tests.interop.parity.scene import TYPED_PRODUCER, Scene
+from tests.interop.parity.scene import TYPED_PRODUCER, Scene, Until
 
 __all__ = ["AnyVersions", "Program"]
 
@@ -132,7 +133,8 @@ class Program:
         self._names = [await scene.transactional_id(name) for name in ("x", "y")]
         self._groups = [await scene.group(name) for name in ("g", "h")]
         for name in self._names:
-            await self._start(name)
+            error_code = await self._start(name)
+            assert not error_code, f"InitProducerId of {name}: {error_code}"
 
     # -- choosing ----------------------------------------------------------------------------------------------
 
@@ -159,9 +161,9 @@ class Program:
         again = max(0, following - self.rng.randint(1, 4))
         return self.rng.choices([following, again, self.rng.randrange(6), 2**31 - 2], [70, 20, 8, 2])[0]
 
-    async def _ask(self, label: str, request: Any) -> Any:
+    async def _ask(self, label: str, request: Any, *, until: Until | None = None) -> Any:
         self._asked += 1
-        return await self.scene.ask(f"{self._asked} {label}", request)
+        return await self.scene.ask(f"{self._asked} {label}", request, until=until)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -237,16 +239,21 @@ class Program:
 
     # -- transactions ------------------------------------------------------------------------------------------
 
-    async def _start(self, name: str, known: Producer | None = None) -> None:
+    async def _start(self, name: str, known: Producer | None = None) -> int:
         more: dict[str, int] = {}
         if known is not None and self.scene.version("InitProducerId") >= 3:
             more = {"producer_id": known.id, "producer_epoch": known.epoch}
+        # Kafka hands producer ids out by the thousand, and asks for patience while it fetches further ones
+        # (`RPCProducerIdManager.generateProducerId`)
         answer = await self._ask(
-            f"start {name[0]} {known and known.epoch}", m.InitProducerIdRequest(name, 60_000, **more)
+            f"start {name[0]} {known and known.epoch}",
+            m.InitProducerIdRequest(name, 60_000, **more),
+            until=lambda answer: answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         )
         await self._settled(name)
         if not answer.error_code:
             self._lives.setdefault(name, []).append(Producer(answer.producer_id, answer.producer_epoch))
+        return int(answer.error_code)
 
     async def _start_anew(self) -> None:
         name, producer = self._producer()

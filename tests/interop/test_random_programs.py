@@ -51,6 +51,10 @@ async def _tell(apache_kafka: RunningKafka, seed: int) -> None:
             AnyVersions(own, ranges, "highest", suffix) as ours,
             AnyVersions(kafka, ranges, "highest", suffix) as theirs,
         ):
-            await asyncio.gather(Program(ours, seed).run(STEPS), Program(theirs, seed).run(STEPS))
+            try:
+                await asyncio.gather(Program(ours, seed).run(STEPS), Program(theirs, seed).run(STEPS))
+            except BaseException as error:
+                error.add_note(f"seed {seed}, ours at {len(ours.answers)}, theirs at {len(theirs.answers)}")
+                raise
     found = [str(difference) for difference in differences(f"seed {seed}", ours, theirs)]
     assert not found, "\n".join(found[:20])

@@ -21,6 +21,7 @@ from asyncgroup.errors import (
     NoBrokersError,
 )
 from asyncgroup.offsets import OffsetManager
+from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -186,6 +187,23 @@ async def test_the_flush_is_tried_so_often(tries: int, caplog: pytest.LogCapture
             (await offsets.manage("t", 0)).mark(5)
         assert len(cluster.history.of(COMMIT)) == 1 + tries
         assert "t-0: commit of t-0 at 5 by group 'g': COORDINATOR_LOAD_IN_PROGRESS" in caplog.text
+
+
+async def test_a_commit_that_was_given_up_and_comes_late_is_undone_at_close(network: Network) -> None:
+    """A broker keeps an order only within a connection: the old request is served behind the newer one."""
+    async with broker() as cluster:
+        async with manager(cluster, auto_commit_interval=0.5, request_timeout=1.0) as offsets:
+            marks = await offsets.manage("t", 0)
+            marks.mark(5)
+            network.set_latency(3.0, "10.0.0.1")
+            await asyncio.sleep(1.0)  # 5 is under way
+            network.set_latency(0.0, "10.0.0.1")
+            marks.mark(7)
+            await asyncio.sleep(1.5)
+            assert committed(cluster) == (7, "", -1)
+            await asyncio.sleep(2.0)
+            assert committed(cluster) == (5, "", -1), "by the request that was given up"
+        assert committed(cluster) == (7, "", -1)
 
 
 async def test_a_flush_without_an_answer_ends_at_close_timeout(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,6 +32,10 @@ SOAK_CHUNK = 1000
 
 FOUND_BUGS = {
     496: "a static leader came back after its topic had grown: the plan in force was older, and nobody noticed",
+    8265: "a record that its producer had given up came while its readers were leaving: the simulation's own fault",
+    14963: "a commit that was given up came behind a newer one, and the session ended without repeating that",
+    18335: "the same, and others",
+    20125: "a program was stopped during a commit, which came behind those of its successor: no fault of anybody",
 }
 """Seeds that find again, with the plans of now, what others have found; `test_found_by_simulation` tells it by itself."""
 

@@ -133,7 +133,12 @@ def _check_logs(world: World) -> None:
 
 
 async def close_all(world: World) -> None:
-    """Everybody leaves in order; then nothing is left, neither a member in the group nor a task."""
+    """Everybody leaves in order; then nothing is left, neither a member in the group nor a task.
+
+    What the logs hold now is handled. A record that its producer has given up may be on its way still; where it comes
+    when its readers are leaving, nobody has to handle it.
+    """
+    ends = {tp: world.cluster.partition(*tp).log.end_offset for tp in _partitions(world)}
     for member in world.living:
         member.leave()
     if world.hermit is not None:
@@ -150,7 +155,7 @@ async def close_all(world: World) -> None:
     stayed = [name for name in dynamic if name not in excused]
     if stayed:
         raise Violation("who leaves is gone", f"{stayed} are still members")
-    for tp in _partitions(world):
+    for tp, end in ends.items():
         truth = world.truth.at(tp)
-        if truth.frontier != world.cluster.partition(*tp).log.end_offset:
+        if truth.frontier < end:
             raise Violation("at least once", f"{tp}: handled up to {truth.frontier}")

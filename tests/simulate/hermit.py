@@ -99,10 +99,17 @@ class Hermit:
                     self.truth.marked(claim, record.offset + 1, self.world.loop.time())
                     place.mark_record(record)
                     if not self._config.auto_commit and self.rng.random() < 0.5:
-                        await offsets.commit()
+                        await self._commit(offsets)
         finally:
             if claim is not None:
                 self._over(claim)
+
+    async def _commit(self, offsets: OffsetManager) -> None:
+        try:
+            await offsets.commit()
+        except asyncio.CancelledError:
+            self._fail_to_commit()  # the request was given up; its successor may be answered before it comes
+            raise
 
     def _over(self, claim: ClaimLog) -> None:
         self._tell(f"has read {claim.initial} to {claim.next}")
