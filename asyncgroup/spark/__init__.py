@@ -15,8 +15,9 @@
 Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later; nothing of it is imported before it is used.
 """
 
-from asyncgroup.spark.batch_id import BatchId, OffsetRange
-from asyncgroup.spark.foreach_batch import ForeachBatch
+from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
+from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.session import SparkUnavailable, configure, local_session, require_spark
 
 __all__ = [

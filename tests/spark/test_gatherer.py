@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark import BatchId, OffsetRange
-from asyncgroup.spark.gatherer import Gatherer, Piece, ranges_of
+from asyncgroup.spark.bridge.gatherer import Gatherer, Piece, ranges_of
 from tests.spark.fakes import TOPIC, records
 
 

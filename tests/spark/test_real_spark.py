@@ -15,7 +15,8 @@ import pytest
 from asyncgroup.errors import GroupClosed, MemberLost
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.spark import BatchId, ForeachBatch, configure, local_session
-from asyncgroup.spark.frames import create_frame, frame_schema
+from asyncgroup.spark.bridge.frames import create_frame
+from asyncgroup.spark.schema import frame_schema
 from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, records
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from asyncgroup.errors import (
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import finish, note
 from asyncgroup.model import Batch, TopicPartition
-from asyncgroup.spark.batch_id import BatchId
-from asyncgroup.spark.gatherer import Gatherer, Piece, ranges_of
-from asyncgroup.spark.jobs import SparkJobs
+from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.bridge.gatherer import Gatherer, Piece, ranges_of
+from asyncgroup.spark.bridge.jobs import SparkJobs
 
 __all__ = ["Bridge"]
 

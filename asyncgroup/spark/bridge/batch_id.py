@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from asyncgroup.spark.ranges import OffsetRange
 
-__all__ = ["BatchId", "OffsetRange"]
-
-
-class OffsetRange(NamedTuple):
-    """Records of a partition from `start` to before `end`.
-
-    A range starts where the partition's previous batch was committed, also where the log has gaps. A batch that is
-    delivered again therefore has the same (topic, partition, start); its end may be another one.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
-
-    def rows(self, df: DataFrame) -> DataFrame:
-        """The rows of `df` that belong to this range."""
-        from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
-
-        return df.where((F.col("topic") == self.topic) & (F.col("partition") == self.partition))
+__all__ = ["BatchId"]
 
 
 class BatchId(int):

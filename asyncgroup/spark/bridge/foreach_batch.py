@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from asyncgroup.checks import check_count, check_pause
 from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Handler, Session
-from asyncgroup.spark.bridge import Bridge
-from asyncgroup.spark.gatherer import Gatherer
-from asyncgroup.spark.jobs import BatchFunction, SparkJobs
+from asyncgroup.spark.bridge.gatherer import Gatherer
+from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs
+from asyncgroup.spark.bridge.session_bridge import Bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.batch_id import OffsetRange
+from asyncgroup.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

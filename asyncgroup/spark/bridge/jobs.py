@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from asyncgroup.spark.batch_id import BatchId
-from asyncgroup.spark.frames import create_frame
+from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.bridge.frames import create_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from asyncgroup.spark.schema import frame_schema
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-__all__ = ["create_frame", "frame_schema"]
+__all__ = ["create_frame"]
 
 SLICE_ROWS: Final = 2_000
 SLICE_BYTES: Final = 32 * 1024 * 1024
@@ -20,25 +21,6 @@ SLICE_BYTES: Final = 32 * 1024 * 1024
 
 _settings = threading.Lock()
 """createDataFrame reads the session's settings; several members of one process share a session."""
-
-
-def frame_schema(*, include_headers: bool = False) -> StructType:
-    """The schema of Spark's Kafka source (`KafkaRecordToRowConverter`), all columns nullable."""
-    from pyspark.sql import types as t
-
-    fields = [
-        t.StructField("key", t.BinaryType()),
-        t.StructField("value", t.BinaryType()),
-        t.StructField("topic", t.StringType()),
-        t.StructField("partition", t.IntegerType()),
-        t.StructField("offset", t.LongType()),
-        t.StructField("timestamp", t.TimestampType()),
-        t.StructField("timestampType", t.IntegerType()),
-    ]
-    if include_headers:
-        header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
-        fields.append(t.StructField("headers", t.ArrayType(header)))
-    return t.StructType(fields)
 
 
 def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> DataFrame:

@@ -1,0 +1,1 @@
+"""The bridge: a live consumer group feeds a function of DataFrames."""

@@ -1,0 +1,1 @@
+"""The sink `asyncgroup` for DataFrames, and sinks for what the bridge delivers."""

@@ -1,0 +1,135 @@
+"""What a query has asked for: the values that its options become, once checked. See `options` for their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.model import TopicPartition
+
+__all__ = [
+    "EARLIEST_OFFSET",
+    "LATEST_OFFSET",
+    "Assign",
+    "AtTimestamp",
+    "ByTimestamp",
+    "Earliest",
+    "FromGroup",
+    "Latest",
+    "OffsetLimit",
+    "ReadSettings",
+    "Specific",
+    "Strategy",
+    "Subscribe",
+    "SubscribePattern",
+]
+
+LATEST_OFFSET: Final = -1
+"""Stands for the log's end in Spark's JSON of offsets."""
+
+EARLIEST_OFFSET: Final = -2
+"""Stands for the log's start in Spark's JSON of offsets."""
+
+
+@dataclass(frozen=True)
+class Assign:
+    """`assign`: these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    """`subscribe`: all partitions of these topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SubscribePattern:
+    """`subscribePattern`: all partitions of the topics whose whole name the regular expression matches."""
+
+    pattern: str
+
+
+Strategy: TypeAlias = Assign | Subscribe | SubscribePattern
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """Every partition's first offset."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """Every partition's end."""
+
+
+@dataclass(frozen=True)
+class Specific:
+    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the log's ends."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class ByTimestamp:
+    """The first record not older than a timestamp (ms) of each partition."""
+
+    timestamps: Mapping[TopicPartition, int]
+    on_no_match: Literal["error", "latest"] = "error"
+
+
+@dataclass(frozen=True)
+class AtTimestamp:
+    """The first record not older than a timestamp (ms), in all partitions."""
+
+    timestamp: int
+    on_no_match: Literal["error", "latest"] = "error"
+
+
+@dataclass(frozen=True)
+class FromGroup:
+    """What the group has committed; `fallback` for partitions without a commit."""
+
+    fallback: Literal["earliest", "latest", "error"]
+
+
+OffsetLimit: TypeAlias = Earliest | Latest | Specific | ByTimestamp | AtTimestamp | FromGroup
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """Everything a reader needs to know; can be pickled, since executors get it too. Durations are seconds."""
+
+    bootstrap_servers: str
+    config: ConsumerConfig
+    """From `kafka.*`; its isolation level also says where a log ends."""
+    strategy: Strategy
+    starting: OffsetLimit
+    ending: OffsetLimit = field(default_factory=Latest)
+    """Of batch queries only."""
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
+    max_bytes_per_trigger: int | None = None
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    tasks: int | None = None
+    """Spark tasks a batch is packed into at most; None: one for each range."""
+    group_id: str | None = None
+    """The group whose offsets are read and committed; None: nothing is committed."""
+    commit_offsets: bool = True
+    commit_failure: Literal["warn", "fail"] = "warn"
+    commit_interval: float = 60.0
+    """How often offsets are committed again while nothing comes, so that the group lives on."""
+    poll_timeout: float = 120.0
+    """How long an executor waits for records of a range before its task fails."""
+    offset_retries: int = 3
+    offset_retry_interval: float = 1.0
+    fetch_bytes: int = 4 * 1024 * 1024
+    """Bytes of one partition that a task asks for at a time."""
