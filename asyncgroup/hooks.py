@@ -32,6 +32,7 @@ EVENTS: frozenset[str] = frozenset(
         "on_commit",  # (group_id, offsets, errors by partition or None)
         "on_fetch",  # (node_id, bytes, partitions)
         "on_produce",  # (topic, partition, records, error)
+        "on_delivered",  # (topic, partition, base_offset, records), once acknowledged
         "on_stalled",  # (topic, partition)
         "on_resumed",  # (topic, partition)
     }

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
+
+from asyncgroup.columns import Columnar, Columns
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition", "by_topic"]
+__all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition", "add_records", "by_topic"]
 
 Header: TypeAlias = tuple[str, bytes | None]
 """A record header: key and value."""
@@ -147,26 +151,36 @@ class Batch(Sequence[Record]):
         offsets = f"{self.first_offset}..{self.last_offset}"
         return f"<Batch {self.topic}-{self.partition} {offsets} {len(self)} records>"
 
+    def add_to(self, columns: Columns) -> None:
+        """Append the records to columns; those of a fetched batch without an object for each."""
+        if isinstance(self._records, Columnar):
+            self._records.add_to(columns)
+        else:
+            add_records(self._records, columns)
+
     def to_arrow(self, include_headers: bool = False) -> pyarrow.RecordBatch:
         """The records with columns key, value, topic, partition, offset, timestamp (µs, UTC) and timestampType.
 
-        With `include_headers` a list column `headers` of (key, value) follows. Needs pyarrow (extra `spark`).
+        With `include_headers` a list column `headers` of (key, value) follows. Needs pyarrow (extra `spark`). Raises
+        UsageError for more than 2 GiB of values, CorruptRecordsError for content that is wrong although its checksum
+        is right and for a timestamp beyond any time.
         """
-        import pyarrow as pa
+        columns = Columns(include_headers=include_headers)
+        self.add_to(columns)
+        return columns.to_arrow()
 
-        rows = list(self._records)
-        columns: dict[str, Any] = {
-            "key": pa.array([r.key for r in rows], pa.binary()),
-            "value": pa.array([r.value for r in rows], pa.binary()),
-            "topic": pa.array([self.topic] * len(rows), pa.string()),
-            "partition": pa.array([self.partition] * len(rows), pa.int32()),
-            "offset": pa.array([r.offset for r in rows], pa.int64()),
-            "timestamp": pa.array([r.timestamp * 1000 for r in rows], pa.timestamp("us", tz="UTC")),
-            "timestampType": pa.array([r.timestamp_type for r in rows], pa.int32()),
-        }
-        if include_headers:
-            kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            columns["headers"] = pa.array(
-                [[{"key": k, "value": v} for k, v in r.headers] or None for r in rows], kind
-            )
-        return pa.RecordBatch.from_pydict(columns)
+
+def add_records(records: Iterable[Record], columns: Columns) -> None:
+    """Append records that exist already to columns."""
+    for (topic, partition, kind), group in groupby(records, _RUN):
+        found = list(group)
+        columns.keys += [record.key for record in found]
+        columns.values += [record.value for record in found]
+        columns.timestamps += [record.timestamp for record in found]
+        columns.size += sum(len(record.key or b"") + len(record.value or b"") for record in found)
+        if columns.headers is not None:
+            columns.headers += [record.headers for record in found]
+        columns.add_run(topic, partition, kind, [record.offset for record in found])
+
+
+_RUN = attrgetter("topic", "partition", "timestamp_type")

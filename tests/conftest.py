@@ -31,11 +31,13 @@ from tests.apache_kafka import (
     kafka_to_break,
     pytest_collection_finish,
 )
+from tests.interop.java_tools import java_tools
 from tests.one_spark import spark, spark_gateway, spark_with_kafka
 
 __all__ = [
     "apache_kafka",
     "apache_kafka_3",
+    "java_tools",
     "kafka_39",
     "kafka_at_hand",
     "kafka_to_break",

@@ -52,7 +52,7 @@ _no_kafka = pytest.StashKey[str]()
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The session."""
     from asyncgroup.spark import local_session
-    from tests.interop.spark_jars import spark_kafka_jars
+    from asyncgroup.testing.spark_jars import spark_kafka_jars
 
     try:
         require_java("run Spark")

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from asyncgroup.columns import Columns
 from asyncgroup.consumer.aborted import AbortedTransactions, Listed
 from asyncgroup.consumer.taken import Chunk, Taken
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.model import Record, TopicPartition
+from asyncgroup.model import Record, TopicPartition, add_records
+from asyncgroup.wire.columnar import read_columns
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import (
     LOG_OVERHEAD,
@@ -61,6 +63,7 @@ class RecordBuffer:
         "_size",
         "_tp",
         "_undecoded",
+        "batch_bytes",
         "broken",
         "bytes",
         "decoded",
@@ -85,6 +88,8 @@ class RecordBuffer:
         self.turns = 0
         self.log_end = -1
         """The high watermark as of the last fetch; no batch reaches beyond it."""
+        self.batch_bytes = 0
+        """Wire bytes of the batch that came last: how large the next ones may be."""
         self._chunks: deque[Chunk] = deque()
         self.seek(offset, epoch)
 
@@ -146,6 +151,7 @@ class RecordBuffer:
 
     def _add_batches(self, view: memoryview, aborted: AbortedTransactions | None) -> None:
         for header in iter_batch_headers(view):
+            self.batch_bytes, behind = header.size, header.next_offset
             data = view[header.start : header.start + header.size]
             hidden = False
             if header.magic >= 2:
@@ -153,7 +159,7 @@ class RecordBuffer:
                     # it would be passed over as an old one, and be fetched again and again
                     raise CorruptRecordsError(f"batch at offset {header.base_offset}: impossible counts")
                 hidden = aborted is not None and aborted.hides(header, data)
-                if header.next_offset <= self.fetch_offset:
+                if behind <= self.fetch_offset:
                     continue
                 # where the checksum is wrong, data may pose as a marker: its reader will be told
                 hidden = hidden or (header.is_control and (not self._check_crcs or crc_is_valid(data)))
@@ -161,9 +167,9 @@ class RecordBuffer:
                 self._chunks.append(Chunk(header, data))
                 self.bytes += header.size
                 self._undecoded += header.record_count
-                self.records_end = max(self.records_end, header.next_offset)
-            if header.next_offset > self.fetch_offset:
-                self.fetch_offset = header.next_offset
+                self.records_end = max(self.records_end, behind)
+            if behind > self.fetch_offset:
+                self.fetch_offset = behind
                 self.fetched_epoch = header.leader_epoch if header.magic >= 2 else -1
 
     def pop(self) -> Record | None:
@@ -209,6 +215,49 @@ class RecordBuffer:
         if not records:
             self.release()
         return True
+
+    def read_columns(self, columns: Columns, end: int) -> bool:
+        """Append those records of the batch in front that lie before `end`; False if nothing more waits.
+
+        The way of `advance` for whoever reads column by column: no object for a record, gaps or not. What a batch
+        holds from `end` on stays. Raises as `advance` does; a batch may also turn out to hold nothing of ours.
+        """
+        if self.decoded or not self._chunks:
+            return self._read_decoded(columns, end)
+        header, data = self._chunks[0]
+        if header.magic < 2:
+            return self._floor < end and self.advance() and self._read_decoded(columns, end)
+        floor, behind = self._floor, header.next_offset
+        if max(floor, header.base_offset) >= end:
+            return False
+        try:
+            check_batch(*self._tp, data, header, self._check_crcs)
+            read_columns(*self._tp, data, header, columns, start=floor, end=end, limit=self._limit)
+        except CorruptRecordsError as error:
+            self._skip(header, error)
+            return True
+        if behind <= end:
+            self._drop_front(header)
+        if behind > floor:
+            self._floor = min(behind, end)
+        return True
+
+    def _read_decoded(self, columns: Columns, end: int) -> bool:
+        """The way of what was decoded before, and of old message sets, which are few by now."""
+        ours = [record for record in reversed(self.decoded) if record.offset < end]
+        if self.decoded and not ours:
+            return False
+        if not self.decoded and not self._chunks and self.fetch_offset < end:
+            self._raise_broken()
+        add_records(ours, columns)
+        del self.decoded[len(self.decoded) - len(ours) :]
+        if not self.decoded:
+            self.release()
+        return bool(ours or self._chunks)
+
+    def own(self) -> None:
+        """Copy what waits out of the responses that it came in, so that those need not stay in memory for it."""
+        self._chunks = deque(Chunk(header, bytes(data)) for header, data in self._chunks)
 
     def _raise_broken(self) -> None:
         if self.broken is not None:

@@ -69,10 +69,19 @@ async def list_offsets(
 
 
 async def look_up(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation = "read_uncommitted",
+    *,
+    or_end: bool = True,
 ) -> Found:
-    """As `list_offsets`, by one try: every known leader is asked once, all at the same time."""
+    """As `list_offsets`, by one try: every known leader is asked once, all at the same time.
+
+    Without `or_end` a timestamp behind the last record gives -1, as in the protocol.
+    """
     found = await _round(cluster, wanted, isolation)
+    if not or_end:
+        return found
     if ends := {tp: LATEST for tp, offset in found.offsets.items() if offset < 0 <= wanted[tp]}:
         for tp in ends:
             del found.offsets[tp]

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, overload
 
-from asyncgroup.model import Record, TopicPartition
+from asyncgroup.columns import Columns
+from asyncgroup.model import Record, TopicPartition, add_records
+from asyncgroup.wire.columnar import read_columns
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import MAX_DECOMPRESSED, BatchHeader, read_batch
 
@@ -74,6 +76,14 @@ class Taken(Sequence[Record]):
     def __iter__(self) -> Iterator[Record]:
         """Raises what `read_batch` raises, for content that is wrong although its checksum is right."""
         return chain.from_iterable(map(self._open, self._parts))
+
+    def add_to(self, columns: Columns) -> None:
+        """Append the records to columns, undecoded ones without an object for each. Raises as a loop would."""
+        for part in self._parts:
+            if isinstance(part, list):
+                add_records(part, columns)
+            else:
+                read_columns(*self._tp, part.data, part.header, columns, limit=self._limit)
 
     def _open(self, part: Chunk | list[Record]) -> Iterator[Record] | list[Record]:
         return part if isinstance(part, list) else read_batch(*self._tp, part.data, part.header, self._limit)

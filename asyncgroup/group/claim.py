@@ -25,6 +25,8 @@ class Claim:
         self._consumer, self._offsets = consumer, offsets
         self._topic, self._partition = consumer.tp
         self._ended = asyncio.Event()
+        self.initial_metadata = offsets.metadata
+        """The text that was committed beside `initial_offset`; empty if there is none."""
         self.cause: SessionEnd | None = None
         """Why the claim ended; None while it lives."""
 

@@ -38,13 +38,14 @@ class ProducerBatch:
 
     `created_at` and `deadline` are the loop's times of its first record and of its delivery timeout; `reserved` is
     what its records take of the producer's buffer; `attempts` counts the requests it went out with and `last_error`
-    is why the last one failed.
+    is why the last one failed; `base_offset` is where its records stand, once that is known.
     """
 
     __slots__ = (
         "_builder",
         "_data",
         "attempts",
+        "base_offset",
         "closed",
         "created_at",
         "deadline",
@@ -65,6 +66,7 @@ class ProducerBatch:
         self.promises: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
         self.reserved = 0
         self.attempts = 0
+        self.base_offset = -1
         self.last_error: Exception | None = None
         self.closed = False
         self.done = False
@@ -113,6 +115,7 @@ class ProducerBatch:
         `append_time` is the broker's own timestamp in ms where the topic uses it, else -1.
         """
         self.done = True
+        self.base_offset = base_offset
         topic, partition = self.tp
         for index, timestamp, promise in self.promises:
             if not promise.done():

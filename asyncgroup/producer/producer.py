@@ -54,9 +54,9 @@ class Producer:
     its records may be in the log twice; a later release makes the producer idempotent. Given a Cluster, the producer
     shares it and leaves it open.
 
-    `clock` gives the timestamp (ms since 1970) of records that bring none; `hooks` are told of `on_produce`, and of
-    everything on the connections if the cluster is the producer's own. `rng` is the source of its random choices. Not
-    thread-safe: all calls belong to one loop.
+    `clock` gives the timestamp (ms since 1970) of records that bring none; `hooks` are told of `on_produce` and
+    `on_delivered`, and of everything on the connections if the cluster is the producer's own. `rng` is the source of
+    its random choices. Not thread-safe: all calls belong to one loop.
     """
 
     def __init__(
@@ -314,6 +314,8 @@ class Producer:
         self._ledger.ended(batch)
         self._on_freed()
         self._hooks.emit("on_produce", *batch.tp, batch.count, error)
+        if error is None:
+            self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
 
     def _on_freed(self) -> None:
         self._room.serve()

@@ -1,4 +1,16 @@
-"""The bridge into Spark: claims in, DataFrames out, offsets committed after the work is done.
+"""Spark: topics as a source and a sink of its own, and a bridge from a live consumer group into foreachBatch.
+
+The source, whose executors fetch ranges of offsets themselves; options are those of Spark's Kafka source, and more
+(`asyncgroup.spark.source.options`):
+
+    from asyncgroup.spark import local_session, register
+
+    spark = local_session()
+    register(spark)                                        # not needed where asyncgroup is installed from its wheel
+    orders = (spark.readStream.format("asyncgroup").option("kafka.bootstrap.servers", "localhost:9092")
+              .option("subscribe", "orders").option("kafka.group.id", "reports").load())
+
+The bridge: claims in, DataFrames out, offsets committed after the work is done:
 
     from asyncgroup import ConsumerConfig, ConsumerGroup
     from asyncgroup.spark import ForeachBatch, local_session
@@ -12,20 +24,38 @@
     async with ConsumerGroup("localhost:9092", "store", ConsumerConfig(auto_offset_reset="earliest")) as group:
         await group.run("orders", ForeachBatch(spark, store))
 
+Ready sinks for it: `ParquetByRange`, `Upsert`, and `OffsetsInSink` for exactly once.
+
 Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later; nothing of it is imported before it is used.
 """
 
 from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.bridge.delivery import BatchInterrupted
 from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
+from asyncgroup.spark.bridge.retry import Retry
+from asyncgroup.spark.bridge.statistics import BridgeStatistics
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.session import SparkUnavailable, configure, local_session, require_spark
+from asyncgroup.spark.registration import register
+from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
+from asyncgroup.spark.session import configure, local_session
+from asyncgroup.spark.sink import DbApiMerge, Dialect, OffsetsInSink, ParquetByRange, Upsert
 
 __all__ = [
     "BatchId",
+    "BatchInterrupted",
+    "BridgeStatistics",
+    "DbApiMerge",
+    "Dialect",
     "ForeachBatch",
     "OffsetRange",
+    "OffsetsInSink",
+    "ParquetByRange",
+    "Retry",
     "SparkUnavailable",
+    "Upsert",
+    "check_session",
     "configure",
     "local_session",
+    "register",
     "require_spark",
 ]

@@ -1,17 +1,13 @@
-"""Spark sessions that suit the bridge, and clear words where Spark cannot run."""
+"""Spark sessions that suit the bridge and the source."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.metadata
-import importlib.util
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import warnings
@@ -19,22 +15,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.errors import AsyncGroupError, ConfigError
-from asyncgroup.java import require_java
+from asyncgroup.errors import ConfigError
+from asyncgroup.spark.requirements import (
+    SOCKETS,
+    SparkUnavailable,
+    check_context,
+    check_session,
+    require_packages,
+    require_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkUnavailable", "configure", "local_session", "require_spark"]
-
-MINIMUM: Final = {"pyspark": (4, 2), "pyarrow": (18,)}
-"""The oldest releases that the bridge is tested with."""
-
-PANDAS_BELOW: Final = (3,)
-"""pyspark 4 does not support pandas 3 and fails in odd places with it."""
-
-SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
-"""Without it every Python task waits for a socket: 16 of them took 464 ms instead of 185 on two cores."""
+__all__ = ["configure", "local_session"]
 
 LOCAL: Final = {
     "spark.ui.enabled": "false",
@@ -47,28 +41,23 @@ LOCAL: Final = {
 TAIL_LINES: Final = 15
 
 
-class SparkUnavailable(AsyncGroupError):
-    """Spark cannot run here; the message says what is missing and how to get it."""
-
-
-def require_spark() -> None:
-    """See that Spark can run here, and tell it how: raises SparkUnavailable or JavaNotFound with the cure.
-
-    Sets PYSPARK_PYTHON (unless it is set) and JAVA_HOME in this process's environment, where Spark looks for them.
-    """
-    _check_packages()
-    java = require_java("run Spark")
-    os.environ["JAVA_HOME"] = str(java.home)
-    # Spark would run `python3` from PATH, which may lack pyarrow: its workers then never connect back
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Set what the bridge wants of any session: fast sockets, this Python for the workers, a Java that is found.
+    """Set what we want of any session: fast sockets, this Python for the workers, a Java that is found.
 
-    Calls `require_spark`, and raises what it raises.
+        spark = configure(SparkSession.builder.appName("reports")).getOrCreate()
+
+    Calls `require_spark`, and raises what it raises. Where Spark runs already, what cannot be set any more is said as
+    a warning in the log. A `builder.remote(…)` gets nothing set: the server's settings are its own.
     """
+    if "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {}):
+        require_packages()
+        return builder
     require_spark()
+    from pyspark import SparkContext
+
+    if (running := SparkContext._active_spark_context) is not None:
+        check_context(running)
+        return builder
     for key, value in SOCKETS.items():
         builder = builder.config(key, value)
     return builder
@@ -93,7 +82,9 @@ def local_session(
 
     running = SparkSession.getActiveSession()
     if running is not None or SparkContext._active_spark_context is not None:
-        return running or SparkSession.builder.getOrCreate()
+        session = running or SparkSession.builder.getOrCreate()
+        check_session(session)
+        return session
     scratch = Path(tempfile.mkdtemp(prefix="asyncgroup-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(app_name)
@@ -163,36 +154,3 @@ def _tail(log: Path) -> str:
         return "\n".join(log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
     except OSError:
         return ""
-
-
-# --- what has to be there ------------------------------------------------------------------------------------------
-
-
-def _check_packages() -> None:
-    advice = "pip install 'asyncgroup[spark]'"
-    for name, minimum in MINIMUM.items():
-        if importlib.util.find_spec(name) is None:
-            raise SparkUnavailable(f"{name} is not installed; the Spark bridge needs it: {advice}")
-        if (found := _version(name)) and _numbers(found) < minimum:
-            wanted = ".".join(map(str, minimum))
-            raise SparkUnavailable(
-                f"{name} {found} is too old, the Spark bridge needs {wanted} or later: {advice}"
-            )
-    if (pandas := _version("pandas")) and _numbers(pandas) >= PANDAS_BELOW:
-        raise SparkUnavailable(
-            f"pyspark does not support pandas {pandas} yet: pip install 'pandas>=2.2,<3', or uninstall pandas"
-        )
-
-
-def _version(name: str) -> str | None:
-    """The installed version; None if it isn't installed, or came without metadata (a Spark on PYTHONPATH)."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """`4.3.0.dev1` as (4, 3, 0): the leading numbers, which is all that is compared."""
-    match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, match[0].split("."))) if match else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -17,6 +17,7 @@ from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
+from asyncgroup.wire.checksum import fast_crc32c
 from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_hold_more
 from asyncgroup.wire.legacy import SMALLEST, read_message_set
 from asyncgroup.wire.primitives import Buffer
@@ -31,10 +32,12 @@ __all__ = [
     "decode_batch",
     "is_large",
     "iter_batch_headers",
+    "raw_records",
     "read_batch",
     "read_batch_header",
     "stamp_batch",
     "stamp_crc",
+    "translated",
 ]
 
 _ZSTD: Final = CODECS["zstd"]
@@ -146,7 +149,13 @@ def iter_batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 
 def crc_is_valid(batch: Buffer) -> bool:
     """Whether a batch of magic 2, whole and alone in its buffer, has the CRC-32C that fits its bytes."""
-    return len(batch) >= _HEADER.size and bool(DefaultRecordBatch(batch).validate_crc())
+    return len(batch) >= _HEADER.size and _crc_fits(batch, _STAMP_CRC.unpack_from(batch, _CRC_POSITION)[0])
+
+
+def _crc_fits(batch: Buffer, crc: int) -> bool:
+    if fast_crc32c is None:
+        return bool(DefaultRecordBatch(batch).validate_crc())
+    return fast_crc32c(memoryview(batch)[_CRC_FROM:]) == crc
 
 
 def check_batch(
@@ -162,7 +171,7 @@ def check_batch(
     if header.codec >= len(CODECS):
         text = f"Unknown compression codec {header.codec:#04x}"
         raise UnsupportedVersionError(f"{_place(topic, partition, header)}: {text}")
-    if check_crc and not crc_is_valid(batch):
+    if check_crc and not _crc_fits(batch, header.crc):
         text = "the batch's CRC does not fit its bytes"
         raise CorruptRecordsError(f"{_place(topic, partition, header)}: {text}")
 
@@ -183,7 +192,7 @@ def read_batch(
     """
     epoch, kind, make = header.leader_epoch, header.timestamp_type, object.__new__
     try:
-        for raw in DefaultRecordBatch(_uncompressed(batch, header, limit) if header.codec else batch):
+        for raw in raw_records(batch, header, limit)[0]:
             record = make(
                 Record
             )  # filled here: the call of __init__ would be a third of the time of decoding
@@ -198,7 +207,19 @@ def read_batch(
             record.leader_epoch = epoch
             yield record
     except Exception as error:  # each decompressor has errors of its own, most of them without a common base
-        raise _translated(error, topic, partition, header) from error
+        raise translated(error, topic, partition, header) from error
+
+
+def raw_records(
+    batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED
+) -> tuple[Iterator[Any], int]:
+    """aiokafka's compiled reader of a batch of magic 2 that `check_batch` has passed, and the uncompressed bytes.
+
+    Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Raises whatever comes, also in
+    the middle of the iteration: see `translated`.
+    """
+    plain = _uncompressed(batch, header, limit) if header.codec else batch
+    return iter(DefaultRecordBatch(plain)), len(plain)
 
 
 def _uncompressed(batch: Buffer, header: BatchHeader, limit: int) -> bytearray:
@@ -232,15 +253,15 @@ def decode_batch(
     try:
         return _decode_legacy(topic, partition, bytes(batch), check_crc, limit)
     except Exception as error:
-        raise _translated(error, topic, partition, header) from error
+        raise translated(error, topic, partition, header) from error
 
 
 def _place(topic: str, partition: int, header: BatchHeader) -> str:
     return f"{topic}-{partition} at offset {header.base_offset}"
 
 
-def _translated(error: Exception, topic: str, partition: int, header: BatchHeader) -> AsyncGroupError:
-    """What to raise in an error's place, with the place in the log."""
+def translated(error: Exception, topic: str, partition: int, header: BatchHeader) -> AsyncGroupError:
+    """What to raise in the place of an error of reading a batch, with the place in the log."""
     place = _place(topic, partition, header)
     if isinstance(error, UnsupportedCodecError):
         return UnsupportedVersionError(f"{place}: {error}")

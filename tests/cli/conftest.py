@@ -19,7 +19,7 @@ def demo_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark_demo(demo_directory: Path) -> Iterator[Running]:
     """The demonstration with Spark, under way; the first test of this directory starts it if one waits for its end."""
-    arguments = ("demo", "--json", "--keep", str(demo_directory / "kept"))
+    arguments = ("demo", "--json", "--rows", "20000", "--keep", str(demo_directory / "kept"))
     with Running(*arguments, cwd=demo_directory) as running:
         yield running
 

@@ -15,13 +15,13 @@ from tests.cli.programs import run, started
 LAST_LINE = "336,776 of 336,776 flights, each exactly once"
 
 
-def assert_two_rebalances(result: dict[str, object]) -> None:
+def assert_two_rebalances(result: dict[str, object], flights: int = 336_776) -> None:
     rebalances = result["rebalances"]
     assert isinstance(rebalances, list)
     assert [each["reason"] for each in rebalances] == ["member 4 joined", "member 2 left"]
     for each in rebalances:
         assert each["generation_after"] > each["generation_before"]
-        assert 0 < each["records_handled"] < 336_776
+        assert 0 < each["records_handled"] < flights
 
 
 @pytest.mark.timeout(180)
@@ -49,6 +49,21 @@ def test_the_demo_can_be_ended_at_any_time(
             assert line, "it ended by itself"
         ended, _, err = demo.end(number)
     assert (ended, err) == (code, "")
+
+
+def test_few_flights_are_enough(tmp_path: Path) -> None:
+    ended = run("demo", "--no-spark", "--json", "--rows", "3000", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert (result["flights"], result["distinct"], result["counted"]) == (3_000,) * 3
+    assert_two_rebalances(result, 3_000)
+
+
+@pytest.mark.parametrize("rows", ["0", "-1", "many"])
+def test_rows_are_a_number(rows: str) -> None:
+    ended = run("demo", "--rows", rows)
+    assert ended.returncode == 2
+    assert "--rows: " in ended.stderr
 
 
 def test_a_cluster_that_is_not_there_is_one_line() -> None:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
-from asyncgroup.cli.demo.flights import DataMissing, Figures, Flight, airlines, find_data, read_flights
+from asyncgroup.cli.demo.expected import PipelineFigures
+from asyncgroup.cli.demo.flights import (
+    DataMissing,
+    Figures,
+    Flight,
+    airlines,
+    find_data,
+    in_order,
+    read_flights,
+)
+from asyncgroup.cli.demo.sinks import Found
+from asyncgroup.cli.demo.tables import comparison, longest_streaks
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +82,52 @@ def test_every_value_can_be_read(flights: list[Flight]) -> None:
         for name, cell in value.items():
             assert cell is None or type(cell) is (str if name in text else int), (name, cell)
             assert cell != "NA"
+
+
+def test_event_times_are_the_scheduled_minutes(flights: list[Flight]) -> None:
+    """`sched_dep_time` is a clock's reading in New York, `time_hour` the same hour in UTC."""
+    for flight in flights[::97]:
+        value = json.loads(flight.value)
+        hour = datetime.fromtimestamp(60 * flight.scheduled, UTC)
+        assert f"{hour:%Y-%m-%dT%H:00:00Z}" == value["time_hour"]
+        assert 100 * flight.hour + hour.minute == value["sched_dep_time"]
+
+
+def test_flights_are_produced_as_they_become_known(flights: list[Flight]) -> None:
+    ordered = in_order(flights)
+    assert sorted(flight.row for flight in ordered) == [flight.row for flight in flights]
+    assert all(one.known <= other.known for one, other in itertools.pairwise(ordered))
+    lateness = max(flight.known - flight.scheduled for flight in flights)
+    assert lateness == 1_301, "minutes; the pipeline's watermark has to wait longer"
+    cancelled = next(flight for flight in flights if flight.dep_delay is None)
+    assert cancelled.known == cancelled.scheduled
+
+
+def printed(table: Table) -> list[str]:
+    """A table's lines as they are printed where there is no terminal."""
+    console = Console(width=80, highlight=False, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().splitlines() if line.strip()]
+
+
+def test_the_readme_shows_what_the_demo_prints(flights: list[Flight]) -> None:
+    """Both tables of its last screen; where the files lie and how long it took are another machine's business."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (screen,) = re.findall(r"^```text\n(flights and mean.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    shown = [line.rstrip() for line in screen.splitlines() if line.strip()]
+    figures, pipeline, names = Figures(), PipelineFigures.of(flights), airlines(find_data())
+    for flight in flights:
+        figures.add(flight.carrier, flight.dep_delay)
+    carriers = comparison(
+        figures, Found(figures, len(flights), [], []), names, "Spark reads them from Parquet"
+    )
+    streaks = longest_streaks(pipeline.streaks, names)
+    tables = [*printed(carriers), *printed(streaks)]
+    assert shown[: len(tables)] == tables
+    counts = f"{len(pipeline.hours):,} hours of carriers and {len(pipeline.streaks):,} streaks"
+    assert any(line.startswith(counts) for line in shown)
+    assert shown[-1] == f"{len(flights):,} of {len(flights):,} flights, each exactly once"
 
 
 def test_airlines_have_names() -> None:

@@ -3,28 +3,82 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from tests.cli.programs import Running
+from tests.cli.programs import Running, run, started
 from tests.cli.test_demo import LAST_LINE, assert_two_rebalances
 
+PARTITIONS = 5
+"""Partitions with records: one of the six gets no carrier."""
 
-@pytest.mark.timeout(400)
+
+def assert_results_are_kept(kept: Path, result: dict[str, Any], departures: str) -> None:
+    """A directory for each range of offsets, the pipeline's Parquet, its checkpoints, the plot."""
+    assert sorted(place.name for place in kept.iterdir()) == [
+        "checkpoints",
+        "delay_by_hour.svg",
+        "delays",
+        "flights",
+    ]
+    starts = [
+        int(place.name.removeprefix("start="))
+        for place in (kept / "flights").glob("topic=flights/partition=*/start=*")
+    ]
+    assert starts.count(0) == PARTITIONS
+    assert not list(kept.glob("**/.spark-staging*"))
+    assert list((kept / "delays").glob("*.parquet"))
+    assert result["plot"] == str(kept / "delay_by_hour.svg")
+    picture = ElementTree.parse(result["plot"]).getroot()
+    assert departures in " ".join(each.text or "" for each in picture)
+
+
+@pytest.mark.timeout(500)
 def test_the_demo_with_spark(spark_demo: Running, demo_directory: Path) -> None:
     kept = demo_directory / "kept"
-    ended = spark_demo.ended(limit=380)
+    ended = spark_demo.ended(limit=480)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.splitlines()[-1] == "20,000 of 20,000 flights, each exactly once"
+    result = json.loads(ended.stdout)
+    assert result["sink"] == "spark"
+    assert (result["hours"], result["streaks"]) == (3_805, 12)
+    assert_two_rebalances(result, 20_000)
+    assert list(demo_directory.iterdir()) == [kept], (
+        "nothing else of Spark's lies in the directory where it ran"
+    )
+    assert_results_are_kept(kept, result, "(19,822 departures)")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(700)
+def test_the_demo_of_the_whole_year(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    ended = run("demo", "--json", "--keep", str(kept), limit=680, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines()[-1] == LAST_LINE
     result = json.loads(ended.stdout)
-    assert result["sink"] == "spark"
     assert result["carriers"]["HA"]["mean_dep_delay"] == pytest.approx(4.9006, abs=0.0001)
+    assert (result["hours"], result["streaks"]) == (60_142, 437)
     assert_two_rebalances(result)
-    # a directory for each range of offsets, and nothing else of Spark's in the directory where it ran
-    assert list(demo_directory.iterdir()) == [kept]
-    starts = [
-        int(place.name.removeprefix("start=")) for place in kept.glob("topic=flights/partition=*/start=*")
-    ]
-    assert starts.count(0) == 5, "partitions with records: one of the six gets no carrier"
-    assert not list(kept.glob(".spark-staging*"))
+    assert_results_are_kept(kept, result, "(328,521 departures)")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupted", "terminated"]
+)
+def test_ended_while_queries_run_it_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with started("demo", "--rows", "8000") as demo:
+        while "query delays" not in (line := demo.line()):
+            assert line, "it ended by itself"
+        ended, _, err = demo.end(number)
+    assert (ended, err) == (code, "")
+    assert list(tmp_path.glob("asyncgroup-*")) == []

@@ -9,14 +9,17 @@ import os
 import queue
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+import pytest
+
 from asyncgroup.java import require_java
 from asyncgroup.testing.kafka_jars import kafka_jars
 
-__all__ = ["TOOLS", "JavaTools", "Output"]
+__all__ = ["TOOLS", "JavaTools", "Output", "java_tools"]
 
 LIMIT: Final = 60.0
 """Seconds that a tool may take."""
@@ -132,3 +135,10 @@ class JavaTools:
     ) -> Output:
         """`run` for coroutines."""
         return await asyncio.to_thread(self.run, tool, *arguments, typed=typed, limit=limit)
+
+
+@pytest.fixture(scope="session")
+def java_tools(kafka_at_hand: None) -> Iterator[JavaTools]:
+    """Kafka's own command-line tools, in one JVM for all tests; `tests/conftest.py` takes it in."""
+    with JavaTools() as tools:
+        yield tools

@@ -137,6 +137,9 @@ class Seen:
     def on_produce(self, *values: Any) -> None:
         self.events.append(values)
 
+    def on_delivered(self, *values: Any) -> None:
+        self.events.append(("delivered", *values))
+
 
 async def test_hooks_are_told_of_every_batch() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -145,7 +148,12 @@ async def test_hooks_are_told_of_every_batch() -> None:
         async with Producer(broker.bootstrap_servers, ProducerConfig(linger=0.1), hooks=[seen]) as producer:
             for _ in range(3):
                 await producer.enqueue(TOPIC, b"x", partition=1)
-        assert seen.events == [(TOPIC, 1, 3, None)]
+            await producer.flush()
+            await producer.enqueue(TOPIC, b"y", partition=1)
+        assert seen.events == [
+            *[(TOPIC, 1, 3, None), ("delivered", TOPIC, 1, 0, 3)],
+            *[(TOPIC, 1, 1, None), ("delivered", TOPIC, 1, 3, 1)],
+        ]
 
 
 async def test_many_topics_and_tasks_at_once() -> None:

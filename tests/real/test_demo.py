@@ -37,6 +37,18 @@ async def test_it_works_twice_and_tidies_up(apache_kafka: RunningKafka, tmp_path
         assert await left_behind(servers) == []
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_with_spark_it_works_and_tidies_up_as_well(apache_kafka: RunningKafka, tmp_path: Path) -> None:
+    servers, kept = apache_kafka.bootstrap_servers, tmp_path / "kept"
+    arguments = ("demo", "--json", "--rows", "20000", "--keep", str(kept), "-b", servers)
+    ended = run(*arguments, limit=580, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert (result["distinct"], result["hours"], result["streaks"]) == (20_000, 3_805, 12)
+    assert await left_behind(servers) == []
+
+
 @pytest.mark.timeout(180)
 async def test_it_tidies_up_when_it_is_interrupted(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     servers = apache_kafka.bootstrap_servers

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import SimpleNamespace
 
 from asyncgroup.errors import CommitFailedError, MemberLost, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
+from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.bridge.jobs import Called
 
 TOPIC = "flights"
 
@@ -60,14 +62,51 @@ class FakeSpark:
         return table
 
 
+class LoopJobs:
+    """Calls of a function as steps of the event loop, for virtual time: `fn` says how many seconds a call takes, or raises.
+
+    A call that is interrupted ends `CANCEL_SECONDS` later. Put in the place of `SparkJobs`.
+    """
+
+    CANCEL_SECONDS = 0.5
+
+    def __init__(self, spark: object, fn: Callable[[object, BatchId], float]) -> None:
+        self._fn = fn
+        self.is_busy = False
+
+    async def run(
+        self, records: Sequence[object], batch_id: BatchId, interrupt: asyncio.Future[None]
+    ) -> Called:
+        assert not self.is_busy
+        self.is_busy = True
+        try:
+            seconds = self._fn(records, batch_id)
+            await asyncio.wait({interrupt}, timeout=seconds)
+            if not interrupt.done():
+                return Called(None, 0.0, seconds)
+            await asyncio.sleep(self.CANCEL_SECONDS)
+            return Called(RuntimeError("job cancelled"), 0.0, self.CANCEL_SECONDS)
+        except Exception as error:
+            return Called(error, 0.0, 0.0)
+        finally:
+            self.is_busy = False
+
+    def close(self) -> None:
+        assert not self.is_busy
+
+
 class FakeClaim:
     """A claim that hands out what `feed` gave it."""
 
-    def __init__(self, partition: int, initial_offset: int = 0) -> None:
-        self.topic, self.partition, self.initial_offset = TOPIC, partition, initial_offset
+    def __init__(self, partition: int, initial_offset: int = 0, initial_metadata: str = "") -> None:
+        self.topic, self.partition = TOPIC, partition
+        self.position = self.next_mark = initial_offset
+        self.initial_metadata, self.metadata = initial_metadata, initial_metadata
+        self.leader_epoch = -1
         self.cause: SessionEnd | None = None
         self.error: Exception | None = None
         self.handed_out = 0
+        self.is_marked = False
         self._waiting: deque[Record] = deque()
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
@@ -90,6 +129,17 @@ class FakeClaim:
     def fail(self, error: Exception) -> None:
         self.error = error
         self._changed.set()
+
+    def mark(self, record: Record, metadata: str = "") -> None:
+        assert (record.topic, record.partition) == self.tp
+        self.set_mark(record.offset + 1, metadata)
+        self.leader_epoch = record.leader_epoch
+
+    def set_mark(self, offset: int, metadata: str) -> None:
+        self.next_mark, self.metadata, self.is_marked = offset, metadata, True
+
+    def seek(self, offset: int) -> None:
+        self.position = offset
 
     def end(self, cause: SessionEnd) -> None:
         if not self.ended:
@@ -119,7 +169,6 @@ class FakeSession:
     def __init__(self, *claims: FakeClaim) -> None:
         self.claims = list(claims)
         self.cause: SessionEnd | None = None
-        self.marks: dict[TopicPartition, int] = {}
         self.commits: list[dict[TopicPartition, int]] = []
         self.refusals: deque[CommitFailedError] = deque()
         self.on_commit: Callable[[], None] = lambda: None
@@ -129,18 +178,36 @@ class FakeSession:
         await self._lost.wait()
 
     @property
+    def ended(self) -> bool:
+        return self.cause is not None
+
+    @property
     def is_lost(self) -> bool:
         return isinstance(self.cause, MemberLost)
 
-    def mark_offset(self, topic: str, partition: int, offset: int) -> None:
-        self.marks[TopicPartition(topic, partition)] = offset
+    @property
+    def marks(self) -> dict[TopicPartition, int]:
+        return {claim.tp: claim.next_mark for claim in self.claims if claim.is_marked}
+
+    def _claim(self, topic: str, partition: int) -> FakeClaim:
+        return next(claim for claim in self.claims if claim.tp == (topic, partition))
+
+    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        claim = self._claim(topic, partition)
+        assert offset > claim.next_mark
+        claim.set_mark(offset, metadata)
+
+    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        claim = self._claim(topic, partition)
+        assert offset <= claim.next_mark
+        claim.set_mark(offset, metadata)
 
     async def commit(self) -> None:
         await asyncio.sleep(0)
         self.on_commit()
         if self.refusals:
             raise self.refusals.popleft()
-        self.commits.append(dict(self.marks))
+        self.commits.append(self.marks)
 
     def end(self, cause: SessionEnd) -> None:
         self.cause = cause

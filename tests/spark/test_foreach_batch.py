@@ -1,10 +1,9 @@
-"""ForeachBatch over fake claims: order, commits, failures, rebalances, interruptions."""
+"""ForeachBatch over fake claims: order, commits, failures, arguments."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,92 +13,15 @@ from asyncgroup.errors import (
     CommitFailedError,
     ConfigError,
     ErrorCode,
-    GroupClosed,
-    MemberLost,
     OffsetOutOfRangeError,
-    Rebalanced,
     RequestTimedOut,
     UsageError,
 )
-from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, ForeachBatch, OffsetRange
 from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
+from tests.spark.rig import CLOSED, Rig, gate, refusal, tp
 
 pytestmark = pytest.mark.asyncio
-
-CLOSED = GroupClosed("closed")
-REBALANCED = Rebalanced("rebalance")
-LOST = MemberLost("lost")
-
-
-class Rig:
-    """A ForeachBatch with one session over fake claims; `calls` holds what `fn` was called with."""
-
-    def __init__(
-        self, *partitions: int, fn: Callable[[Any, BatchId], None] | None = None, **limits: Any
-    ) -> None:
-        self.spark = FakeSpark()
-        self.claims = [FakeClaim(partition) for partition in partitions]
-        self.session = FakeSession(*self.claims)
-        self.calls: list[tuple[Any, BatchId]] = []
-        self.threads: set[str] = set()
-        self._fn = fn
-        self.handler = ForeachBatch(self.spark, self._called, **{"max_wait": 0.0, **limits})  # type: ignore[arg-type]
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def _called(self, df: Any, batch_id: BatchId) -> None:
-        assert len(self.spark.sparkContext.tags) == 1
-        self.threads.add(threading.current_thread().name)
-        self.calls.append((df, batch_id))
-        if self._fn is not None:
-            self._fn(df, batch_id)
-
-    def start(self) -> list[asyncio.Task[None]]:
-        self.tasks = [
-            asyncio.create_task(self.handler.consume_claim(self.session, claim))  # type: ignore[arg-type]
-            for claim in self.claims
-        ]
-        return self.tasks
-
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not is_so():
-                await asyncio.sleep(0.001)
-
-    async def finish(self) -> None:
-        self.session.end(CLOSED)
-        async with asyncio.timeout(10):
-            await asyncio.gather(*self.tasks)
-        self.assert_nothing_left()
-
-    def assert_nothing_left(self) -> None:
-        assert repr(self.handler) == f"<ForeachBatch {self._called.__qualname__}: no session>"
-        assert not self.spark.sparkContext.tags
-        left = [t.name for t in threading.enumerate() if t.name.startswith("asyncgroup-")]
-        assert left == []
-
-    @property
-    def ranges(self) -> list[tuple[int, int, int]]:
-        return [(r.partition, r.start, r.end) for _, batch_id in self.calls for r in batch_id.ranges]
-
-
-def gate() -> tuple[threading.Event, threading.Event, Callable[[Any, BatchId], None]]:
-    """A function that says when it began and waits until it is let go."""
-    begun, go = threading.Event(), threading.Event()
-
-    def fn(_df: Any, _batch_id: BatchId) -> None:
-        begun.set()
-        assert go.wait(10)
-
-    return begun, go, fn
-
-
-def tp(partition: int) -> TopicPartition:
-    return TopicPartition(TOPIC, partition)
-
-
-def refusal(partition: int, error: Exception) -> CommitFailedError:
-    return CommitFailedError("g", {tp(partition): error})  # type: ignore[dict-item]
 
 
 # -- the ordinary way ----------------------------------------------------------------------------------------------------
@@ -145,15 +67,15 @@ async def test_the_next_batch_starts_only_after_the_commit() -> None:
     await rig.finish()
 
 
-async def test_claims_gather_while_fn_runs_and_stop_when_the_batch_is_full() -> None:
+async def test_claims_gather_while_fn_runs_and_stop_when_two_batches_wait() -> None:
     begun, go, fn = gate()
     rig = Rig(0, fn=fn, max_rows=10)
     rig.claims[0].feed(0, 100)
     rig.start()
-    await rig.until(lambda: begun.is_set() and rig.claims[0].handed_out == 20)
+    await rig.until(lambda: begun.is_set() and rig.claims[0].handed_out == 30)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert rig.claims[0].handed_out == 20
+    assert rig.claims[0].handed_out == 30
     go.set()
     await rig.until(lambda: len(rig.session.commits) == 10)
     await rig.finish()
@@ -172,7 +94,7 @@ async def test_max_wait_lets_a_batch_grow() -> None:
 
 async def test_a_range_starts_at_the_committed_offset_also_where_the_log_has_gaps() -> None:
     rig = Rig(0)
-    rig.claims[0].initial_offset = 5
+    rig.claims[0].position = 5
     rig.claims[0].feed(8, 2)
     rig.start()
     await rig.until(lambda: len(rig.session.commits) == 1)
@@ -306,119 +228,6 @@ async def test_a_refused_commit_of_somebody_elses_partition_is_not_ours() -> Non
     await rig.finish()
 
 
-# -- the end of claims ---------------------------------------------------------------------------------------------------
-
-
-async def test_at_a_rebalance_the_batch_under_way_is_committed_and_what_is_gathered_dropped() -> None:
-    begun, go, fn = gate()
-    rig = Rig(0, 1, fn=fn, max_rows=10)
-    rig.claims[0].feed(0, 30)
-    tasks = rig.start()
-    await rig.until(lambda: begun.is_set() and rig.claims[0].handed_out == 20)
-    rig.session.end(REBALANCED)
-    await asyncio.wait({tasks[1]}, timeout=10)
-    assert tasks[1].done(), "a claim without records in the batch ends at once"
-    assert not tasks[0].done()
-    go.set()
-    await asyncio.gather(*tasks)
-    assert rig.ranges == [(0, 0, 10)]
-    assert rig.session.commits == [{tp(0): 10}]
-    rig.assert_nothing_left()
-
-
-async def test_a_claim_that_is_revoked_alone_leaves_the_others_at_work() -> None:
-    begun, go, fn = gate()
-    rig = Rig(0, 1, fn=fn, max_rows=10)
-    rig.claims[0].feed(0, 20)
-    tasks = rig.start()
-    await rig.until(lambda: begun.is_set() and rig.claims[0].handed_out == 20)
-    rig.claims[1].feed(0, 10)
-    await rig.until(lambda: rig.claims[1].handed_out == 10)
-    rig.claims[0].end(REBALANCED)
-    go.set()
-    await tasks[0]
-    await rig.until(lambda: len(rig.session.commits) == 2)
-    assert rig.ranges == [(0, 0, 10), (1, 0, 10)]
-    await rig.finish()
-
-
-async def test_a_lost_member_marks_nothing_and_its_jobs_are_cancelled() -> None:
-    def fn(_df: Any, _batch_id: BatchId) -> None:
-        assert rig.spark.sparkContext.cancelled.wait(10)
-        raise RuntimeError("job cancelled")
-
-    rig = Rig(0, fn=fn)
-    rig.claims[0].feed(0, 5)
-    tasks = rig.start()
-    await rig.until(lambda: bool(rig.calls))
-    rig.session.end(LOST)
-    await asyncio.gather(*tasks)
-    assert rig.session.marks == {}
-    assert rig.session.commits == []
-    rig.assert_nothing_left()
-
-
-async def test_a_session_lost_while_it_drains_is_noticed() -> None:
-    def fn(_df: Any, _batch_id: BatchId) -> None:
-        assert rig.spark.sparkContext.cancelled.wait(10)
-
-    rig = Rig(0, fn=fn)
-    rig.claims[0].feed(0, 5)
-    tasks = rig.start()
-    await rig.until(lambda: bool(rig.calls))
-    rig.session.end(REBALANCED)
-    for _ in range(5):
-        await asyncio.sleep(0)
-    rig.session.end(LOST)
-    await asyncio.gather(*tasks)
-    assert rig.session.marks == {}
-    rig.assert_nothing_left()
-
-
-async def test_a_cancelled_claim_waits_for_its_thread_and_the_others_get_their_records_again() -> None:
-    cancelled = 0
-
-    def fn(_df: Any, batch_id: BatchId) -> None:
-        nonlocal cancelled
-        if batch_id == 0:
-            assert rig.spark.sparkContext.cancelled.wait(10)
-            cancelled += 1
-            raise RuntimeError("job cancelled")
-
-    rig = Rig(0, 1, fn=fn, max_wait=0.05)
-    rig.claims[0].feed(0, 5)
-    rig.claims[1].feed(0, 7)
-    tasks = rig.start()
-    await rig.until(lambda: bool(rig.calls))
-    assert rig.ranges == [(0, 0, 5), (1, 0, 7)]
-    rig.claims[0].end(REBALANCED)
-    tasks[0].cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await tasks[0]
-    assert cancelled == 1
-    await rig.until(lambda: bool(rig.session.commits))
-    assert rig.calls[1][1].ranges == (OffsetRange(TOPIC, 1, 0, 7),)
-    assert rig.session.commits == [{tp(1): 7}]
-    rig.session.end(CLOSED)
-    await tasks[1]
-    rig.assert_nothing_left()
-
-
-async def test_cancelled_during_the_commit_the_claim_ends_and_the_mark_stays() -> None:
-    rig = Rig(0)
-    for _ in range(100):
-        rig.session.refusals.append(refusal(0, RequestTimedOut("no answer")))
-    rig.claims[0].feed(0, 5)
-    (task,) = rig.start()
-    await rig.until(lambda: len(rig.session.refusals) < 99)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert rig.session.marks == {tp(0): 5}
-    assert len(rig.calls) == 1
-    rig.assert_nothing_left()
-
-
 # -- arguments -----------------------------------------------------------------------------------------------------------
 
 
@@ -436,6 +245,18 @@ async def test_cancelled_during_the_commit_the_claim_ends_and_the_mark_stays() -
 async def test_bad_limits_are_refused(limits: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         Rig(0, **limits)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"on_error": "skip"}, "on_error='skip'.*'raise' or a Retry"),
+        ({"start_from": 7}, "start_from=7.*a plain function"),
+    ],
+)
+async def test_bad_wishes_are_refused(wishes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Rig(0, **wishes)
 
 
 async def test_an_async_fn_is_refused() -> None:

@@ -90,6 +90,9 @@ def test_a_piece_larger_than_the_limits_makes_a_batch_alone() -> None:
 def test_a_full_gatherer_still_takes_a_first_piece_of_every_partition() -> None:
     gatherer = Gatherer(10, 1 << 30)
     gatherer.put(piece(0, 0))
+    assert gatherer.is_full
+    assert gatherer.may_pull(TopicPartition(TOPIC, 0)), "two batches may wait"
+    gatherer.put(piece(0, 10))
     assert not gatherer.may_pull(TopicPartition(TOPIC, 0))
     assert gatherer.may_pull(TopicPartition(TOPIC, 1))
 

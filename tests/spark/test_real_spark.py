@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import threading
+import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import GroupClosed, MemberLost
 from asyncgroup.model import Batch, Record, TopicPartition
-from asyncgroup.spark import BatchId, ForeachBatch, configure, local_session
+from asyncgroup.spark import (
+    BatchId,
+    BatchInterrupted,
+    ForeachBatch,
+    OffsetRange,
+    Retry,
+    configure,
+    local_session,
+)
+from asyncgroup.spark.bridge import jobs
 from asyncgroup.spark.bridge.frames import create_frame
 from asyncgroup.spark.schema import frame_schema
 from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, records
@@ -40,9 +53,9 @@ def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
     assert local_session("another", cores=1) is spark
 
 
-def test_configure_sets_what_the_bridge_wants(spark: SparkSession) -> None:
-    builder = configure(type(spark).builder)
-    assert builder._options["spark.python.unix.domain.socket.enabled"] == "true"
+def test_configure_finds_nothing_wrong_with_it(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    assert configure(type(spark).builder).getOrCreate() is spark
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
@@ -87,6 +100,40 @@ def test_a_frame_has_a_partition_per_core_and_leaves_the_settings_alone(spark: S
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("is_promoted", [False, True])
+async def test_java_keeps_nothing_of_batches_that_are_done(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_promoted: bool
+) -> None:
+    """Also of slow ones, during which Python's collector has taken their objects for old."""
+    held: list[weakref.ref[Any]] = []
+    monkeypatch.setattr(jobs, "KEPT_BYTES", 1)
+
+    def store(df: Any, _batch_id: BatchId) -> None:
+        held.append(weakref.ref(df._jdf))
+        held.append(weakref.ref(df.select("value")._jdf))
+        assert df.count() == 10
+        if is_promoted:
+            gc.collect(0)
+            gc.collect(1)
+
+    claim = FakeClaim(0)
+    claim.feed(0, 30)
+    session = FakeSession(claim)
+    gc.disable()
+    try:
+        handler = ForeachBatch(spark, store, max_rows=10)
+        task = asyncio.create_task(handler.consume_claim(session, claim))  # type: ignore[arg-type]
+        async with asyncio.timeout(60):
+            while len(session.commits) < 3:
+                await asyncio.sleep(0.01)
+        assert [ref() for ref in held] == [None] * 6
+        session.end(GroupClosed("closed"))
+        await task
+    finally:
+        gc.enable()
+
+
+@pytest.mark.asyncio
 async def test_batches_reach_a_sink_that_overwrites_by_range(spark: SparkSession, tmp_path: Path) -> None:
     def store(df: Any, batch_id: BatchId) -> None:
         for part in batch_id.ranges:
@@ -123,9 +170,7 @@ async def test_the_spark_job_of_a_lost_member_is_cancelled(spark: SparkSession) 
 
     def endless(_df: Any, _batch_id: BatchId) -> None:
         begun.set()
-        # of many tasks: Spark gives a cancelled job no more of them, but one that runs goes on to its end
-        rows = spark.range(0, 10**11, 1, 10_000).selectExpr("id % 7 as x")
-        rows.write.format("noop").mode("overwrite").save()
+        endless_job(spark)
 
     claim = FakeClaim(0)
     session = FakeSession(claim)
@@ -137,6 +182,75 @@ async def test_the_spark_job_of_a_lost_member_is_cancelled(spark: SparkSession) 
         await task
     assert session.marks == {}
     assert not [t for t in threading.enumerate() if t.name.startswith("asyncgroup-")]
+
+
+def endless_job(spark: SparkSession) -> None:
+    """Of many tasks: Spark gives a cancelled job no more of them, but one that runs goes on to its end."""
+    rows = spark.range(0, 10**11, 1, 10_000).selectExpr("id % 7 as x")
+    rows.write.format("noop").mode("overwrite").save()
+
+
+@pytest.mark.asyncio
+async def test_the_spark_job_that_outlasts_a_rebalance_is_cancelled_and_its_rows_come_again(
+    spark: SparkSession,
+) -> None:
+    begun = threading.Event()
+    counted: dict[tuple[int, int], int] = {}
+
+    def endless(_df: Any, _batch_id: BatchId) -> None:
+        begun.set()
+        endless_job(spark)
+
+    def count(df: Any, batch_id: BatchId) -> None:
+        for part in batch_id.ranges:
+            counted[part.partition, part.start] = part.rows(df).count()
+
+    config = ConsumerConfig(auto_offset_reset="earliest", rebalance_timeout=5.0, heartbeat_interval=0.2)
+    async with EmbeddedCluster(1) as cluster:
+        cluster.create_topic("numbers", 2)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(100):
+                await producer.enqueue("numbers", b"%d" % number, partition=number % 2)
+        first = ConsumerGroup(cluster.bootstrap_servers, "g", config)
+        second = ConsumerGroup(cluster.bootstrap_servers, "g", config)
+        async with first, second:
+            run = asyncio.create_task(first.run("numbers", ForeachBatch(spark, endless)))
+            await asyncio.to_thread(begun.wait, 60)
+            other = asyncio.create_task(second.run("numbers", ForeachBatch(spark, count)))
+            with pytest.raises(BatchInterrupted, match="could wait no longer"):
+                await run
+            await first.aclose()
+            async with asyncio.timeout(60):
+                while sum(found.offset for found in cluster.group("g").offsets.values()) < 100:
+                    await asyncio.sleep(0.02)
+            await second.aclose()
+            await other
+    assert sum(counted.values()) == 100
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+@pytest.mark.asyncio
+async def test_a_batch_that_fails_in_spark_is_tried_again_with_the_same_rows(spark: SparkSession) -> None:
+    seen: list[tuple[int, tuple[Any, ...], int]] = []
+
+    def store(df: Any, batch_id: BatchId) -> None:
+        seen.append((int(batch_id), batch_id.ranges, df.count()))
+        if len(seen) == 1:
+            df.selectExpr("raise_error('not now')").collect()
+
+    claim = FakeClaim(0)
+    claim.feed(0, 10)
+    session = FakeSession(claim)
+    handler = ForeachBatch(spark, store, on_error=Retry(backoff=0.01))
+    task = asyncio.create_task(handler.consume_claim(session, claim))  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        while not session.commits:
+            await asyncio.sleep(0.01)
+    session.end(GroupClosed("closed"))
+    await task
+    assert len(seen) == 2
+    assert seen[0] == seen[1] == (0, (OffsetRange(TOPIC, 0, 0, 10),), 10)
+    assert "not now" in str(handler.statistics().last_error)
 
 
 @pytest.mark.asyncio

@@ -1,16 +1,38 @@
-"""What the messages say where Spark cannot run."""
+"""What the messages say where Spark cannot run, and what is set where it can."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import logging
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from asyncgroup.errors import AsyncGroupError, ConfigError
-from asyncgroup.java import JavaNotFound
-from asyncgroup.spark import SparkUnavailable, local_session, session
+from asyncgroup.java import Java, JavaNotFound
+from asyncgroup.spark import (
+    SparkUnavailable,
+    check_session,
+    configure,
+    local_session,
+    require_spark,
+    requirements,
+)
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Spark or Java of this machine shows, and no warning was given before."""
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "JAVA_HOME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(requirements, "_said", set())
 
 
 class Versions:
@@ -30,42 +52,202 @@ class Versions:
         return version
 
 
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if pyspark had started no Java in this process."""
+    monkeypatch.setitem(sys.modules, "pyspark.core.context", None)
+
+
 @pytest.mark.parametrize(
     ("versions", "words"),
     [
         ({"pyspark": None}, ["pyspark is not installed", "pip install 'asyncgroup[spark]'"]),
         ({"pyarrow": None}, ["pyarrow is not installed", "pip install 'asyncgroup[spark]'"]),
-        ({"pyspark": "4.1.1"}, ["pyspark 4.1.1 is too old", "4.2 or later"]),
+        (
+            {"pyspark": "4.1.1"},
+            ["pyspark 4.1.1 is too old", "4.2 or later", "pip install 'asyncgroup[spark]'"],
+        ),
         ({"pyarrow": "17.0.0"}, ["pyarrow 17.0.0 is too old", "18 or later"]),
-        ({"pandas": "3.1.1"}, ["does not support pandas 3.1.1", "pandas>=2.2,<3"]),
+        ({"pandas": "3.1.1"}, ["pandas 3.1.1 is not supported by pyspark yet", "pandas>=2.2,<3"]),
+        ({"pandas": "2.1.4"}, ["pandas 2.1.4 is too old for pyspark", "pandas>=2.2,<3"]),
     ],
 )
 def test_what_is_missing_is_named_with_the_cure(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], words: list[str]
 ) -> None:
     Versions(monkeypatch, **versions)
-    with pytest.raises(SparkUnavailable) as caught:
-        local_session()
-    assert isinstance(caught.value, AsyncGroupError)
-    for each in words:
-        assert each in str(caught.value)
+    for call in (local_session, require_spark, lambda: configure(FakeBuilder())):  # type: ignore[arg-type]
+        with pytest.raises(SparkUnavailable) as caught:
+            call()
+        assert isinstance(caught.value, AsyncGroupError)
+        for each in words:
+            assert each in str(caught.value)
 
 
 @pytest.mark.parametrize("versions", [{}, {"pandas": None}, {"pyspark": ""}, {"pyspark": "4.2.0.dev3"}])
 def test_what_will_do_is_let_pass(monkeypatch: pytest.MonkeyPatch, versions: dict[str, Any]) -> None:
     Versions(monkeypatch, **versions)
-    session._check_packages()
+    requirements.require_packages()
+
+
+@pytest.mark.parametrize(
+    ("jar", "refused"),
+    [
+        ("spark-core_2.12-3.5.1.jar", True),
+        ("spark-core_2.13-4.2.0.jar", True),
+        ("spark-core_2.13-4.3.1.jar", False),
+        ("spark-core_2.13-5.0.0-SNAPSHOT.jar", False),
+        ("else.jar", False),
+    ],
+)
+def test_another_spark_in_spark_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jar: str, refused: bool
+) -> None:
+    Versions(monkeypatch)
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / jar).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    if not refused:
+        requirements.require_packages()
+        return
+    with pytest.raises(SparkUnavailable, match=r"holds Spark .*, but pyspark is 4\.3\.0: unset SPARK_HOME"):
+        requirements.require_packages()
+
+
+# --- Java and this process's environment ----------------------------------------------------------------------------
 
 
 def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(purpose: str) -> None:
         raise JavaNotFound(f"Java is needed to {purpose}")
 
-    monkeypatch.setattr(session, "require_java", none)
+    no_jvm(monkeypatch)
+    monkeypatch.setattr(requirements, "require_java", none)
     with pytest.raises(JavaNotFound, match="needed to run Spark"):
-        local_session()
+        require_spark()
+
+
+def found_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    java = Java(home=Path("/java"), executable=Path("/java/bin/java"), version=21, origin="PATH")
+    monkeypatch.setattr(requirements, "require_java", lambda _: java)
+
+
+def test_java_and_python_are_shown_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_jvm(monkeypatch)
+    found_java(monkeypatch)
+    require_spark()
+    assert (os.environ["JAVA_HOME"], os.environ["PYSPARK_PYTHON"]) == ("/java", sys.executable)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/other/python")
+    require_spark()
+    assert os.environ["PYSPARK_PYTHON"] == "/other/python"
+
+
+def test_a_machine_without_bash(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_jvm(monkeypatch)
+    found_java(monkeypatch)
+    monkeypatch.setattr(requirements.shutil, "which", lambda _: None)
+    with pytest.raises(SparkUnavailable, match="bash is not on PATH"):
+        require_spark()
+
+
+def test_a_java_that_runs_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found_java(monkeypatch)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")  # spark-submit
+    require_spark()
+    assert "JAVA_HOME" not in os.environ
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
+    running = SimpleNamespace(SparkContext=SimpleNamespace(_gateway=object()))
+    monkeypatch.setitem(sys.modules, "pyspark.core.context", running)
+    require_spark()
+    assert "JAVA_HOME" not in os.environ
+
+
+# --- configure --------------------------------------------------------------------------------------------------------
+
+
+class FakeBuilder:
+    def __init__(self, **options: str) -> None:
+        self._options = options
+
+    def config(self, key: str, value: str) -> FakeBuilder:
+        self._options[key] = value
+        return self
+
+
+class FakeContext:
+    def __init__(self, python: str = sys.executable, **conf: str) -> None:
+        self.pythonExec, self._conf = python, {key.replace("_", "."): value for key, value in conf.items()}
+
+    def getConf(self) -> Any:
+        return self._conf
+
+
+def active(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+
+
+def test_configure_sets_what_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    found_java(monkeypatch)
+    active(monkeypatch, None)
+    builder = FakeBuilder()
+    assert configure(builder) is builder  # type: ignore[arg-type]
+    assert builder._options == {"spark.python.unix.domain.socket.enabled": "true"}
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_a_remote_session_gets_nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = FakeBuilder(**{"spark.remote": "sc://localhost"})
+    configure(builder)  # type: ignore[arg-type]
+    assert list(builder._options) == ["spark.remote"]
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    configure(builder := FakeBuilder())  # type: ignore[arg-type]
+    assert not builder._options
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_what_cannot_be_set_any_more_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found_java(monkeypatch)
+    monkeypatch.setattr(requirements.shutil, "which", lambda _: "/usr/bin/python3")
+    active(monkeypatch, FakeContext("python3", spark_master="local[2]"))
+    for _ in range(2):
+        configure(builder := FakeBuilder())  # type: ignore[arg-type]
+        assert not builder._options
+    sockets, python = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "--conf spark.python.unix.domain.socket.enabled=true" in sockets
+    assert "workers run /usr/bin/python3" in python
+    assert f"PYSPARK_PYTHON={sys.executable}" in python
+
+
+@pytest.mark.parametrize(
+    ("python", "master"),
+    [("python3", "yarn"), ("/opt/python", "local[2]"), (sys.executable, "local")],
+)
+def test_what_is_as_it_should_be_is_not_mentioned(
+    caplog: pytest.LogCaptureFixture, python: str, master: str
+) -> None:
+    conf = {"spark.python.unix.domain.socket.enabled": "True", "spark.master": master}
+    requirements.check_context(FakeContext(python, **conf))
+    assert not caplog.records
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def test_cores_are_checked() -> None:
     with pytest.raises(ConfigError, match="cores"):
         local_session(cores=0)
+
+
+def test_a_session_of_an_older_spark() -> None:
+    old: Any = SimpleNamespace(version="4.1.1")
+    with pytest.raises(SparkUnavailable, match=r"runs Spark 4\.1\.1, asyncgroup\.spark needs 4\.2 or later"):
+        check_session(old)
+
+
+def test_our_own_session_is_as_it_should_be(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    check_session(spark)
+    assert local_session() is spark
+    assert not caplog.records

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncgroup.cli.common import add_servers, terminated_by_signal
+from asyncgroup.cli.common import add_servers, positive, terminated_by_signal
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -21,11 +21,18 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="a year of flights through a consumer group into Spark",
         description="Produces the 336,776 flights of New York 2013 to a topic, reads them with a consumer group whose "
-        "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once.",
+        "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. Then Spark's "
+        "own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic.",
     )
     add_servers(parser, required=False)
     parser.add_argument("--no-spark", action="store_true", help="let the handlers aggregate instead of Spark")
-    parser.add_argument("--keep", type=_new_directory, metavar="DIR", help="keep the Parquet files in DIR")
+    parser.add_argument(
+        "--rows",
+        type=positive,
+        metavar="N",
+        help="take the first N flights of the CSV only",
+    )
+    parser.add_argument("--keep", type=_new_directory, metavar="DIR", help="put all results into DIR")
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object, the rest to stderr"
     )
@@ -41,12 +48,14 @@ def _new_directory(text: str) -> Path:
 
 async def run(options: argparse.Namespace) -> int:
     """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
-    from asyncgroup.cli.demo.story import Story
+    from asyncgroup.cli.demo.story import Settings, Story
 
+    settings = Settings(
+        bootstrap_servers=options.bootstrap_servers,
+        with_spark=not options.no_spark,
+        rows=options.rows,
+        keep=options.keep,
+        as_json=options.json,
+    )
     with terminated_by_signal():
-        return await Story(
-            bootstrap_servers=options.bootstrap_servers,
-            with_spark=not options.no_spark,
-            keep=options.keep,
-            as_json=options.json,
-        ).run()
+        return await Story(settings).run()

@@ -11,15 +11,25 @@ import importlib.util
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["CarrierFigures", "DataMissing", "Figures", "Flight", "airlines", "find_data", "read_flights"]
+__all__ = [
+    "CarrierFigures",
+    "DataMissing",
+    "Figures",
+    "Flight",
+    "airlines",
+    "find_data",
+    "in_order",
+    "read_flights",
+]
 
 TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 """Columns that are no numbers."""
@@ -37,7 +47,17 @@ class Flight(NamedTuple):
     row: int
     carrier: str
     dep_delay: int | None
+    """Minutes; None for a flight that was cancelled."""
     value: bytes
+    scheduled: int
+    """When it should have left, in minutes since 1970, UTC."""
+    hour: int
+    """The same hour of the day in New York."""
+
+    @property
+    def known(self) -> int:
+        """The minute when it left, which is when it is produced; a cancelled one is known when it should have left."""
+        return self.scheduled + (self.dep_delay or 0)
 
 
 @dataclass(slots=True)
@@ -100,7 +120,8 @@ def read_flights(data: Path) -> Iterator[Flight]:
     quoted = functools.cache(json.dumps)
     with _rows(data / "flights.csv.zip") as rows:
         names = next(rows)
-        carrier_at, delay_at = names.index("carrier"), names.index("dep_delay")
+        carrier_at, delay_at, hour_at = map(names.index, ("carrier", "dep_delay", "hour"))
+        minute_at, time_at = map(names.index, ("minute", "time_hour"))
         columns = [(f',"{name}":', name in TEXT) for name in names]
         for number, row in enumerate(rows, 1):
             cells = [
@@ -108,8 +129,20 @@ def read_flights(data: Path) -> Iterator[Flight]:
                 for (prefix, is_text), cell in zip(columns, row, strict=True)
             ]
             value = f'{{"row":{number}{"".join(cells)}}}'.encode()
-            delay = row[delay_at]
-            yield Flight(number, row[carrier_at], None if delay == MISSING else int(delay), value)
+            delay = None if row[delay_at] == MISSING else int(row[delay_at])
+            scheduled = _minutes(row[time_at]) + int(row[minute_at])
+            yield Flight(number, row[carrier_at], delay, value, scheduled, int(row[hour_at]))
+
+
+def in_order(flights: Iterable[Flight]) -> list[Flight]:
+    """The flights as they became known: the CSV has October after January, and a day's cancelled flights at its end."""
+    return sorted(flights, key=lambda flight: (flight.known, flight.row))
+
+
+@functools.cache
+def _minutes(time_hour: str) -> int:
+    """`2013-01-01T10:00:00Z` in minutes since 1970; a year has few thousand of them."""
+    return int(datetime.fromisoformat(time_hour).timestamp()) // 60
 
 
 @contextmanager

@@ -20,6 +20,7 @@ _log = logging.getLogger("asyncgroup.demo")
 
 PARTITIONS: Final = 6
 NODES: Final = 3
+QUERIES: Final = ("delays", "streaks")
 
 REMOVAL_LIMIT: Final = 20.0
 """Seconds that tidying up may take."""
@@ -33,6 +34,26 @@ class Place(NamedTuple):
     group_id: str
     description: str
 
+    @property
+    def streaks_topic(self) -> str:
+        """Where the pipeline puts its streaks."""
+        return f"{self.topic}-streaks"
+
+    @property
+    def query_group_id(self) -> str:
+        """What the names of the groups of Spark's queries begin with."""
+        return f"{self.group_id}-query"
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """All topics, with the number of their partitions."""
+        return {self.topic: PARTITIONS, self.streaks_topic: 1}
+
+    @property
+    def groups(self) -> list[str]:
+        """All groups."""
+        return [self.group_id, *(f"{self.query_group_id}-{query}" for query in QUERIES)]
+
 
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Place]:
@@ -41,9 +62,10 @@ async def embedded() -> AsyncIterator[Place]:
 
     async with EmbeddedCluster(NODES, history_limit=0) as broker:
         servers = broker.bootstrap_servers
+        place = Place(servers, "flights", "flights-by-carrier", f"embedded cluster at {servers}")
         async with Cluster(servers) as cluster:
-            await Admin(cluster).create_topic("flights", PARTITIONS)
-        yield Place(servers, "flights", "flights-by-carrier", f"embedded cluster at {servers}")
+            await _create(Admin(cluster), place)
+        yield place
 
 
 @asynccontextmanager
@@ -52,19 +74,27 @@ async def running(bootstrap_servers: str) -> AsyncIterator[Place]:
     name = f"asyncgroup-demo-{uuid.uuid4().hex[:8]}"
     async with Cluster(bootstrap_servers) as cluster:
         admin = Admin(cluster)
+        brokers = len(cluster.view.brokers)
+        where = f"Kafka at {bootstrap_servers}, {brokers} broker{'s'[: brokers != 1]}"
+        place = Place(bootstrap_servers, name, name, where)
         try:
-            await admin.create_topic(name, PARTITIONS)
-            brokers = len(cluster.view.brokers)
-            where = f"Kafka at {bootstrap_servers}, {brokers} broker{'s'[: brokers != 1]}"
-            yield Place(bootstrap_servers, name, name, where)
+            await _create(admin, place)
+            yield place
         finally:
-            await finish(asyncio.create_task(_remove(admin, name), name="remove the demo's topic"))
+            await finish(asyncio.create_task(_remove(admin, place), name="remove the demo's topics"))
 
 
-async def _remove(admin: Admin, name: str) -> None:
-    for what, removal in (("group", admin.delete_group(name)), ("topic", admin.delete_topic(name))):
+async def _create(admin: Admin, place: Place) -> None:
+    for topic, partitions in place.topics.items():
+        await admin.create_topic(topic, partitions)
+
+
+async def _remove(admin: Admin, place: Place) -> None:
+    groups = [("group", name, admin.delete_group) for name in place.groups]
+    topics = [("topic", name, admin.delete_topic) for name in place.topics]
+    for what, name, remove in (*groups, *topics):
         try:
             async with asyncio.timeout(REMOVAL_LIMIT):
-                await removal
+                await remove(name)
         except (AsyncGroupError, TimeoutError) as error:
             _log.warning("%s %s was not removed: %s", what, name, error or type(error).__name__)

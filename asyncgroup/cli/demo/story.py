@@ -4,193 +4,217 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.cli.common import rate, size
-from asyncgroup.cli.demo.flights import Figures, airlines, find_data, read_flights
+from asyncgroup.cli.demo.engine import start_spark
+from asyncgroup.cli.demo.expected import PipelineFigures
+from asyncgroup.cli.demo.flights import airlines, find_data
 from asyncgroup.cli.demo.group_run import GroupRun
+from asyncgroup.cli.demo.group_screen import GroupView
 from asyncgroup.cli.demo.place import PARTITIONS, Place, embedded, running
-from asyncgroup.cli.demo.progress import DemoFailed
+from asyncgroup.cli.demo.produce import Expected, load, produce
+from asyncgroup.cli.demo.queries import Queries
+from asyncgroup.cli.demo.query_screen import QueriesView
+from asyncgroup.cli.demo.results import Results
 from asyncgroup.cli.demo.screen import Screen
 from asyncgroup.cli.demo.sinks import Found, Ledger, LedgerHandler, ParquetSink
+from asyncgroup.cli.demo.tables import comparison, longest_streaks
 from asyncgroup.cli.demo.verify import differences, verdict
-from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Handler
-from asyncgroup.lifecycle import finish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Story"]
-
-FLIGHTS: Final = 336_776
+__all__ = ["Settings", "Story"]
 
 BATCH_ROWS: Final = 20_000
 BATCH_WAIT: Final = 0.3
 """Rows of one DataFrame, and the seconds it waits for them: few large writes are faster than many small ones."""
 
+LEAST_BATCHES: Final = 16
+"""Few flights are read in smaller batches, so that the rebalances come while records flow."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user wants."""
+
+    bootstrap_servers: str | None = None
+    with_spark: bool = True
+    rows: int | None = None
+    keep: Path | None = None
+    as_json: bool = False
+
+
+@dataclass
+class Outcome:
+    """What came out, for the last lines and for JSON."""
+
+    expected: Expected
+    found: Found
+    wrong: list[str] = field(default_factory=list)
+    pipeline: PipelineFigures | None = None
+    plot: Path | None = None
+
 
 class Story:
     """Tells it once."""
 
-    def __init__(
-        self, *, bootstrap_servers: str | None, with_spark: bool, keep: Path | None, as_json: bool
-    ) -> None:
-        self._servers, self._with_spark, self._keep, self._as_json = (
-            bootstrap_servers,
-            with_spark,
-            keep,
-            as_json,
-        )
-        self._screen = Screen(to_stderr=as_json)
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._screen = Screen(to_stderr=settings.as_json)
         self._time = asyncio.get_running_loop().time
-        self._expected = Figures()
         self._group_run: GroupRun
         self._seconds: dict[str, float] = {}
 
     async def run(self) -> int:
         """The whole story; the exit code."""
-        data, begun = find_data(), self._time()
+        begun, data, servers = self._time(), find_data(), self._settings.bootstrap_servers
+        names = airlines(data)
         async with AsyncExitStack() as stack:
-            spark = await self._start_spark(stack) if self._with_spark else None
-            place = await stack.enter_async_context(running(self._servers) if self._servers else embedded())
+            starting = await start_spark(stack) if self._settings.with_spark else None
+            place = await stack.enter_async_context(running(servers) if servers else embedded())
             self._screen.say(place.description)
             self._screen.say(f"topic {place.topic!r} with {PARTITIONS} partitions, group {place.group_id!r}")
-            await self._timed("produce", self._produce(place, data))
-            make_handler, read = await self._sink(stack, spark)
-            await self._timed("consume", self._consume(place, make_handler))
-            with self._screen.waiting("reading everything back"):
-                found = await self._timed("read", asyncio.to_thread(read, self._expected.flights))
-            wrong = differences(self._expected, found)
-            source = "Spark reads them from Parquet" if self._with_spark else "the handlers counted them"
-            self._screen.result(self._expected, found, airlines(data), source)
+            expected = await self._timed("produce", self._fill(place, data))
+            if starting is None:
+                ledger = Ledger()
+                outcome = await self._group(
+                    place, expected, names, lambda: LedgerHandler(ledger), ledger.read
+                )
+            else:
+                outcome = await self._with_spark(place, expected, names, starting)
         self._seconds["all"] = self._time() - begun
-        self._conclude(place, found, wrong)
-        return 1 if wrong else 0
+        self._conclude(place, outcome)
+        return 1 if outcome.wrong else 0
 
     async def _timed(self, what: str, work: Awaitable[Any]) -> Any:
         begun = self._time()
         result = await work
-        self._seconds[what] = self._time() - begun
+        self._seconds[what] = self._seconds.get(what, 0) + self._time() - begun
         return result
 
-    # --- Spark and the sink -------------------------------------------------------------------------------------
+    async def _fill(self, place: Place, data: Path) -> Expected:
+        with self._screen.waiting("reading the flights"):
+            flights, expected = await asyncio.to_thread(load, data, self._settings.rows)
+        await produce(place, flights, self._screen)
+        return expected
 
-    async def _start_spark(self, stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
-        """Start Spark beside the producing; it is stopped at the end."""
-        from asyncgroup.spark import local_session, require_spark
+    # --- first the group ----------------------------------------------------------------------------------------
 
+    async def _group(
+        self,
+        place: Place,
+        expected: Expected,
+        names: dict[str, str],
+        make_handler: Callable[[], Handler],
+        read: Callable[[int], Found],
+    ) -> Outcome:
+        await self._timed("group", self._consume(place, expected.figures.flights, make_handler))
+        with self._screen.waiting("reading everything back"):
+            found = await self._timed("read", asyncio.to_thread(read, expected.figures.flights))
+        source = "Spark reads them from Parquet" if self._settings.with_spark else "the handlers counted them"
+        self._screen.table(comparison(expected.figures, found, names, source))
+        return Outcome(expected, found, differences(expected.figures, found))
+
+    async def _consume(self, place: Place, total: int, make_handler: Callable[[], Handler]) -> None:
+        run = self._group_run = GroupRun(place, total, make_handler)
         try:
-            await asyncio.to_thread(require_spark)
-        except AsyncGroupError as error:
-            raise DemoFailed(
-                f"{str(error).rstrip('.')}. Or leave Spark out: asyncgroup demo --no-spark"
-            ) from error
-        # a short run gains more from a quick compiler than from a thorough one: 24 s of CPU instead of 40
-        config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-        cores = min(4, os.cpu_count() or 1)
-        starting = asyncio.create_task(
-            asyncio.to_thread(local_session, "asyncgroup demo", cores=cores, config=config),
-            name="start Spark",
-        )
-
-        async def stop() -> None:
-            await asyncio.wait([starting])
-            if not starting.cancelled() and starting.exception() is None:
-                await asyncio.to_thread(starting.result().stop)
-
-        stack.push_async_callback(lambda: finish(asyncio.create_task(stop(), name="stop Spark")))
-        return starting
-
-    async def _sink(
-        self, stack: AsyncExitStack, starting: asyncio.Task[SparkSession] | None
-    ) -> tuple[Callable[[], Handler], Callable[[int], Found]]:
-        """What makes a member's handler, and what reads everything back."""
-        if starting is None:
-            ledger = Ledger()
-            return lambda: LedgerHandler(ledger), ledger.read
-        from asyncgroup.spark import ForeachBatch
-
-        with self._screen.waiting("Spark starts"):
-            spark = await starting
-        where = f"{self._keep}" if self._keep is not None else "a temporary directory"
-        self._screen.say(f"Spark {spark.version} writes Parquet to {where}")
-        if self._keep is None:
-            root = Path(tempfile.mkdtemp(prefix="asyncgroup-demo-"))
-            stack.callback(shutil.rmtree, root, ignore_errors=True)
-        else:
-            root = self._keep
-        sink = ParquetSink(spark, root)
-        return lambda: ForeachBatch(spark, sink, max_rows=BATCH_ROWS, max_wait=BATCH_WAIT), sink.read
-
-    # --- producing ----------------------------------------------------------------------------------------------
-
-    async def _produce(self, place: Place, data: Path) -> None:
-        from asyncgroup.producer import Producer
-
-        begun, total = self._time(), 0
-        with self._screen.bar("producing flights", FLIGHTS) as bars:
-            async with Producer(place.bootstrap_servers) as producer:
-                for flight in read_flights(data):
-                    await producer.enqueue(place.topic, flight.value, key=flight.carrier.encode())
-                    self._expected.add(flight.carrier, flight.dep_delay)
-                    total += len(flight.value)
-                    if flight.row % 2_000 == 0:
-                        bars.update(bars.task_ids[0], completed=flight.row)
-                await producer.flush()
-        count, duration = self._expected.flights, self._time() - begun
-        self._screen.say(
-            f"produced {count:,} flights ({size(total)}) in {duration:.1f} s: {rate(count, duration)}"
-        )
-
-    # --- consuming ----------------------------------------------------------------------------------------------
-
-    async def _consume(self, place: Place, make_handler: Callable[[], Handler]) -> None:
-        run = self._group_run = GroupRun(place, self._expected.flights, make_handler)
-        try:
-            async with self._screen.watch(run.members, run.progress, run.events):
+            async with self._screen.watch(GroupView(run.members, run.progress, run.events)):
                 await run.run()
         finally:
             await run.aclose()
 
+    # --- then Spark's own queries -------------------------------------------------------------------------------
+
+    async def _with_spark(
+        self,
+        place: Place,
+        expected: Expected,
+        names: dict[str, str],
+        starting: asyncio.Task[SparkSession],
+    ) -> Outcome:
+        from asyncgroup.spark import ForeachBatch
+
+        with self._screen.waiting("Spark starts"):
+            spark = await starting
+        results, well = Results(self._settings.keep), False
+        try:
+            self._screen.say(f"Spark {spark.version} writes to {results.root}")
+            sink, flights = ParquetSink(spark, results.flights), expected.figures.flights
+            max_rows = max(1, min(BATCH_ROWS, flights // LEAST_BATCHES))
+            outcome = await self._group(
+                place,
+                expected,
+                names,
+                lambda: ForeachBatch(spark, sink, max_rows=max_rows, max_wait=BATCH_WAIT),
+                sink.read,
+            )
+            queries = Queries(spark, place, results.root, flights)
+            outcome.pipeline = await self._pipeline(queries, expected, names)
+            outcome.wrong += expected.pipeline.differences(outcome.pipeline)
+            outcome.plot, well = queries.plot, True
+        finally:
+            await asyncio.to_thread(results.tidy, well=well)
+        return outcome
+
+    async def _pipeline(self, queries: Queries, expected: Expected, names: dict[str, str]) -> PipelineFigures:
+        self._screen.say("\nSpark's queries read the same topic by format('asyncgroup')")
+        async with self._screen.watch(QueriesView(queries)):
+            await self._timed("queries", queries.catch_up())
+        self._screen.say("a heartbeat closes the year; the queries go on from their checkpoints")
+        await queries.close_the_year(expected.last)
+        async with self._screen.watch(QueriesView(queries)):
+            await self._timed("queries", queries.catch_up())
+        with self._screen.waiting("reading the results back"):
+            found: PipelineFigures = await self._timed("read", queries.read())
+            await self._timed("read", queries.draw(names))
+        self._screen.table(longest_streaks(found.streaks, names))
+        return found
+
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _conclude(self, place: Place, found: Found, wrong: list[str]) -> None:
-        for difference in wrong:
-            self._screen.say(difference, "bold red")
-        rebalances = self._group_run.rebalances
-        self._screen.say(
+    def _conclude(self, place: Place, outcome: Outcome) -> None:
+        say, rebalances = self._screen.say, self._group_run.rebalances
+        for difference in outcome.wrong:
+            say(difference, "bold red")
+        say(
             f"{len(rebalances)} rebalances under load, generations "
             + ", ".join(f"{each.generation_before} to {each.generation_after}" for each in rebalances)
             + "; "
             + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self._seconds.items())
         )
-        if self._keep is not None:
-            self._screen.say(f"the Parquet files are in {self._keep}")
-        self._screen.say(verdict(self._expected, found, wrong), "bold red" if wrong else "bold green")
-        if self._as_json:
-            print(json.dumps(self._result(place, found, wrong), indent=2))
+        if outcome.pipeline is not None and outcome.plot is not None:
+            hours, streaks = len(outcome.pipeline.hours), len(outcome.pipeline.streaks)
+            say(f"{hours:,} hours of carriers and {streaks:,} streaks came out of the queries")
+            say(f"plot     {outcome.plot}")
+            say(f"Parquet  {outcome.plot.parent / 'delays'}")
+        style = "bold red" if outcome.wrong else "bold green"
+        say(verdict(outcome.expected.figures, outcome.found, outcome.wrong), style)
+        if self._settings.as_json:
+            print(json.dumps(self._result(place, outcome), indent=2))
 
-    def _result(self, place: Place, found: Found, wrong: list[str]) -> dict[str, Any]:
+    def _result(self, place: Place, outcome: Outcome) -> dict[str, Any]:
+        found, pipeline = outcome.found, outcome.pipeline
         return {
-            "exactly_once": not wrong,
-            "flights": self._expected.flights,
+            "exactly_once": not outcome.wrong,
+            "flights": outcome.expected.figures.flights,
             "distinct": found.distinct,
             "counted": found.figures.flights,
-            "differences": wrong,
+            "differences": outcome.wrong,
             "carriers": {
                 code: {"flights": each.flights, "mean_dep_delay": each.mean_delay}
                 for code, each in sorted(found.figures.carriers.items())
             },
             "rebalances": [asdict(each) for each in self._group_run.rebalances],
+            "hours": len(pipeline.hours) if pipeline is not None else None,
+            "streaks": len(pipeline.streaks) if pipeline is not None else None,
+            "plot": str(outcome.plot) if outcome.plot is not None else None,
             "bootstrap_servers": place.bootstrap_servers,
-            "sink": "spark" if self._with_spark else "handlers",
+            "sink": "spark" if self._settings.with_spark else "handlers",
             "seconds": {what: round(seconds, 3) for what, seconds in self._seconds.items()},
         }

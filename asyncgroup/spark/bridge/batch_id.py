@@ -13,8 +13,10 @@ __all__ = ["BatchId"]
 class BatchId(int):
     """The number of a batch, as Spark's foreachBatch gives it, with the offset ranges that the batch holds.
 
-    The number counts from 0 in each `ForeachBatch` and says nothing to another member or after a restart. What stays
-    the same when a batch is delivered again is (topic, partition, start) of each range: sinks overwrite by that key.
+    The number rises within a member, and says nothing to another one. It outlives restarts in the metadata of commits:
+    a member counts on from the largest number that it finds in those of its partitions. A batch that was never committed
+    has left no trace there, so that its number may come again with other rows. What stays the same when rows are
+    delivered again is (topic, partition, start) of each range: sinks overwrite by that key, and by no number.
     """
 
     ranges: tuple[OffsetRange, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
@@ -14,29 +15,38 @@ if TYPE_CHECKING:
 
 __all__ = ["Gatherer", "Piece", "ranges_of"]
 
+QUEUED_BATCHES: Final = 2
+"""How many batches may wait behind the one that is with the function: one would leave it idle while the next is made up
+from many small fetches, more would only cost memory."""
 
-class Piece(NamedTuple):
-    """Consecutive records of one partition, in Arrow; `at` is the loop's time when they came."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Consecutive records of one partition, in Arrow; `at` is the loop's time when they came.
+
+    `leader_epoch` is that of the last record, -1 if unknown.
+    """
 
     tp: TopicPartition
     start: int
     end: int
     at: float
     records: pa.RecordBatch
+    leader_epoch: int = -1
+    rows: int = field(init=False)
+    bytes: int = field(init=False)
+    """The size of `records`, which pyarrow adds up at every look."""
 
-    @property
-    def rows(self) -> int:
-        return int(self.records.num_rows)
-
-    @property
-    def bytes(self) -> int:
-        return int(self.records.nbytes)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", self.records.num_rows)
+        object.__setattr__(self, "bytes", self.records.nbytes)
 
 
 class Gatherer:
     """Pieces in the order in which they came, which is fair to all partitions and keeps each one's own order.
 
-    A batch holds at most `max_rows` rows and `max_bytes` bytes (in Arrow), or one piece if that alone is larger.
+    A batch holds at most `max_rows` rows and `max_bytes` bytes (in Arrow), or one piece if that alone is larger. Two
+    batches may wait; then partitions hand over nothing more, except a first piece each.
     """
 
     def __init__(self, max_rows: int, max_bytes: int) -> None:
@@ -58,9 +68,14 @@ class Gatherer:
         """Whether a batch can be made that need not wait for more."""
         return self.rows >= self.max_rows or self.bytes >= self.max_bytes
 
+    @property
+    def has_room(self) -> bool:
+        """Whether less than two batches wait."""
+        return self.rows < QUEUED_BATCHES * self.max_rows and self.bytes < QUEUED_BATCHES * self.max_bytes
+
     def may_pull(self, tp: TopicPartition) -> bool:
         """Whether a partition may hand over more: while there is room, and always a first piece."""
-        return not self.is_full or not self._waiting[tp]
+        return self.has_room or not self._waiting[tp]
 
     def put(self, piece: Piece) -> None:
         """Take in a piece behind all others."""
@@ -92,9 +107,12 @@ class Gatherer:
         """Forget what a partition has handed over."""
         if not self._waiting[tp]:
             return
-        for piece in [piece for piece in self._pieces if piece.tp == tp]:
-            self._pieces.remove(piece)
-            self._count(piece, -1)
+        waiting, self._pieces = self._pieces, deque()
+        for piece in waiting:
+            if piece.tp == tp:
+                self._count(piece, -1)
+            else:
+                self._pieces.append(piece)
 
     def _count(self, piece: Piece, sign: int) -> None:
         self.rows += sign * piece.rows

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.frames import create_frame
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BatchFunction", "SparkJobs"]
+__all__ = ["BatchFunction", "Called", "SparkJobs"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -26,7 +28,18 @@ BatchFunction: TypeAlias = "Callable[[DataFrame, BatchId], Any]"
 CANCEL_INTERVAL: Final = 0.5
 """Seconds between cancellations: the function may start another job after the first was cancelled."""
 
+KEPT_BYTES: Final = 256 * 1024 * 1024
+"""How much of finished batches Java may hold for objects that Python has not collected yet."""
+
 _tags = itertools.count()
+
+
+class Called(NamedTuple):
+    """What came of a call: the exception that the function raised, and the seconds that its parts took."""
+
+    error: BaseException | None
+    frame_seconds: float
+    fn_seconds: float
 
 
 class SparkJobs:
@@ -36,47 +49,90 @@ class SparkJobs:
         self._spark, self._fn = spark, fn
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-foreach-batch")
         self._canceller = ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-cancel-jobs")
+        self._leftovers = _Leftovers()
 
     async def run(
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, interrupt: asyncio.Future[None]
-    ) -> None:
-        """Call the function; returns, or raises what it raised, when its thread is free again and not before.
+    ) -> Called:
+        """Call the function; returns when its thread is free again and not before.
 
         A thread cannot be cancelled: when `interrupt` is set, the Spark jobs of the call are, until it ends.
         """
         loop = asyncio.get_running_loop()
         tag = f"asyncgroup-{os.getpid()}-{next(_tags)}"
-        call = loop.run_in_executor(self._worker, self._call, records, batch_id, tag)
+        call = loop.run_in_executor(self._worker, self._work, records, batch_id, tag, loop.time)
         first: list[asyncio.Future[Any]] = [call, interrupt]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         while not call.done():
             await loop.run_in_executor(self._canceller, self._cancel, tag)
             await asyncio.wait({call}, timeout=CANCEL_INTERVAL)
-        error = call.result()
-        if error is not None:
-            raise error
+        return call.result()
 
     def close(self) -> None:
         """End the threads; only while no call is under way."""
         self._worker.shutdown()
         self._canceller.shutdown()
 
-    def _call(self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str) -> BaseException | None:
-        """In the thread. The exception is returned, since a future cannot carry every kind of it."""
+    def _work(
+        self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
+    ) -> Called:
+        """In the thread."""
+        called = self._call(records, batch_id, tag, time)
+        self._leftovers.collect()
+        return called
+
+    def _call(
+        self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
+    ) -> Called:
+        """The exception is returned, since a future cannot carry every kind of it."""
         context = self._spark.sparkContext
+        began = framed = time()
+        error: BaseException | None = None
         try:
             context.addJobTag(tag)
             try:
                 context.setJobDescription(f"batch {batch_id}: {', '.join(map(str, batch_id.ranges))}")
-                self._fn(create_frame(self._spark, records), batch_id)
+                frame = create_frame(self._spark, records)
+                framed = time()
+                self._leftovers.note(frame, sum(batch.nbytes for batch in records))
+                self._fn(frame, batch_id)
             finally:
                 context.removeJobTag(tag)
-        except BaseException as error:  # noqa: BLE001  it goes on in the event loop
-            return error
-        return None
+        except BaseException as raised:  # noqa: BLE001  it goes on in the event loop
+            error = raised
+        return Called(error, framed - began, time() - framed)
 
     def _cancel(self, tag: str) -> None:
         try:
             self._spark.sparkContext.cancelJobsWithTag(tag)
         except Exception as error:  # noqa: BLE001  a JVM that is gone has no jobs either
             _log.warning("Spark jobs could not be cancelled: %s", error)
+
+
+class _Leftovers:
+    """What Java holds for DataFrames that are of no use any more.
+
+    py4j's objects refer to themselves, so that only Python's collector frees them, and what they stand for in Java. A
+    bridge makes few objects and many bytes: left alone, Java would be out of memory long before Python collects its
+    oldest generation, into which objects come when a batch takes its time.
+    """
+
+    def __init__(self) -> None:
+        self._newest: weakref.ref[Any] | None = None
+        self._size = self._kept = 0
+
+    def note(self, frame: Any, size: int) -> None:
+        """A DataFrame of `size` bytes was made."""
+        java = getattr(frame, "_jdf", None)
+        self._newest, self._size = None if java is None else weakref.ref(java), size
+
+    def collect(self) -> None:
+        """The function has returned. All generations are collected, which takes tens of milliseconds, only at times."""
+        gc.collect(1)
+        # it is as old as anything that the function has made of it
+        if self._newest is None or self._newest() is None:
+            return
+        self._kept += self._size
+        if self._kept > KEPT_BYTES:
+            self._kept = 0
+            gc.collect()

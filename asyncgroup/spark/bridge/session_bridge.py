@@ -1,68 +1,55 @@
 """The bridge of one session: claims hand over records, one runner makes batches of them, delivers and commits.
 
 `consume` runs once per claim, in the handler's task; the runner starts with the first claim and ends with the last.
-While a batch is with the user's function, the claims gather the next one.
+While a batch is with the user's function, the claims gather the next ones.
+
+Batches go out one at a time, and the next one, whatever its partitions, waits for the commit of the one before: a commit
+is one request for all of them, so that to overlap it would win a few milliseconds and could lose the order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from asyncgroup.errors import (
-    AsyncGroupError,
-    BrokerError,
-    CommitFailedError,
-    ErrorCode,
-    TransportError,
-)
 from asyncgroup.group import Claim, Session
-from asyncgroup.lifecycle import finish, note
+from asyncgroup.lifecycle import cancel_and_wait, finish, note, wait_within
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.bridge.gatherer import Gatherer, Piece, ranges_of
+from asyncgroup.spark.bridge.committing import mark_and_commit
+from asyncgroup.spark.bridge.delivery import BatchInterrupted, Delivery, Lane
+from asyncgroup.spark.bridge.gatherer import Gatherer, Piece
 from asyncgroup.spark.bridge.jobs import SparkJobs
+from asyncgroup.spark.bridge.numbers import BatchNumbers
+from asyncgroup.spark.bridge.retry import OnError, Tries
+from asyncgroup.spark.bridge.statistics import Tally
 
-__all__ = ["Bridge"]
+__all__ = ["Bridge", "Wishes"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-PIECE_ROWS: Final = 4_000
+PIECE_ROWS: Final = 16_000
 PIECE_BYTES: Final = 1024 * 1024
-"""Records are turned into Arrow on the event loop, at most so many (so many wire bytes) in one go."""
+"""Records are turned into Arrow on the event loop, at most so many (so many wire bytes) in one go: a few milliseconds.
 
-COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Pauses between tries of a commit, on top of the session's own retries; the last one repeats."""
-
-
-class Lane:
-    """A claim's place in the bridge. `position` is where its next range starts."""
-
-    def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.tp = TopicPartition(claim.topic, claim.partition)
-        self.position = claim.initial_offset
-        self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        """What this claim has to raise for the whole bridge."""
+In a thread of its own that took a sixth more processor time, since thread and loop fight for the interpreter, and
+smaller pieces took more as well; neither let the loop turn faster on two busy cores.
+"""
 
 
-class Delivery:
-    """A batch that was begun: `freed` is done when its thread is free, `over` when its offsets are committed too."""
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the user of a `ForeachBatch` wants of its batches; `max_wait` counts seconds."""
 
-    def __init__(self, pieces: list[Piece], batch_id: BatchId) -> None:
-        loop = asyncio.get_running_loop()
-        self.pieces, self.batch_id = pieces, batch_id
-        self.partitions = {piece.tp for piece in pieces}
-        self.interrupt: asyncio.Future[None] = loop.create_future()
-        self.freed: asyncio.Future[None] = loop.create_future()
-        self.over: asyncio.Future[None] = loop.create_future()
-
-    def interrupt_now(self) -> None:
-        """Let the function end soon; nothing of the batch is marked."""
-        if not self.interrupt.done():
-            self.interrupt.set_result(None)
+    max_rows: int
+    max_bytes: int
+    max_wait: float
+    include_headers: bool
+    on_error: OnError
 
 
 class Bridge:
@@ -72,30 +59,41 @@ class Bridge:
         self,
         session: Session,
         jobs: SparkJobs,
-        gatherer: Gatherer,
-        numbers: Iterator[int],
-        *,
-        max_wait: float,
-        include_headers: bool,
+        wishes: Wishes,
+        numbers: BatchNumbers,
+        tally: Tally,
+        rng: random.Random,
     ) -> None:
-        self._session, self._jobs, self._gatherer, self._numbers = session, jobs, gatherer, numbers
-        self._max_wait, self._include_headers = max_wait, include_headers
+        self._session, self._jobs, self._wishes = session, jobs, wishes
+        self._numbers, self._tally, self._rng = numbers, tally, rng
+        self._gatherer = Gatherer(wishes.max_rows, wishes.max_bytes)
         self._lanes: dict[TopicPartition, Lane] = {}
         self._delivery: Delivery | None = None
         self._news = asyncio.Event()
         self._taken = asyncio.Event()
         self._closing = asyncio.Event()
-        self._time = asyncio.get_running_loop().time
+        self.time: Callable[[], float] = asyncio.get_running_loop().time
         self._runner: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         state = f"delivering {self._delivery.batch_id!r}" if self._delivery else "idle"
         return f"<Bridge: {len(self._lanes)} claims, {state}, {self._gatherer!r}>"
 
+    @property
+    def queued(self) -> tuple[int, int]:
+        """Rows and bytes that wait for the next batches."""
+        return self._gatherer.rows, self._gatherer.bytes
+
+    @property
+    def running(self) -> tuple[BatchId, float] | None:
+        """The batch under way, and the loop's time of its beginning."""
+        return (self._delivery.batch_id, self._delivery.began) if self._delivery else None
+
     # --- the claims' side ---------------------------------------------------------------------------------------
 
     def open(self, claim: Claim) -> Lane:
         """Make a place for a claim."""
+        self._numbers.see(claim.initial_metadata)
         lane = Lane(claim)
         self._lanes[lane.tp] = lane
         if self._runner is None:
@@ -119,21 +117,23 @@ class Bridge:
     async def consume(self, lane: Lane) -> None:
         """Hand over a claim's records until it ends; then wait for the batch that holds some of them.
 
-        Raises what the function, the commit or the claim's iterator raised. When cancelled, the batch is interrupted.
+        Raises what the function, the commit or the claim's iterator raised. When cancelled, the batch is interrupted;
+        raises BatchInterrupted if that was for the sake of a rebalance.
         """
         pulling = asyncio.create_task(self._pull(lane), name=f"{lane.tp}: pull")
         ended = asyncio.create_task(lane.claim.wait_ended(), name=f"{lane.tp}: end")
         first: list[asyncio.Future[Any]] = [pulling, ended, lane.failure]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            await _cancel(pulling, ended)
+            await cancel_and_wait(pulling, ended)
             self._gatherer.drop(lane.tp)
             await self._drain(lane)
         except asyncio.CancelledError:
-            await self._abandon(lane)
+            if (interrupted := await self._abandon(lane)) is not None:
+                raise interrupted from None
             raise
         finally:
-            await _cancel(pulling, ended)
+            await cancel_and_wait(pulling, ended)
         if lane.failure.done():
             raise lane.failure.result()
         if not pulling.cancelled() and (error := pulling.exception()) is not None:
@@ -152,16 +152,17 @@ class Bridge:
 
     def _piece(self, lane: Lane, batch: Batch) -> Piece:
         # a gap in the log belongs to the range after it, so that a range starts where the last commit was
-        start = min(lane.position, batch.first_offset) if lane.position >= 0 else batch.first_offset
+        start = min(lane.position, batch.first_offset)
         lane.position = batch.last_offset + 1
-        records = batch.to_arrow(include_headers=self._include_headers)
-        return Piece(lane.tp, start, lane.position, self._time(), records)
+        records = batch.to_arrow(include_headers=self._wishes.include_headers)
+        return Piece(lane.tp, start, lane.position, self.time(), records, batch.leader_epoch)
 
     async def _drain(self, lane: Lane) -> None:
         """Wait for the batch under way, if it holds records of this claim; a lost session's is interrupted."""
         delivery = self._delivery
         if delivery is None or lane.tp not in delivery.partitions:
             return
+        delivery.is_last_try.set()
         lost = asyncio.create_task(self._session.wait_lost(), name=f"{lane.tp}: loss")
         try:
             await asyncio.wait({delivery.over, lost}, return_when=asyncio.FIRST_COMPLETED)
@@ -169,14 +170,20 @@ class Bridge:
                 delivery.interrupt_now()
                 await asyncio.wait({delivery.over})
         finally:
-            await _cancel(lost)
+            await cancel_and_wait(lost)
 
-    async def _abandon(self, lane: Lane) -> None:
-        """No time is left: have the batch end, and wait until its thread is free."""
+    async def _abandon(self, lane: Lane) -> BatchInterrupted | None:
+        """No time is left: have the batch end, and wait until its thread is free; what this claim has to raise."""
         delivery = self._delivery
-        if delivery is not None and lane.tp in delivery.partitions:
-            delivery.interrupt_now()
-            await finish(delivery.freed)
+        if delivery is None or lane.tp not in delivery.partitions:
+            return None
+        is_first = delivery.interrupt_now()
+        await finish(delivery.freed)
+        if not (is_first and lane.is_rebalanced and self._session.ended):
+            return None  # the others go on, if the session does
+        seconds = self.time() - delivery.began
+        text = f"{delivery.batch_id!r} was interrupted after {seconds:.1f} s, when a rebalance could wait no longer"
+        return BatchInterrupted(f"{text}; it will be delivered again")
 
     # --- the runner ---------------------------------------------------------------------------------------------
 
@@ -196,98 +203,79 @@ class Bridge:
         while not self._closing.is_set():
             self._news.clear()
             oldest = self._gatherer.oldest
-            remaining = None if oldest is None else oldest + self._max_wait - self._time()
+            remaining = None if oldest is None else oldest + self._wishes.max_wait - self.time()
             if remaining is not None and (self._gatherer.is_full or remaining <= 0):
                 return True
-            await _wait_at_most(self._news, remaining)
+            await wait_within(self._news, remaining)
         return False
 
     async def _deliver(self, pieces: list[Piece]) -> bool:
         """Call the function, mark, commit; False if the bridge has failed."""
-        pieces.sort(key=lambda piece: (piece.tp, piece.start))
-        batch_id = BatchId(next(self._numbers), ranges_of(pieces))
-        delivery = self._delivery = Delivery(pieces, batch_id)
+        tries = Tries(self._wishes.on_error, self._rng)
+        delivery = self._delivery = Delivery(pieces, self._numbers.take(), tries, self.time())
         failure: BaseException | None = None
         try:
-            await self._jobs.run([piece.records for piece in pieces], batch_id, delivery.interrupt)
+            failure = await self._call(delivery)
         except BaseException as error:  # noqa: BLE001  a claim raises it
             failure = error
         delivery.freed.set_result(None)
-        if delivery.interrupt.done():
-            # whatever came of it counts as not done; the claims that stay get their part delivered again
+        if delivery.is_interrupted:
             failure = None
-            self._gatherer.put_back(piece for piece in pieces if self._is_alive(piece.tp))
+            self._take_back(delivery)
         elif failure is None:
-            try:
-                failure = await self._settle(delivery)
-            except Exception as error:  # noqa: BLE001  it ends the batch, as any failure of it
-                failure = error
+            self._tally.returned(delivery.batch_id, delivery.rows, delivery.bytes)
+            failure = await self._settle(delivery)
         if failure is not None:
             self._fail(delivery, failure)
         self._delivery = None
         delivery.over.set_result(None)
         return failure is None
 
+    async def _call(self, delivery: Delivery) -> BaseException | None:
+        """Call the function, again if it raises and may; returns its last exception."""
+        records = [piece.records for piece in delivery.pieces]
+        while True:
+            called = await self._jobs.run(records, delivery.batch_id, delivery.interrupt)
+            self._tally.called(called.frame_seconds, called.fn_seconds)
+            error = called.error
+            if error is None or delivery.is_interrupted:
+                return None
+            self._tally.failed(error, self.time())
+            pause = delivery.tries.pause_after(error)
+            if pause is None:
+                return error
+            _log.warning(
+                "%r failed (%d), it is tried again in %.1f s",
+                delivery.batch_id,
+                delivery.tries.failures,
+                pause,
+                exc_info=error,
+            )
+            if await wait_within(delivery.is_last_try, pause):
+                delivery.interrupt_now()  # nothing is begun for a claim that has ended
+                return None
+
+    def _take_back(self, delivery: Delivery) -> None:
+        """Whatever came of it counts as not done; the claims that stay get their part delivered again."""
+        self._tally.interrupted += 1
+        _log.warning("%r was interrupted; it will be delivered again", delivery.batch_id)
+        self._gatherer.put_back(delivery.pieces)
+
+    async def _settle(self, delivery: Delivery) -> BaseException | None:
+        began = self.time()
+        try:
+            return await mark_and_commit(self._session, delivery, self._lanes, self._closing)
+        except Exception as error:  # noqa: BLE001  it ends the batch, as any failure of it
+            return error
+        finally:
+            self._tally.commit_seconds += self.time() - began
+
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
         """One claim raises it, of the batch if there is one left; the session then ends for the others."""
-        note(error, f"while delivering {delivery.batch_id!r}")
+        failures = delivery.tries.failures
+        note(error, f"while delivering {delivery.batch_id!r}" + (f", try {failures}" if failures > 1 else ""))
         for tp in sorted(self._lanes, key=lambda tp: (tp not in delivery.partitions, tp)):
             if not self._lanes[tp].failure.done():
                 self._lanes[tp].failure.set_result(error)
                 return
         _log.error("the batch %r failed after all claims had gone", delivery.batch_id, exc_info=error)
-
-    async def _settle(self, delivery: Delivery) -> CommitFailedError | None:
-        """Mark the batch and commit; returns the error that trying again cannot heal, if there is one."""
-        for part in delivery.batch_id.ranges:
-            lane = self._lanes.get(TopicPartition(part.topic, part.partition))
-            if lane is not None and not self._session.is_lost:
-                self._session.mark_offset(part.topic, part.partition, part.end)
-        for pause in _pauses():
-            try:
-                await self._session.commit()
-                return None
-            except CommitFailedError as error:
-                reasons = self._reasons(delivery, error)
-                if not reasons or self._closing.is_set():
-                    return None
-                if not all(map(_heals, reasons)):
-                    return error
-                _log.warning("batch %s is done, its commit is tried again: %s", delivery.batch_id, error)
-            await _wait_at_most(self._closing, pause)
-        return None
-
-    def _reasons(self, delivery: Delivery, error: CommitFailedError) -> list[AsyncGroupError]:
-        """Why partitions of this batch that we still own could not be committed."""
-        return [
-            reason
-            for tp, reason in error.errors.items()
-            if tp in delivery.partitions and tp in self._lanes and not self._session.is_lost
-        ]
-
-
-def _heals(error: AsyncGroupError) -> bool:
-    if isinstance(error, BrokerError):
-        # between join and sync of a rebalance; the marks go out under the next generation or not at all
-        return error.retriable or error.code == ErrorCode.REBALANCE_IN_PROGRESS
-    return isinstance(error, TransportError)
-
-
-def _pauses() -> Iterator[float]:
-    yield from COMMIT_BACKOFF
-    while True:
-        yield COMMIT_BACKOFF[-1]
-
-
-async def _wait_at_most(event: asyncio.Event, seconds: float | None) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
-
-
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await finish(asyncio.gather(*tasks, return_exceptions=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -49,7 +49,7 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """`subscribePattern`: all partitions of the topics whose whole name the regular expression matches."""
+    """`subscribePattern`: all partitions of the topics that `patterns.java_pattern` finds; not Kafka's internal ones."""
 
     pattern: str
 
@@ -69,9 +69,16 @@ class Latest:
 
 @dataclass(frozen=True)
 class Specific:
-    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the log's ends."""
+    """An offset for each partition, or for a topic; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the log's ends."""
 
     offsets: Mapping[TopicPartition, int]
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Topics whose partitions all have the same, one of the two ends (SPARK-58774)."""
+
+    def resolve(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """An offset for each of these partitions that is named, by itself or by its topic, and for all other named ones."""
+        by_topic = {tp: self.topics[tp.topic] for tp in partitions if tp.topic in self.topics}
+        return {**by_topic, **self.offsets}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""Spark for the demonstration: started beside the producing, stopped at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.cli.demo.progress import DemoFailed
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.lifecycle import finish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["start_spark"]
+
+CONFIG: Final = {
+    # a short run gains more from a quick compiler than from a thorough one: 24 s of CPU instead of 40
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+MOST_CORES: Final = 4
+
+
+async def start_spark(stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
+    """Start Spark in the background; `stack` stops it. Raises DemoFailed where there can be no Spark."""
+    from asyncgroup.spark import local_session, require_spark
+
+    try:
+        await asyncio.to_thread(require_spark)
+    except AsyncGroupError as error:
+        raise DemoFailed(
+            f"{str(error).rstrip('.')}. Or leave Spark out: asyncgroup demo --no-spark"
+        ) from error
+    cores = min(MOST_CORES, os.cpu_count() or 1)
+    starting = asyncio.create_task(
+        asyncio.to_thread(local_session, "asyncgroup demo", cores=cores, config=CONFIG), name="start Spark"
+    )
+
+    async def stop() -> None:
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            await asyncio.to_thread(starting.result().stop)
+
+    stack.push_async_callback(lambda: finish(asyncio.create_task(stop(), name="stop Spark")))
+    return starting

@@ -1,0 +1,87 @@
+"""What is seen of the group while it consumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich import box
+from rich.bar import Bar
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from asyncgroup.cli.demo.members import Member
+from asyncgroup.cli.demo.progress import Progress
+
+__all__ = ["GroupView"]
+
+STATES: Final = {
+    "joining": "yellow",
+    "rejoining": "yellow",
+    "consuming": "green",
+    "draining": "yellow",
+    "leaving": "magenta",
+    "left": "dim",
+}
+
+
+class GroupView:
+    """The members, how far they are, and what happened; all three may grow meanwhile."""
+
+    def __init__(self, members: Sequence[Member], progress: Progress, events: Sequence[str]) -> None:
+        self._members, self._progress, self._events = members, progress, events
+        self._said = 0
+
+    def picture(self) -> RenderableType:
+        """A table with a bar and the events below it."""
+        progress = self._progress
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("member", min_width=9)
+        table.add_column("state", min_width=10)
+        for name, width in (("generation", 10), ("claims", 7), ("lag", 8), ("records/s", 9), ("records", 8)):
+            table.add_column(name, min_width=width, justify="left" if name == "claims" else "right")
+        for member in self._members:
+            table.add_row(*_row(member))
+        done = Table.grid(padding=(0, 1))
+        done.add_row(
+            Bar(progress.total, 0, progress.handled, width=24, color="green"),
+            f"{progress.handled / progress.total:4.0%}  {progress.handled:,} of {progress.total:,} records"
+            f"  {progress.meter.rate:,.0f} records/s",
+        )
+        return Group(table, done, *(Text(f"  {event}", "cyan") for event in self._events))
+
+    def lines(self) -> Iterator[str]:
+        """The events that were not said yet, and the group in one line."""
+        news = self._events[self._said :]
+        self._said += len(news)
+        yield from news
+        yield line(self._members, self._progress)
+
+
+def _row(member: Member) -> list[str | Text]:
+    session = member.session
+    return [
+        member.name,
+        Text(member.state, STATES[member.state]),
+        str(session.generation_id) if session is not None else "-",
+        " ".join(str(claim.partition) for claim in member.claims) or "-",
+        f"{member.lag:,}" if session is not None else "-",
+        f"{member.meter.rate:,.0f}" if member.state != "left" else "-",
+        f"{member.committed:,}",
+    ]
+
+
+def line(members: Sequence[Member], progress: Progress) -> str:
+    """The group in one line."""
+    present = [member for member in members if member.state != "left"]
+    sessions = [member.live_session for member in present if member.live_session is not None]
+    settled = (
+        f"generation {sessions[0].generation_id}"
+        if len(sessions) == len(present) and sessions
+        else "rebalancing"
+    )
+    return (
+        f"{progress.handled:>9,} of {progress.total:,} records ({progress.handled / progress.total:4.0%})"
+        f"  {progress.meter.rate:>8,.0f} records/s  {len(present)} members, {settled}"
+    )

@@ -1,0 +1,57 @@
+"""The flights into their topic, and beside it what must come out in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from asyncgroup.cli.common import rate, size
+from asyncgroup.cli.demo.expected import PipelineFigures
+from asyncgroup.cli.demo.flights import Figures, Flight, in_order, read_flights
+from asyncgroup.cli.demo.place import Place
+from asyncgroup.cli.demo.screen import Screen
+from asyncgroup.producer import Producer
+
+__all__ = ["Expected", "load", "produce"]
+
+STEP = 2_000
+"""Flights between two pictures of the bar."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the CSV says of the flights that are produced."""
+
+    figures: Figures
+    pipeline: PipelineFigures
+    last: int
+    """The latest event time, in minutes since 1970."""
+
+
+def load(data: Path, rows: int | None) -> tuple[Sequence[Flight], Expected]:
+    """The first `rows` of the CSV (None: all) in the order they are produced in. Blocks for seconds."""
+    flights = in_order(islice(read_flights(data), rows))
+    figures = Figures()
+    for flight in flights:
+        figures.add(flight.carrier, flight.dep_delay)
+    last = max(flight.scheduled for flight in flights)
+    return flights, Expected(figures, PipelineFigures.of(flights), last)
+
+
+async def produce(place: Place, flights: Sequence[Flight], screen: Screen) -> None:
+    """Produce them, keyed by carrier: the flights of a carrier stay in their order."""
+    time = asyncio.get_running_loop().time
+    begun = time()
+    with screen.bar("producing flights", len(flights)) as bars:
+        async with Producer(place.bootstrap_servers) as producer:
+            for number, flight in enumerate(flights, 1):
+                await producer.enqueue(place.topic, flight.value, key=flight.carrier.encode())
+                if number % STEP == 0:
+                    bars.update(bars.task_ids[0], completed=number)
+            await producer.flush()
+    count, duration = len(flights), time() - begun
+    total = size(sum(len(flight.value) for flight in flights))
+    screen.say(f"produced {count:,} flights ({total}) in {duration:.1f} s: {rate(count, duration)}")

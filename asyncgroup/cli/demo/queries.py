@@ -1,0 +1,169 @@
+"""The second half of the demonstration: Spark's own queries over the topic that the group has read before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, Streak
+from asyncgroup.cli.demo.place import Place
+from asyncgroup.cli.demo.progress import DemoFailed
+from asyncgroup.lifecycle import finish
+from asyncgroup.producer import Producer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from asyncgroup.spark.examples.flights.pipeline import QueryProgress
+
+__all__ = ["Queries", "figures"]
+
+LOOK: Final = 0.3
+"""Seconds between two looks at the queries."""
+
+BATCHES: Final = 3
+"""Batches that the year is read in, so that there are watermarks to be seen."""
+
+ATTEMPTS: Final = 3
+"""Starts of the queries on a machine that is too busy."""
+
+LATER: Final = 30 * 24 * 60
+"""Minutes after the last flight that the heartbeat tells: more than the watermark's delay."""
+
+
+class Queries:
+    """Runs the pipeline of `asyncgroup.spark.examples.flights` on a place, twice, and reads its results.
+
+    The second time it goes on where the first has ended, with a heartbeat as the only news: that moves the watermark
+    past the year's last hours, which come out then. A heartbeat beside the flights would be a mistake: Spark may read it
+    in an earlier batch than flights of other partitions, and drop those as too late.
+    """
+
+    def __init__(self, spark: SparkSession, place: Place, output: Path, flights: int) -> None:
+        from asyncgroup.spark.examples.flights.pipeline import Pipeline
+
+        self.progress: Sequence[QueryProgress] = ()
+        self.total = flights
+        self._place, self._output = place, output
+        self._pipeline = Pipeline(
+            bootstrap_servers=place.bootstrap_servers,
+            topic=place.topic,
+            streaks_topic=place.streaks_topic,
+            output=output.absolute().as_uri(),
+            group_id=place.query_group_id,
+            rows_per_trigger=-(-flights // BATCHES),
+            tasks=spark.sparkContext.defaultParallelism,
+        )
+        self._spark = spark
+        self._session: SparkSession | None = None
+
+    @property
+    def plot(self) -> Path:
+        """Where `draw` puts the plot."""
+        return self._output / "delay_by_hour.svg"
+
+    async def catch_up(self) -> None:
+        """Let both queries read everything that the topic has, and end. Raises DemoFailed."""
+        from asyncgroup.spark.examples.flights.pipeline import may_start_again
+
+        for _ in range(1, ATTEMPTS):
+            try:
+                await self._run_queries()
+            except DemoFailed as failed:
+                if not isinstance(failed.__cause__, Exception) or not may_start_again(failed.__cause__):
+                    raise
+            else:
+                return
+        await self._run_queries()
+
+    async def _run_queries(self) -> None:
+        session = await self._own_session()
+        starting = asyncio.create_task(asyncio.to_thread(self._pipeline.start, session), name="start queries")
+        queries: list[StreamingQuery] = []
+        try:
+            queries = await finish(starting)
+            await self._watch(queries)
+        finally:
+            if not queries and not starting.cancelled() and starting.exception() is None:
+                queries = starting.result()
+            await finish(asyncio.create_task(asyncio.to_thread(_stop, queries), name="stop queries"))
+
+    async def _own_session(self) -> SparkSession:
+        if self._session is None:
+            self._session = await asyncio.to_thread(self._pipeline.session, self._spark)
+        return self._session
+
+    async def _watch(self, queries: Sequence[StreamingQuery]) -> None:
+        while True:
+            active, self.progress = await asyncio.to_thread(_look, queries)
+            if not active:
+                break
+            await asyncio.sleep(LOOK)
+        for query in queries:
+            if (error := await asyncio.to_thread(query.exception)) is not None:
+                raise DemoFailed(f"the query {query.name!r} failed: {_first_words(error)}") from error
+
+    async def close_the_year(self, last: int) -> None:
+        """Produce a heartbeat, well after the `last` event time (minutes since 1970)."""
+        from asyncgroup.spark.examples.flights.events import heartbeat
+
+        async with Producer(self._place.bootstrap_servers) as producer:
+            await producer.send(self._place.topic, heartbeat(60 * (last + LATER)))
+
+    async def read(self) -> PipelineFigures:
+        """The results: hours from Parquet, streaks from their topic."""
+        session = await self._own_session()
+        return await asyncio.to_thread(self._read, session)
+
+    def _read(self, session: SparkSession) -> PipelineFigures:
+        return figures(self._pipeline.delays(session), self._pipeline.streaks(session))
+
+    async def draw(self, names: dict[str, str]) -> None:
+        """Draw the delay by hour of the day; `names` are the carriers'."""
+        await asyncio.to_thread(self._draw, await self._own_session(), names)
+
+    def _draw(self, session: SparkSession, names: dict[str, str]) -> None:
+        from asyncgroup.spark.examples.flights.pipeline import hours_of_day
+        from asyncgroup.spark.examples.flights.plot import delay_by_hour_svg
+
+        rows = hours_of_day(self._pipeline.delays(session))
+        self.plot.write_text(delay_by_hour_svg(rows, names), encoding="utf-8")
+
+
+def figures(delays: DataFrame, streaks: DataFrame) -> PipelineFigures:
+    """The pipeline's results, fetched from Spark. Blocks."""
+    hours = _minutes(delays, "start").select("carrier", "start", "flights", "departed", "delay_sum")
+    return PipelineFigures(
+        {
+            HourKey(r.carrier, r.start): HourFigures(r.flights, r.departed, r.delay_sum or 0)
+            for r in hours.collect()
+        },
+        sorted(Streak(*row) for row in _minutes(streaks, "first", "last").collect()),
+    )
+
+
+def _look(queries: Sequence[StreamingQuery]) -> tuple[bool, list[QueryProgress]]:
+    from asyncgroup.spark.examples.flights.pipeline import QueryProgress
+
+    # before the progress, so that the last look sees the end
+    active = any(query.isActive for query in queries)
+    return active, [QueryProgress.of(query) for query in queries]
+
+
+def _stop(queries: Sequence[StreamingQuery]) -> None:
+    for query in queries:
+        query.stop()
+
+
+def _minutes(df: DataFrame, *columns: str) -> DataFrame:
+    """Timestamps as minutes since 1970, which no timezone can change."""
+    from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
+
+    return df.withColumns({name: (F.unix_seconds(F.col(name)) / 60).cast("long") for name in columns})
+
+
+def _first_words(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

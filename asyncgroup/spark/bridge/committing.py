@@ -1,0 +1,82 @@
+"""Marks and commits of a batch whose function has returned: tried again for as long as that can help."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CommitFailedError,
+    ErrorCode,
+    TransportError,
+)
+from asyncgroup.group import Session
+from asyncgroup.lifecycle import wait_within
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.spark.bridge.delivery import Delivery, Lane
+from asyncgroup.spark.bridge.numbers import to_metadata
+
+__all__ = ["mark_and_commit"]
+
+_log = logging.getLogger("asyncgroup.spark")
+
+COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses between tries of a commit, on top of the session's own retries; the last one repeats."""
+
+Lanes = Mapping[TopicPartition, Lane]
+
+
+async def mark_and_commit(
+    session: Session, delivery: Delivery, lanes: Lanes, closing: asyncio.Event
+) -> CommitFailedError | None:
+    """Mark the batch and commit; returns the error that trying again cannot heal, if there is one.
+
+    Of claims that have gone meanwhile nothing is marked, and nobody waits for their commits.
+    """
+    _mark(delivery, lanes)
+    for pause in _pauses():
+        try:
+            await session.commit()
+            return None
+        except CommitFailedError as error:
+            reasons = _reasons(session, error, lambda tp: tp in delivery.partitions and tp in lanes)
+            if not reasons or closing.is_set():
+                return None
+            if not all(map(_heals, reasons)):
+                return error
+            _log.warning("batch %s is done, its commit is tried again: %s", delivery.batch_id, error)
+        await wait_within(closing, pause)
+    return None
+
+
+def _mark(delivery: Delivery, lanes: Lanes) -> None:
+    metadata = to_metadata(delivery.batch_id)
+    ends = {piece.tp: piece for piece in delivery.pieces}
+    for tp, piece in ends.items():
+        if (lane := lanes.get(tp)) is not None:
+            # as a record's mark, so that the leader epoch is committed as well (KIP-320)
+            lane.claim.mark(Record(*tp, piece.end - 1, leader_epoch=piece.leader_epoch), metadata)
+
+
+def _reasons(
+    session: Session, error: CommitFailedError, is_ours: Callable[[TopicPartition], bool]
+) -> list[AsyncGroupError]:
+    """Why partitions of this batch that we still own could not be committed."""
+    return [] if session.is_lost else [reason for tp, reason in error.errors.items() if is_ours(tp)]
+
+
+def _heals(error: AsyncGroupError) -> bool:
+    if isinstance(error, BrokerError):
+        # between join and sync of a rebalance; the marks go out under the next generation or not at all
+        return error.retriable or error.code == ErrorCode.REBALANCE_IN_PROGRESS
+    return isinstance(error, TransportError)
+
+
+def _pauses() -> Iterator[float]:
+    yield from COMMIT_BACKOFF
+    while True:
+        yield COMMIT_BACKOFF[-1]

@@ -1,0 +1,61 @@
+"""What becomes of a batch whose function raised: tried again, or its exception goes on."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from asyncgroup.checks import check_count, check_pause
+from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.errors import ConfigError
+
+__all__ = ["OnError", "Retry", "Tries"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """Call the function again with the same rows, ranges and number, up to `times` more times.
+
+    The pauses double from `backoff` to `backoff_max` seconds, each spread by a fifth either way (KIP-580). Only what is
+    an instance of `only` is tried again. The last exception goes on as if there were no retries: nothing is skipped.
+    Raises ConfigError.
+    """
+
+    times: int = 5
+    backoff: float = 0.5
+    backoff_max: float = 30.0
+    only: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        check_count("times", self.times)
+        check_pause("backoff", self.backoff)
+        check_pause("backoff_max", self.backoff_max)
+        kinds = self.only
+        if not isinstance(kinds, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds
+        ):
+            raise ConfigError("only", kinds, "a tuple of exception types, all below Exception")
+
+
+OnError: TypeAlias = Literal["raise"] | Retry
+"""What `ForeachBatch` does about a function that raises."""
+
+
+class Tries:
+    """The calls of the function for one batch: how often it failed, and how long to wait before the next."""
+
+    def __init__(self, on_error: OnError, rng: random.Random) -> None:
+        self._policy = on_error if isinstance(on_error, Retry) else None
+        self._backoff = Backoff(0, 0, rng)
+        if self._policy is not None:
+            self._backoff = Backoff(self._policy.backoff, self._policy.backoff_max, rng)
+        self.failures = 0
+
+    def pause_after(self, error: BaseException) -> float | None:
+        """Seconds until the next call; None if this failure was the last."""
+        self.failures += 1
+        policy = self._policy
+        if policy is None or self.failures > policy.times or not isinstance(error, policy.only):
+            return None
+        return self._backoff.next()

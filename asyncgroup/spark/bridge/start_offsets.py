@@ -1,0 +1,70 @@
+"""Where a session starts if the sink knows it better than the group: offsets that are stored with the rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from asyncgroup.checks import check_offset
+from asyncgroup.errors import ConfigError
+from asyncgroup.group import Claim, Session
+from asyncgroup.lifecycle import finish
+from asyncgroup.model import TopicPartition
+
+__all__ = ["StartOffsets", "seek_to_starts"]
+
+StartOffsets: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+"""A plain function that says, for partitions, the next offset that the sink wants; it leaves out those it doesn't know."""
+
+
+async def seek_to_starts(ask: StartOffsets, session: Session, partitions: Sequence[TopicPartition]) -> None:
+    """Have the claims of `partitions` begin where `ask` says, called in a thread; marks go there as well.
+
+    Claims that it leaves out begin at the group's offset. Raises what `ask` raises, ConfigError for an answer that is
+    none.
+    """
+    if not partitions:
+        return
+    starts = _checked(await _in_thread(ask, partitions), partitions)
+    claims = {TopicPartition(claim.topic, claim.partition): claim for claim in session.claims}
+    for tp, offset in sorted(starts.items()):
+        if tp in claims:
+            _go_to(session, claims[tp], offset)
+
+
+def _go_to(session: Session, claim: Claim, offset: int) -> None:
+    """The sink is right, whether it is ahead of the group or behind it."""
+    place, metadata = (claim.topic, claim.partition, offset), claim.initial_metadata
+    if offset > claim.next_mark:
+        session.mark_offset(*place, metadata)
+    elif offset < claim.next_mark:
+        session.reset_offset(*place, metadata)
+    if offset != claim.position:
+        claim.seek(offset)
+
+
+async def _in_thread(ask: StartOffsets, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """A thread cannot be cancelled: whoever is waits for its end."""
+
+    def call() -> Mapping[TopicPartition, int] | BaseException:
+        try:
+            return ask(list(partitions))
+        except BaseException as error:  # noqa: BLE001  it goes on in the event loop; a future carries not every kind
+            return error
+
+    with ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-start-offsets") as thread:
+        found = await finish(asyncio.get_running_loop().run_in_executor(thread, call))
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _checked(found: object, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    if not isinstance(found, Mapping):
+        raise ConfigError("start_from", found, "a function that returns offsets by TopicPartition")
+    starts = {TopicPartition(*tp): check_offset(offset) for tp, offset in found.items()}
+    if strange := sorted(starts.keys() - set(partitions)):
+        raise ConfigError("start_from", ", ".join(map(str, strange)), "offsets of the partitions asked for")
+    return starts

@@ -1,0 +1,119 @@
+"""What a bridge has done and does, as a value for people on call and for metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from asyncgroup.lifecycle import describe
+from asyncgroup.spark.bridge.batch_id import BatchId
+
+__all__ = ["BridgeStatistics", "Tally"]
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeStatistics:
+    """A picture of a `ForeachBatch`, taken by its `statistics()`; it does not change afterwards. Durations are seconds.
+
+    - `batches`, `rows`, `bytes` (in Arrow): of the batches whose function returned, over all sessions.
+    - `failures`: calls of the function that raised; `interrupted`: batches that were given up for the sake of a
+      rebalance, a loss or an end, and are delivered again.
+    - `frame_seconds`, `fn_seconds`, `commit_seconds`: spent on making DataFrames, in the function, and on commits.
+    - `queued_rows`, `queued_bytes`: what waits for the next batches.
+    - `running`: the batch that is with the function or waits for its commit; `running_for` since when.
+    - `last_batch`: the newest one whose function returned; `last_error`: the newest failure, `last_error_age` since when.
+    """
+
+    batches: int
+    rows: int
+    bytes: int
+    failures: int
+    interrupted: int
+    frame_seconds: float
+    fn_seconds: float
+    commit_seconds: float
+    queued_rows: int
+    queued_bytes: int
+    running: BatchId | None
+    running_for: float | None
+    last_batch: BatchId | None
+    last_error: str | None
+    last_error_age: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same in text and numbers, ready for JSON."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    def __str__(self) -> str:
+        parts = [f"{self.batches} batches, {self.rows} rows, {self.bytes} bytes"]
+        parts.append(f"{self.fn_seconds:.1f} s in the function")
+        if self.failures or self.interrupted:
+            parts.append(f"{self.failures} failures, {self.interrupted} interrupted")
+        if self.queued_rows:
+            parts.append(f"{self.queued_rows} rows queued")
+        if self.running is not None:
+            parts.append(f"batch {self.running} for {self.running_for:.1f} s")
+        if self.last_error is not None:
+            parts.append(f"last error {self.last_error_age:.1f} s ago: {self.last_error}")
+        return " ".join("; ".join(parts).split())
+
+    def __repr__(self) -> str:
+        return f"<BridgeStatistics: {self}>"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BatchId):
+        return {"number": int(value), "ranges": [str(part) for part in value.ranges]}
+    return round(value, 3) if isinstance(value, float) else value
+
+
+class Tally:
+    """Counts what the bridges of all sessions do; pure state. Times are the loop's."""
+
+    def __init__(self) -> None:
+        self.batches = self.rows = self.bytes = 0
+        self.failures = self.interrupted = 0
+        self.frame_seconds = self.fn_seconds = self.commit_seconds = 0.0
+        self.last_batch: BatchId | None = None
+        self._last_error: tuple[str, float] | None = None
+
+    def called(self, frame_seconds: float, fn_seconds: float) -> None:
+        """The function was called once, whatever came of it."""
+        self.frame_seconds += frame_seconds
+        self.fn_seconds += fn_seconds
+
+    def returned(self, batch_id: BatchId, rows: int, size: int) -> None:
+        """The function returned."""
+        self.batches += 1
+        self.rows += rows
+        self.bytes += size
+        self.last_batch = batch_id
+
+    def failed(self, error: BaseException, now: float) -> None:
+        """The function raised, or a commit failed for good."""
+        self.failures += 1
+        self._last_error = (describe(error), now)
+
+    def picture(
+        self, queued_rows: int, queued_bytes: int, running: tuple[BatchId, float] | None, now: float
+    ) -> BridgeStatistics:
+        """As a value; `running` is the batch under way and the time of its beginning."""
+        batch_id, began = running or (None, now)
+        text, at = self._last_error or (None, now)
+        return BridgeStatistics(
+            batches=self.batches,
+            rows=self.rows,
+            bytes=self.bytes,
+            failures=self.failures,
+            interrupted=self.interrupted,
+            frame_seconds=self.frame_seconds,
+            fn_seconds=self.fn_seconds,
+            commit_seconds=self.commit_seconds,
+            queued_rows=queued_rows,
+            queued_bytes=queued_bytes,
+            running=batch_id,
+            running_for=None if batch_id is None else now - began,
+            last_batch=self.last_batch,
+            last_error=text,
+            last_error_age=None if text is None else now - at,
+        )

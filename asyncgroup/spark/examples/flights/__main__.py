@@ -1,0 +1,75 @@
+"""Runs the pipeline on a topic, to the topic's end; a second run goes on where the first has ended, or was killed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.spark.examples.flights.pipeline import Pipeline, QueryProgress, hours_of_day
+from asyncgroup.spark.examples.flights.plot import delay_by_hour_svg
+from asyncgroup.spark.session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK: Final = 1
+"""Seconds between two looks at a query."""
+
+CONFIG: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The program: raises what a query raises."""
+    options = _parser().parse_args(arguments)
+    cores = os.cpu_count() or 1
+    spark = local_session("flights", cores=cores, config=CONFIG)
+    try:
+        pipeline = Pipeline(
+            bootstrap_servers=options.bootstrap_servers,
+            topic=options.topic,
+            streaks_topic=options.streaks_topic,
+            output=options.output if "://" in options.output else Path(options.output).absolute().as_uri(),
+            rows_per_trigger=options.rows_per_trigger,
+            tasks=cores,
+            group_id=options.group,
+        )
+        session = pipeline.session(spark)
+        for query in pipeline.start(session):
+            _watch(query)
+        if options.plot is not None:
+            rows = hours_of_day(pipeline.delays(session))
+            Path(options.plot).write_text(delay_by_hour_svg(rows, {}), encoding="utf-8")
+    finally:
+        spark.stop()
+
+
+def _watch(query: StreamingQuery) -> None:
+    said = ended = None
+    while not ended:
+        ended = query.awaitTermination(LOOK)
+        if (progress := QueryProgress.of(query)) != said:
+            print(progress, flush=True)  # noqa: T201  it is a program
+            said = progress
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m asyncgroup.spark.examples.flights", description=__doc__)
+    parser.add_argument("-b", "--bootstrap-servers", required=True, metavar="HOST:PORT")
+    parser.add_argument(
+        "--topic", default="flights", help="where the flights are, as `asyncgroup demo` produces them"
+    )
+    parser.add_argument("--streaks-topic", default="flights-streaks", help="where streaks go; has to exist")
+    parser.add_argument("--output", required=True, help="a directory or URI for Parquet and checkpoints")
+    parser.add_argument(
+        "--group", default="flights-pipeline", help="what the names of the queries' groups begin with"
+    )
+    parser.add_argument("--rows-per-trigger", type=int, default=80_000, metavar="N")
+    parser.add_argument("--plot", metavar="FILE", help="draw the delay by hour of the day, as SVG")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Delay streaks: late departures of a carrier one after another, found by a stateful processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, Row, functions as F, types as t  # noqa: N812  the name that Spark's users know
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from asyncgroup.spark.examples.flights.delays import WATERMARK
+
+__all__ = ["LATE", "SHORTEST", "STREAK", "DelayStreaks", "Departure", "Streak", "delay_streaks", "fold"]
+
+LATE: Final = 15
+"""Minutes from which on a departure counts as late."""
+
+SHORTEST: Final = 10
+"""Late departures that make a streak worth telling."""
+
+STREAK: Final = t.StructType(
+    [
+        t.StructField("carrier", t.StringType()),
+        t.StructField("first_ms", t.LongType()),
+        t.StructField("last_ms", t.LongType()),
+        t.StructField("flights", t.IntegerType()),
+        t.StructField("delay_sum", t.LongType()),
+    ]
+)
+"""What the processor puts out; a type and no text, which Spark would have to analyse: declared flows must not do that."""
+
+
+class Departure(NamedTuple):
+    """A flight that left: when it should have (ms since 1970), its row in the CSV, minutes of delay."""
+
+    scheduled_ms: int
+    row: int
+    dep_delay: int
+
+
+class Streak(NamedTuple):
+    """Late departures in a row: event times of the first and the last (ms), how many, and their delays' sum."""
+
+    first_ms: int
+    last_ms: int
+    flights: int
+    delay_sum: int
+
+
+def fold(streak: Streak | None, departures: Iterable[Departure]) -> tuple[Streak | None, list[Streak]]:
+    """Go on from a streak with departures in order: the streak that goes on, and those that have ended."""
+    ended = []
+    for departure in departures:
+        if departure.dep_delay >= LATE:
+            begun = streak or Streak(departure.scheduled_ms, 0, 0, 0)
+            flights, delay_sum = begun.flights + 1, begun.delay_sum + departure.dep_delay
+            streak = Streak(begun.first_ms, departure.scheduled_ms, flights, delay_sum)
+        elif streak is not None:
+            ended.append(streak)
+            streak = None
+    return streak, [each for each in ended if each.flights >= SHORTEST]
+
+
+class DelayStreaks(StatefulProcessor):
+    """Streaks of one carrier.
+
+    A batch holds its rows in no order, and rows that belong between them may come in the next. So departures wait in
+    the state until the watermark has passed them: from then on Spark lets no older one through, and they are folded in
+    the order of their event times, whatever the batches were. A timer sees to it when no more rows come.
+    """
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._waiting = handle.getListState("waiting", "scheduled_ms long, row int, dep_delay int")
+        self._streak = handle.getValueState(
+            "streak", "first_ms long, last_ms long, flights int, delay_sum long"
+        )
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        news = [Departure(r.scheduled_ms, r.row, r.dep_delay) for r in rows if r.dep_delay is not None]
+        return self._advance(key, news, timerValues.getCurrentWatermarkInMs())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
+        return self._advance(key, [], timerValues.getCurrentWatermarkInMs())
+
+    def _advance(self, key: Any, news: list[Departure], watermark: int) -> Iterator[Row]:
+        waiting = sorted([*(Departure(*each) for each in self._waiting.get()), *news])
+        passed = sum(each.scheduled_ms <= watermark for each in waiting)
+        if not news and not passed:
+            return
+        streak, ended = fold(self._read_streak(), waiting[:passed])
+        if streak is not None:
+            self._streak.update(tuple(streak))
+        else:
+            self._streak.clear()
+        if rest := waiting[passed:]:
+            self._waiting.put([tuple(each) for each in rest])
+            self._handle.registerTimer(rest[0].scheduled_ms)
+        else:
+            self._waiting.clear()
+        for each in ended:
+            yield Row(carrier=key[0], **each._asdict())
+
+    def _read_streak(self) -> Streak | None:
+        found = self._streak.get()
+        return None if found is None else Streak(*found)
+
+
+def delay_streaks(flights: DataFrame) -> DataFrame:
+    """Streaks in a row each: carrier, event times of the first and the last flight, flights, mean delay in minutes."""
+    late = flights.withWatermark("scheduled", WATERMARK).withColumn(
+        # the processor gets plain numbers: a Python datetime would be in the worker's timezone
+        "scheduled_ms",
+        F.unix_millis("scheduled"),
+    )
+    streaks = late.groupBy("carrier").transformWithState(DelayStreaks(), STREAK, "Append", "EventTime")
+    return streaks.select(
+        "carrier",
+        F.timestamp_millis("first_ms").alias("first"),
+        F.timestamp_millis("last_ms").alias("last"),
+        "flights",
+        (F.col("delay_sum") / F.col("flights")).alias("mean_delay"),
+    )

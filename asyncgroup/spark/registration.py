@@ -1,0 +1,34 @@
+"""Making `format("asyncgroup")` known to a Spark session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.spark.requirements import check_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+_REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
+"""Spark's error condition for the name of a source that it has found by itself."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("asyncgroup")` known to a session, classic or Spark Connect; safe to call twice.
+
+    Where asyncgroup is installed from its wheel Spark finds the source by itself, through the module
+    `pyspark_asyncgroup`. Executors (and a Connect server) need asyncgroup installed, too.
+    Raises SparkUnavailable if pyspark or pyarrow is missing or too old.
+    """
+    check_session(spark)
+    from pyspark.errors import PySparkException
+
+    from asyncgroup.spark.data_source import AsyncGroupDataSource
+
+    try:
+        spark.dataSource.register(AsyncGroupDataSource)
+    except PySparkException as error:
+        if error.getCondition() != _REGISTERED:
+            raise

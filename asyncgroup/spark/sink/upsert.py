@@ -1,0 +1,126 @@
+"""`Upsert`: rows into a table that has a key, so that a second delivery puts them where the first one did.
+
+connect = functools.partial(psycopg.connect, "host=db dbname=orders")
+store = Upsert(DbApiMerge(connect, "orders", Dialect(paramstyle="format")), transform=columns_of_the_table)
+await group.run("orders", ForeachBatch(spark, store))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+from asyncgroup.checks import check_count
+from asyncgroup.errors import ConfigError
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns
+from asyncgroup.spark.sink.sql import Connect, Dialect, execute_in_chunks, rows_of, transaction
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+__all__ = ["DbApiMerge", "Merger", "Upsert"]
+
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+
+CHUNK_ROWS: Final = 1_000
+
+
+class Merger(Protocol):
+    """Puts rows into a table by their keys. To be used on executors it must be picklable."""
+
+    def merge(self, columns: Sequence[str], keys: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert each row, or replace the one with the same keys; when this returns, all of them will stay."""
+
+
+class DbApiMerge:
+    """Merges into a table of a database with a DB-API module, in one transaction for each call.
+
+    `connect()` opens a connection; `table` may be `schema.table` and must have a unique index on the keys (with
+    `delete_insert` it may do without). `chunk_rows` are handed over at a time.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        table: str,
+        dialect: Dialect | None = None,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        check_count("chunk_rows", chunk_rows)
+        self._connect, self._table, self._chunk_rows = connect, table, chunk_rows
+        self._dialect = dialect or Dialect()
+
+    def __repr__(self) -> str:
+        return f"<DbApiMerge into {self._table}>"
+
+    def merge(self, columns: Sequence[str], keys: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert or replace; raises what the driver raises, and then nothing is changed."""
+        dialect = self._dialect
+        with transaction(self._connect) as connection:
+            cursor = connection.cursor()
+            if dialect.upsert == "delete_insert":
+                rows = list(rows)
+                places = [columns.index(key) for key in keys]
+                deletions = (tuple(row[place] for place in places) for row in rows)
+                execute_in_chunks(cursor, dialect.delete(self._table, keys), deletions, self._chunk_rows)
+                statement = dialect.insert(self._table, columns)
+            else:
+                statement = dialect.merge(self._table, columns, keys)
+            execute_in_chunks(cursor, statement, rows, self._chunk_rows)
+            cursor.close()
+
+
+class Upsert:
+    """A function for `ForeachBatch`: merges a batch's rows into a table by topic, partition and offset.
+
+    - `merger`: `DbApiMerge`, or anything else that can replace rows by keys.
+    - `transform(df)` makes the table's rows of the batch; what it gives are the columns that are written.
+    - `keys`: more than the three where a record becomes several rows. A record should always become the same ones: a
+      row that only the first delivery had would stay.
+    - `run_on`: `driver` collects the batch, which the bridge keeps small, and needs the database to be in reach of the
+      driver only. With `executors` each task merges its rows by itself, so the merger goes there, and whatever it
+      connects to must be in reach of every executor (a file of SQLite on a local disk is not).
+    """
+
+    def __init__(
+        self,
+        merger: Merger,
+        *,
+        transform: Transform | None = None,
+        keys: Sequence[str] = KEYS,
+        run_on: Literal["driver", "executors"] = "driver",
+    ) -> None:
+        if run_on not in ("driver", "executors"):
+            raise ConfigError("run_on", run_on, "driver or executors")
+        if isinstance(keys, str) or not keys:
+            raise ConfigError("keys", keys, "names of columns, at least one")
+        self._merger, self._transform, self._keys, self._run_on = merger, transform, tuple(keys), run_on
+
+    def __repr__(self) -> str:
+        return f"<Upsert by {', '.join(self._keys)}: {self._merger!r}>"
+
+    def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:  # noqa: ARG002  the keys say it all
+        """Merge a batch; returns when the database has it all. Raises ConfigError, and what the merger raises."""
+        rows = df if self._transform is None else self._transform(df)
+        require_columns(rows, self._keys)
+        merge = _Merge(self._merger, tuple(rows.columns), self._keys)
+        if self._run_on == "driver":
+            merge.all(rows.toArrow().to_batches())
+        else:
+            rows.mapInArrow(merge.in_task, "merged long").collect()
+
+
+class _Merge:
+    """What goes to the executors."""
+
+    def __init__(self, merger: Merger, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:
+        self._merger, self._columns, self._keys = merger, columns, keys
+
+    def all(self, batches: Iterable[pyarrow.RecordBatch]) -> None:
+        self._merger.merge(self._columns, self._keys, (row for batch in batches for row in rows_of(batch)))
+
+    def in_task(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        self.all(batches)
+        yield from ()

@@ -1,0 +1,57 @@
+"""What a query that writes to Kafka has asked for: its options, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import ConfigError
+
+__all__ = ["WriteSettings", "write_settings"]
+
+PREFIX: Final = "kafka."
+SERVERS: Final = "bootstrap.servers"
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "key.serializer": "a key is written as it is: cast the column to string or binary",
+    "value.serializer": "a value is written as it is: cast the column to string or binary",
+}
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """What a task needs for writing; can be pickled. `topic` is where all rows go, None: the column says it."""
+
+    bootstrap_servers: str
+    config: ProducerConfig
+    topic: str | None = None
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The `kafka.*` options that this was made from; tasks that have the same ones share a producer."""
+
+
+def write_settings(options: Mapping[str, str]) -> WriteSettings:
+    """The settings of `format("asyncgroup")` as a sink, out of Spark's options (names in any case).
+
+    `topic` and `kafka.*` count, as in Spark's sink (`KafkaSourceProvider.kafkaParamsForProducer`); anything else is
+    for others (`checkpointLocation`, `path`). Raises ConfigError naming the option.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
+    for name, instead in _REFUSED.items():
+        if name in kafka:
+            raise ConfigError(PREFIX + name, kafka[name], f"no value at all; {instead}")
+    try:
+        config, rest = ProducerConfig.from_properties(kafka)
+    except ConfigError as error:
+        if error.key not in kafka:
+            raise
+        raise ConfigError(PREFIX + error.key, error.value, error.allowed) from None
+    servers = rest.get(SERVERS, "").strip()
+    if not servers:
+        raise ConfigError(f"option {PREFIX}{SERVERS} is missing: it says where the brokers are, host:port,…")
+    topic = given.get("topic")
+    return WriteSettings(
+        servers, config, None if topic is None else topic.strip(), tuple(sorted(kafka.items()))
+    )

@@ -1,0 +1,128 @@
+"""The writers of format "asyncgroup": what Spark calls on the driver and on its executors.
+
+The data source's `writer` and `streamWriter` are `make_writer(options, schema, stream=…, overwrite=…)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, overload
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.producer import Producer
+from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
+from asyncgroup.spark.sink.delivery import AtLeastOnce, Delivery, Receipt
+from asyncgroup.spark.sink.producers import Opened, Written, producers
+from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchWriter", "StreamWriter", "TaskWritten", "make_writer"]
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What a task has written, all of it acknowledged: one range for each partition, and the number of rows."""
+
+    ranges: tuple[Written, ...]
+    rows: int
+    receipt: Receipt = field(default_factory=dict)
+
+
+@overload
+def make_writer(
+    options: Mapping[str, str], schema: StructType, *, stream: Literal[True], overwrite: bool = False
+) -> StreamWriter: ...
+@overload
+def make_writer(
+    options: Mapping[str, str], schema: StructType, *, stream: Literal[False], overwrite: bool = False
+) -> BatchWriter: ...
+def make_writer(
+    options: Mapping[str, str], schema: StructType, *, stream: bool, overwrite: bool = False
+) -> StreamWriter | BatchWriter:
+    """A writer for rows of this schema; raises ConfigError naming the option, the column or the save mode.
+
+    `overwrite` is what Spark's save mode or output mode asks for. A topic cannot be overwritten, so a batch query is
+    refused; in a stream it stands for the output mode "complete", whose batches are appended as in Spark's own sink.
+    """
+    if overwrite and not stream:
+        raise ConfigError("save mode", "overwrite", "append: a topic's records cannot be replaced")
+    settings = write_settings(options)
+    check_columns(schema, settings.topic)
+    return StreamWriter(settings, AtLeastOnce()) if stream else BatchWriter(settings, AtLeastOnce())
+
+
+class _Writer:
+    """What both kinds of queries share. Pickled for the executors, so it holds nothing but settings."""
+
+    def __init__(self, settings: WriteSettings, delivery: Delivery) -> None:
+        self._settings, self._delivery = settings, delivery
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        """On an executor: write the rows of a task; returns when every one is acknowledged.
+
+        Raises ConfigError for a row that is no record, DeliveryFailedError for records that the brokers did not take.
+        """
+        return producers.run(self._settings, functools.partial(self._write, iterator))
+
+    async def _write(self, batches: Iterator[pyarrow.RecordBatch], opened: Opened) -> TaskWritten:
+        producer, acknowledged = opened
+        await self._delivery.begin(producer)
+        rows = 0
+        loop = asyncio.get_running_loop()
+        # the next batch is received in a thread while the present one is sent
+        upcoming = loop.run_in_executor(None, next, batches, None)
+        try:
+            while (batch := await upcoming) is not None and not acknowledged.failed:
+                upcoming = loop.run_in_executor(None, next, batches, None)
+                await _send(producer, batch, self._settings.topic)
+                rows += batch.num_rows
+        finally:
+            await asyncio.gather(upcoming, return_exceptions=True)
+        receipt = await self._delivery.finish(producer)
+        return TaskWritten(acknowledged.take(), rows, receipt)
+
+
+async def _send(producer: Producer, batch: pyarrow.RecordBatch, topic: str | None) -> None:
+    for row in outgoing_rows(batch, topic):
+        await producer.enqueue(
+            row.topic, row.value, key=row.key, headers=row.headers, partition=row.partition
+        )
+
+
+def _receipts(messages: Sequence[WriterCommitMessage | None]) -> list[Receipt]:
+    return [message.receipt for message in messages if isinstance(message, TaskWritten)]
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("asyncgroup").mode("append").save()`."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: all tasks have written."""
+        self._delivery.commit(_receipts(messages), None)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: a task has failed for good."""
+        self._delivery.abort(_receipts(messages), None)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("asyncgroup")`."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """On the driver: all tasks of a batch have written."""
+        self._delivery.commit(_receipts(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: a task of a batch has failed for good."""
+        self._delivery.abort(_receipts(messages), batchId)

@@ -1,0 +1,61 @@
+"""`spark.read.format("asyncgroup")`: what the topics hold between two places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source import errors
+from asyncgroup.spark.source.broker_client import BrokerClient
+from asyncgroup.spark.source.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.initial_offsets import resolve
+from asyncgroup.spark.source.planner import tasks_of
+from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.stream_reader import Ranges
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["AsyncGroupReader"]
+
+
+class AsyncGroupReader(DataSourceReader):
+    """A batch query's reader. `partitions` asks the brokers once, when the query is planned."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"<AsyncGroupReader {self._settings.strategy}>"
+
+    def partitions(self) -> list[InputPartition]:
+        """What the tasks read."""
+        with BrokerClient(self._settings) as client:
+            return [Ranges(ranges) for ranges in tasks_of(client.call(self._find_ranges), self._settings)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The records of a task."""
+        from asyncgroup.spark.source.workers import read_ranges
+
+        # Spark makes up a partition without a value where there is none
+        return read_ranges(self._settings, partition.value or ())
+
+    async def _find_ranges(self, lookups: BrokerLookups) -> list[OffsetRange]:
+        settings = self._settings
+        start = await resolve(settings.starting, lookups, position="start", group_id=settings.group_id)
+        end = await resolve(settings.ending, lookups, position="end", group_id=settings.group_id)
+        return ranges_between(start, end)
+
+
+def ranges_between(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[OffsetRange]:
+    """The range of each partition; raises SourceError where one ends before it starts, or has no start or no end."""
+    if start.keys() != end.keys():
+        raise errors.mismatched_start_and_end(start, end)
+    for tp, first in sorted(start.items()):
+        if first > end[tp]:
+            raise errors.resolved_start_greater_than_end(tp, first, end[tp])
+    return [OffsetRange(tp.topic, tp.partition, start[tp], end[tp]) for tp in sorted(start)]

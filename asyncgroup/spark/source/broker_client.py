@@ -1,0 +1,133 @@
+"""The brokers, for a driver that calls and waits: an event loop that runs only inside of calls.
+
+Spark calls a stream's reader on one thread of a process of its own, and nothing happens between the calls. So nothing
+runs between them here: no thread, no timer. What brokers send meanwhile waits in the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Self, TypeVar
+
+from asyncgroup.errors import ClosedError
+from asyncgroup.spark.source.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.commits import GroupCommits
+from asyncgroup.spark.source.settings import ReadSettings
+
+__all__ = ["BrokerClient"]
+
+T = TypeVar("T")
+
+CLOSE_SECONDS: Final = 2.0
+"""How long closing may take: Spark has ended the process's input by then."""
+
+
+class BrokerClient:
+    """One query's connections, made by the first call and kept until `close`. For one thread.
+
+    `call(function)` runs the coroutine function with the query's `BrokerLookups` and returns its result.
+    """
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lookups: BrokerLookups | None = None
+        self._commits: GroupCommits | None = None
+        self._running: asyncio.Task[Any] | None = None
+        self._busy = self._interrupted = self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, work: Callable[[BrokerLookups], Coroutine[Any, Any, T]]) -> T:
+        """What `work(lookups)` returns; connects before, if need be.
+
+        Raises what it raises, ClosedError, and CancelledError after `interrupt`.
+        """
+        self._busy = True
+        try:
+            return self._run(self._called(work))
+        finally:
+            self._busy = False
+            if self._interrupted:  # at whatever moment that came
+                raise asyncio.CancelledError
+
+    def commits(self) -> GroupCommits | None:
+        """The commits of the query's group; None if it commits nothing. To be used inside of `call` only."""
+        settings = self._settings
+        if settings.group_id is None or not settings.commit_offsets:
+            return None
+        if self._commits is None:
+            assert self._lookups is not None
+            self._commits = GroupCommits(self._lookups, settings)
+        return self._commits
+
+    def interrupt(self) -> bool:
+        """End the call that runs, if one does, by CancelledError; whether one did. For signal handlers.
+
+        What the handler raised itself would come out in the midst of the event loop's own work.
+        """
+        if not self._busy:
+            return False
+        self._interrupted = True
+        if self._loop is not None and self._running is not None:
+            self._loop.call_soon_threadsafe(self._running.cancel)
+        return True
+
+    def close(self) -> None:
+        """Close the connections, in at most `CLOSE_SECONDS`. Safe to call twice."""
+        self._closed = True
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            try:
+                loop.run_until_complete(self._close())
+            finally:
+                loop.close()
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise ClosedError("the reader was stopped")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            loop = self._opened()
+        except ClosedError:
+            work.close()
+            raise
+        running: asyncio.Task[T] = loop.create_task(work)
+        self._running = running
+        if self._interrupted:
+            running.cancel()
+        try:
+            return loop.run_until_complete(running)
+        finally:
+            self._running = None
+
+    async def _called(self, work: Callable[[BrokerLookups], Awaitable[T]]) -> T:
+        if self._lookups is None:
+            lookups = BrokerLookups(self._settings)
+            await lookups.open()
+            self._lookups = lookups
+        return await work(self._lookups)
+
+    async def _close(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if self._commits is not None:
+                    await self._commits.aclose()
+                if self._lookups is not None:
+                    await self._lookups.aclose()
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)

@@ -1,0 +1,190 @@
+"""The offsets of a query in its group: committed after each batch and, while nothing comes, from time to time again.
+
+Spark calls `commit` one batch late, and never for the last batch; but `latestOffset` gets the end of the last finished
+batch each time. So that is what is committed, beside the question for the log's ends, where it costs no time.
+
+A query is no member of its group: brokers take such commits while the group has none, and refuse them with
+UNKNOWN_MEMBER_ID when it has one (`GroupMetadataManager.validateOffsetCommit`). The group is the query's own, then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, ErrorCode
+from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import Committer
+from asyncgroup.spark.source import errors
+from asyncgroup.spark.source.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.group_members import Members, group_members
+from asyncgroup.spark.source.settings import ReadSettings
+
+__all__ = ["GroupCommits"]
+
+_log = logging.getLogger("asyncgroup.spark")
+
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+TopicIds: TypeAlias = Mapping[TopicPartition, UUID]
+
+PATIENCE: Final = 1.0
+"""Seconds that a trigger waits for its commit at most; it goes on while the driver does something else."""
+
+GIVE_UP: Final = 60.0
+"""Seconds of failures after which `commitFailure=fail` ends the query: Java's `default.api.timeout.ms`."""
+
+RETRY_SECONDS: Final = 1.0
+"""The pause after a commit that failed with all its tries."""
+
+WARNING_SECONDS: Final = 60.0
+"""How often a failure that goes on is logged again."""
+
+
+class GroupCommits:
+    """Commits for `settings.group_id` what a query has finished; `lookups` stays open as long as this is used."""
+
+    def __init__(self, lookups: BrokerLookups, settings: ReadSettings) -> None:
+        assert settings.group_id is not None
+        self._lookups, self._settings, self.group_id = lookups, settings, settings.group_id
+        self._cluster = lookups.cluster
+        self._committer = Committer(self._cluster, self.group_id, retry_max=settings.config.commit_retry_max)
+        self._marked: Offsets = {}
+        self._begun = False
+        self._done_at = self._not_before = float("-inf")
+        self._failing_since: float | None = None
+        self._warned_at = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    # --- the life of a query ------------------------------------------------------------------------------------
+
+    async def check_free(self) -> None:
+        """Raises a coded error if the group has members, who would be at odds with the query."""
+
+        async def ask() -> Members:
+            return await group_members(self._cluster, self.group_id)
+
+        if members := await self._lookups.patience.persist(
+            f"Finding the members of group {self.group_id!r}", ask
+        ):
+            raise errors.group_in_use(self.group_id, members)
+
+    async def finished(self, offsets: Offsets, ids: TopicIds) -> None:
+        """Everything before `offsets` is done. Commits what is new, or all of it if the last time is long ago.
+
+        `ids` says of which topics the offsets are, as far as that is known.
+
+        Returns when that is committed or has failed, after `PATIENCE` in any case. Raises a coded error for a failure
+        if `commitFailure=fail`: at once for a final one, after `GIVE_UP` seconds of those that may heal.
+        """
+        if not self._begun:
+            await self._begin(offsets)
+        now = asyncio.get_running_loop().time()
+        again = now - self._done_at >= self._settings.commit_interval
+        if again or offsets != self._marked:
+            self._mark(offsets, ids, again=again)
+            self._marked = dict(offsets)
+        self._collect()
+        patience = 0.0  # for one that goes on since an earlier call
+        if self._committer.dirty and self._task is None and now >= self._not_before:
+            self._task = asyncio.create_task(self._commit(), name=f"commit of group {self.group_id!r}")
+            patience = PATIENCE
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=patience)
+            self._collect()
+
+    def _collect(self) -> None:
+        """See how the last commit ended, if it has; raises what it raised."""
+        if self._task is not None and self._task.done():
+            task, self._task = self._task, None
+            task.result()
+
+    async def aclose(self) -> None:
+        """Wait a moment for what is under way, then give it up."""
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait([task], timeout=PATIENCE)
+            await cancel_and_wait(task)
+        await self._committer.aclose()
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    async def _begin(self, offsets: Offsets) -> None:
+        """See what the group has: going back from there is said, since the group's own lag would jump.
+
+        A query without a right to use the group fails only if its commits are asked to.
+        """
+        try:
+            await self.check_free()
+            committed = await self._lookups.committed(offsets)
+        except BrokerError as error:
+            if self._settings.commit_failure == "fail":
+                raise errors.commit_failed(self.group_id, error) from error
+            _log.warning("what group %r has committed is not known: %s", self.group_id, error)
+            committed = {}
+        back = [tp for tp, offset in sorted(offsets.items()) if offset < committed.get(tp, offset)]
+        if back:
+            places = ", ".join(f"{tp} from {committed[tp]} to {offsets[tp]}" for tp in back)
+            _log.warning(
+                "group %r has committed more than this query has read; its offsets go back: %s",
+                self.group_id,
+                places,
+            )
+        self._begun = True
+
+    def _mark(self, offsets: Offsets, ids: TopicIds, *, again: bool) -> None:
+        for tp in self._committer.partitions:
+            if tp not in offsets:
+                self._committer.drop(tp)
+        for tp, offset in offsets.items():
+            topic = self._cluster.view.topics.get(tp.topic)
+            if topic is None:
+                continue  # the topic is gone, and with it what groups have committed for it
+            if ids.get(tp, topic.topic_id) != topic.topic_id:
+                continue  # it is an offset of the topic that is gone, and means nothing in its namesake
+            if tp in self._committer and self._committer.of(*tp).topic_id != topic.topic_id:
+                self._committer.drop(tp)
+            marks = self._committer.of(*tp) if tp in self._committer else self._committer.manage(tp, -1)
+            if offset > marks.next_offset:
+                marks.mark(offset)
+            elif offset < marks.next_offset or again:
+                marks.reset(offset)
+
+    async def _commit(self) -> None:
+        time = asyncio.get_running_loop().time
+        try:
+            await self._committer.commit()
+        except CommitFailedError as error:
+            self._not_before = time() + RETRY_SECONDS
+            await self._failed(error)
+        else:
+            self._done_at, self._failing_since = time(), None
+
+    async def _failed(self, error: CommitFailedError) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._failing_since is None:
+            self._failing_since = now
+        in_use = any(
+            isinstance(e, BrokerError) and e.code == ErrorCode.UNKNOWN_MEMBER_ID
+            for e in error.errors.values()
+        )
+        final = in_use or not all(e.retriable for e in error.errors.values())
+        if self._settings.commit_failure == "fail" and (final or now - self._failing_since >= GIVE_UP):
+            if in_use:
+                raise errors.group_in_use(self.group_id, await self._members()) from error
+            raise errors.commit_failed(self.group_id, error) from error
+        if now - self._warned_at >= WARNING_SECONDS:
+            self._warned_at = now
+            told = (
+                f"the group is in use by {'; '.join(await self._members()) or 'others'}" if in_use else error
+            )
+            _log.warning("group %r: offsets were not committed, the query goes on: %s", self.group_id, told)
+
+    async def _members(self) -> Members:
+        try:
+            return await group_members(self._cluster, self.group_id)
+        except AsyncGroupError:
+            return []

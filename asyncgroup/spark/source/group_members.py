@@ -1,0 +1,62 @@
+"""Who is in a group: a query commits for a group without members only."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.offsets import GROUP_LANE
+from asyncgroup.wire import messages as m
+
+__all__ = ["Members", "group_members"]
+
+Members: TypeAlias = list[str]
+"""Each in a few words: client id, host, member id."""
+
+_NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+
+
+async def group_members(cluster: Cluster, group_id: str) -> Members:
+    """The members of a group of either protocol; none of a group that does not exist.
+
+    One try. Raises BrokerError where the coordinator is unknown or the group may not be described, TransportError.
+    """
+    response = await cluster.coordinators.request(
+        group_id, m.DescribeGroupsRequest(groups=[group_id]), lane=GROUP_LANE
+    )
+    classic = response.groups[0]
+    if classic.error_code not in (ErrorCode.NONE, *_NO_GROUP):
+        raise _error(cluster, group_id, classic.error_code)
+    if classic.members:
+        return [_shown(member.client_id, member.client_host, member.member_id) for member in classic.members]
+    # a group of KIP-848 looks like none, or like a dead one, to the older question
+    if classic.error_code or classic.group_state == "Dead":
+        return await _consumer_members(cluster, group_id)
+    return []
+
+
+async def _consumer_members(cluster: Cluster, group_id: str) -> Members:
+    request = m.ConsumerGroupDescribeRequest(group_ids=[group_id])
+    try:
+        response = await cluster.coordinators.request(group_id, request, lane=GROUP_LANE)
+    except AsyncGroupError as error:
+        if error.retriable:
+            raise
+        return []  # a broker older than KIP-848 has no such groups
+    found = response.groups[0]
+    if found.error_code in _NO_GROUP:
+        return []
+    if found.error_code:
+        raise _error(cluster, group_id, found.error_code)
+    return [_shown(member.client_id, member.client_host, member.member_id) for member in found.members]
+
+
+def _error(cluster: Cluster, group_id: str, code: int) -> BrokerError:
+    if code == ErrorCode.NOT_COORDINATOR:
+        cluster.coordinators.forget(group_id)
+    return BrokerError(code, f"members of group {group_id!r}")
+
+
+def _shown(client_id: str, host: str, member_id: str) -> str:
+    return f"{member_id} (client {client_id!r} at {host.removeprefix('/')})"

@@ -1,0 +1,213 @@
+"""Where a query starts and ends: `startingOffsets`, `endingOffsets` and their relatives (`getKafkaOffsetRangeLimit`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.source import offsets_json, values
+from asyncgroup.spark.source.errors import (
+    OptionError,
+    mismatched_start_and_end,
+    unresolved_start_greater_than_end,
+)
+from asyncgroup.spark.source.option_names import Options
+from asyncgroup.spark.source.patterns import java_pattern
+from asyncgroup.spark.source.settings import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    Assign,
+    AtTimestamp,
+    ByTimestamp,
+    Earliest,
+    FromGroup,
+    Latest,
+    OffsetLimit,
+    Specific,
+    Strategy,
+    Subscribe,
+)
+
+__all__ = ["read_ending", "read_starting"]
+
+_OnNoMatch: TypeAlias = Literal["error", "latest"]
+_Parsed: TypeAlias = tuple[dict[TopicPartition, int], dict[str, int]]
+_Parse: TypeAlias = Callable[[str], _Parsed]
+
+
+class _Names(NamedTuple):
+    """The options of one end, each winning over those behind it."""
+
+    timestamp: str
+    by_timestamp: str
+    offsets: str
+
+
+_STARTING: Final = _Names("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDING: Final = _Names("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+
+_WORDS: Final[Mapping[str, OffsetLimit]] = {
+    "earliest": Earliest(),
+    "latest": Latest(),
+    "group": FromGroup("error"),  # its fallback is read apart
+}
+
+
+def read_starting(options: Options, strategy: Strategy, *, stream: bool) -> OffsetLimit:
+    """Where a new query starts; raises OptionError."""
+    default: OffsetLimit = Latest() if stream else Earliest()
+    limit = _read(options, _STARTING, strategy, default, _on_no_match(options))
+    if isinstance(limit, FromGroup):
+        return FromGroup(_fallback(options, stream=stream))
+    if not stream and isinstance(limit, Latest):
+        raise OptionError(_STARTING.offsets, "latest", "earliest, group or JSON of offsets in batch queries")
+    if not stream and isinstance(limit, Specific):
+        _refuse(_STARTING.offsets, limit, LATEST_OFFSET, "the latest (-1) in batch queries")
+    return limit
+
+
+def read_ending(options: Options, strategy: Strategy, starting: OffsetLimit, *, stream: bool) -> OffsetLimit:
+    """Where a batch query ends; raises OptionError, or SourceArgumentError if that is before its start."""
+    if stream:
+        for name in _ENDING:
+            if name in options:
+                raise OptionError(name, options.get(name), "leave it out: streaming queries have no end")
+        return Latest()
+    # nothing so late is no error at this end: the partition is read to its end
+    limit = _read(options, _ENDING, strategy, Latest(), "latest")
+    if isinstance(limit, FromGroup):
+        raise OptionError(_ENDING.offsets, options.get(_ENDING.offsets), "latest, or JSON of offsets")
+    if isinstance(limit, Earliest):
+        raise OptionError(_ENDING.offsets, "earliest", "latest, or JSON of offsets")
+    if isinstance(limit, Specific):
+        _refuse(_ENDING.offsets, limit, EARLIEST_OFFSET, "the earliest (-2)")
+    _check_order(starting, limit)
+    return limit
+
+
+def _read(
+    options: Options, names: _Names, strategy: Strategy, default: OffsetLimit, on_no_match: _OnNoMatch
+) -> OffsetLimit:
+    if (text := options.get(names.timestamp)) is not None:
+        return AtTimestamp(_timestamp(names.timestamp, text), on_no_match)
+    if (text := options.get(names.by_timestamp)) is not None:
+        return ByTimestamp(_timestamps(names.by_timestamp, text, strategy), on_no_match)
+    if (text := options.get(names.offsets)) is None:
+        return default
+    word = _WORDS.get(text.strip().lower())
+    return _offsets(names.offsets, text, strategy) if word is None else word
+
+
+def _on_no_match(options: Options) -> _OnNoMatch:
+    name = "startingOffsetsByTimestampStrategy"
+    text = options.get(name)
+    words: Mapping[str, _OnNoMatch] = {"error": "error", "latest": "latest"}
+    try:
+        return "error" if text is None else values.choice(**words)(text)
+    except ValueError as error:
+        raise OptionError(name, text, str(error)) from None
+
+
+def _fallback(options: Options, *, stream: bool) -> Literal["earliest", "latest", "error"]:
+    text = options.get("groupFallback")
+    if text is None:
+        return "latest" if stream else "earliest"
+    words: Mapping[str, Literal["earliest", "latest", "error"]]
+    words = {"earliest": "earliest", "latest": "latest", "error": "error"}
+    try:
+        return values.choice(**words)(text)
+    except ValueError as error:
+        raise OptionError("groupFallback", text, str(error)) from None
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _timestamp(name: str, text: str) -> int:
+    try:
+        return values.whole(0, values.INT64_MAX)(text.strip())
+    except ValueError:
+        raise OptionError(name, text, "a time in milliseconds since 1970, 0 or more") from None
+
+
+def _timestamps(name: str, text: str, strategy: Strategy) -> Mapping[TopicPartition, int]:
+    example = 'times in milliseconds since 1970, as in {"topicA":{"0":1700000000000}}'
+    found, _ = _parsed(name, text, strategy, example, lambda json: (offsets_json.parse(json), {}))
+    for tp, timestamp in found.items():
+        if timestamp < 0:
+            raise OptionError(name, text, f"{example}; {tp} has {timestamp}")
+    return found
+
+
+def _offsets(name: str, text: str, strategy: Strategy) -> Specific:
+    words = "earliest, latest or group" if name == _STARTING.offsets else "latest"
+    example = f'{words}, or offsets as in {{"topicA":{{"0":23,"1":-1}}}} (-1: latest, -2: earliest)'
+    found, topics = _parsed(name, text, strategy, example, offsets_json.parse_limits)
+    for tp, offset in found.items():
+        if offset < EARLIEST_OFFSET:
+            raise OptionError(name, text, f"{example}; {tp} has {offset}")
+    return Specific(found, topics)
+
+
+def _parsed(name: str, text: str, strategy: Strategy, example: str, parse: _Parse) -> _Parsed:
+    try:
+        found, topics = parse(text.strip())
+    except ValueError as error:
+        raise OptionError(name, text, f"{example}; {error}") from None
+    if not found and not topics:
+        raise OptionError(name, text, f"{example}; there are no partitions in it")
+    if wrong := _unknown(found, topics, strategy):
+        raise OptionError(name, text, f"{example}; {wrong}")
+    return found, topics
+
+
+def _unknown(partitions: Iterable[TopicPartition], topics: Iterable[str], strategy: Strategy) -> str:
+    """What does not belong to what is read, as far as that is known without a broker; "" if nothing.
+
+    Spark finds it out when the query runs (`KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED`), as the planner does with the
+    rest: partitions that there are not, or that are not named.
+    """
+    named = sorted({*topics, *(tp.topic for tp in partitions)})
+    if isinstance(strategy, Assign):
+        assigned, there = set(strategy.partitions), {tp.topic for tp in strategy.partitions}
+        strange = [str(tp) for tp in sorted(partitions) if tp not in assigned]
+        strange += [topic for topic in topics if topic not in there]
+        where = "assign"
+    elif isinstance(strategy, Subscribe):
+        strange, where = [topic for topic in named if topic not in strategy.topics], "subscribe"
+    else:
+        pattern = java_pattern(strategy.pattern)
+        strange, where = [topic for topic in named if not pattern.search(topic)], "subscribePattern"
+    return f"{', '.join(strange)} is not in {where}" if strange else ""
+
+
+# --- what contradicts itself ------------------------------------------------------------------------------------------
+
+
+def _refuse(name: str, limit: Specific, offset: int, what: str) -> None:
+    for one, wanted in [*limit.offsets.items(), *limit.topics.items()]:
+        if wanted == offset:
+            raise OptionError(name, offsets_json.dumps(limit.offsets), f"anything but {what}, as {one} has")
+
+
+def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
+    """Where both ends are of a kind they must name the same partitions, and none may end before its start."""
+    if isinstance(starting, Specific) and isinstance(ending, Specific):
+        if starting.topics or ending.topics:
+            return  # what they name is known once there are partitions
+        _check_pairs(starting.offsets, ending.offsets, "offset")
+    elif isinstance(starting, ByTimestamp) and isinstance(ending, ByTimestamp):
+        _check_pairs(starting.timestamps, ending.timestamps, "timestamp")
+
+
+def _check_pairs(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    kind: Literal["offset", "timestamp"],
+) -> None:
+    if starts.keys() != ends.keys():
+        raise mismatched_start_and_end(starts, ends)
+    for tp, start in starts.items():
+        if 0 <= ends[tp] < start:
+            raise unresolved_start_greater_than_end(tp, start, ends[tp], kind=kind)

@@ -1,0 +1,193 @@
+"""Spark's JSON of offsets: in its checkpoints, in `startingOffsets` and its relatives, and in `assign` (`JsonUtils`).
+
+    {"orders":{"0":23,"1":-1}}      offsets, or timestamps
+    {"orders":"earliest"}           in options only: the same for all partitions of a topic
+    {"orders":[0,1]}                partitions
+
+What Spark writes is read as Spark reads it, so that a checkpoint serves both sources. What a user writes is read more
+strictly than Spark does: a partition named twice, a number in quotes or with a fraction is a mistake there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from asyncgroup.checks import is_name
+from asyncgroup.model import TopicPartition, by_topic
+
+__all__ = ["dump", "dump_partitions", "dumps", "parse", "parse_limits", "parse_partitions"]
+
+K = TypeVar("K", bound=Hashable)
+
+_INT32_MAX: Final = 0x7FFFFFFF
+_INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
+_LONGEST: Final = 64 * 1024 * 1024
+_SHOWN: Final = 200
+_LEAST_SLOTS: Final = 16
+_ENDS: Final = {"earliest": -2, "latest": -1}
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+
+
+def parse(text: str | Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Offsets or timestamps out of JSON, or of what `json.loads` made of it; sorted by topic and partition.
+
+    Raises ValueError with what is wrong. Negative numbers are allowed; what they mean is the caller's business.
+    """
+    found = {}
+    for topic, partitions in sorted(_topics(text)):
+        given = _object(partitions, topic)
+        for partition, key in sorted((_partition(key, topic), key) for key in given):
+            found[TopicPartition(topic, partition)] = _offset(given[key], topic, key)
+    return found
+
+
+def parse_limits(text: str) -> tuple[dict[TopicPartition, int], dict[str, int]]:
+    """Offsets by partition, and by topic where "earliest" (-2) or "latest" (-1) stands in place of its partitions.
+
+    So `startingOffsets` and `endingOffsets` are written (SPARK-58774), never a checkpoint. Raises ValueError.
+    """
+    given = dict(_topics(text))
+    topics = {
+        topic: offset
+        for topic, value in given.items()
+        if isinstance(value, str) and (offset := _ENDS.get(value.lower())) is not None
+    }
+    return parse({topic: value for topic, value in given.items() if topic not in topics}), topics
+
+
+def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
+    """Partitions out of `assign`'s JSON, each once, sorted; raises ValueError with what is wrong."""
+    found = set()
+    for topic, numbers in _topics(text):
+        if not isinstance(numbers, list):
+            raise ValueError(  # noqa: TRY004  as all that is wrong with the text
+                f"topic {topic!r} needs a list of partitions, as in {{{json.dumps(topic)}:[0,1]}}"
+            )
+        for number in numbers:
+            if not _is_whole(number) or not 0 <= number <= _INT32_MAX:
+                raise ValueError(f"{_shown(number)} in topic {topic!r} is no partition")
+            found.add(TopicPartition(topic, number))
+    return tuple(sorted(found))
+
+
+def dump(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """What `json.dumps` makes Spark's JSON of, in the order in which Spark prints it, however the offsets were."""
+    partitions = by_topic(sorted(offsets))
+    # Spark puts a topic into its map once for each of its partitions: the second time it is there already
+    again = bool(partitions) and len(partitions[max(partitions)]) > 1
+    return {
+        topic: {
+            str(partition): int(offsets[TopicPartition(topic, partition)])
+            for partition in _as_in_scala(partitions[topic], int)
+        }
+        for topic in _as_in_scala(list(partitions), _java_hash, again=again)
+    }
+
+
+def dumps(offsets: Mapping[TopicPartition, int]) -> str:
+    """The JSON that Spark prints, byte for byte: without spaces."""
+    return json.dumps(dump(offsets), separators=(",", ":"))
+
+
+def dump_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """The JSON of `assign`."""
+    return json.dumps(by_topic(sorted(set(partitions))), separators=(",", ":"))
+
+
+# --- the order of Scala's mutable.HashMap ---------------------------------------------------------------------------
+
+
+def _as_in_scala(keys: Sequence[K], hash_of: Callable[[K], int], *, again: bool = False) -> Iterable[K]:
+    """The keys in the order in which a map that was filled with them one after another lists them.
+
+    That is by slot, and within a slot by hash. The table doubles when a key is put that would make it three quarters
+    full, were it new; `again` says that the last key was put twice. Spark sorts first, so the order is always the same.
+    """
+    slots = _LEAST_SLOTS
+    while (len(keys) + again) * 4 >= slots * 3:
+        slots *= 2
+    spread = {}
+    for key in keys:
+        code = hash_of(key) & 0xFFFFFFFF
+        spread[key] = code ^ code >> 16
+    return sorted(keys, key=lambda key: (spread[key] & slots - 1, _signed(spread[key])))
+
+
+def _java_hash(text: str) -> int:
+    """`String.hashCode`; names of topics are ASCII."""
+    code = 0
+    for char in text:
+        code = code * 31 + ord(char) & 0xFFFFFFFF
+    return code
+
+
+def _signed(code: int) -> int:
+    return code - (code >> 31 << 32)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _topics(text: str | Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found = _object(_loaded(text) if isinstance(text, str) else text)
+    for topic in found:
+        if not is_name(topic):
+            raise ValueError(f"{_shown(topic)} cannot be the name of a topic")
+    return list(found.items())
+
+
+def _loaded(text: str) -> Any:
+    if len(text) > _LONGEST:
+        raise ValueError(f"{len(text)} characters are too many")
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are all different: of two values for a name one would be silently forgotten."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{_shown(name)} stands there twice")
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"no JSON: {name}")
+
+
+def _object(value: Any, topic: str | None = None) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        what = "the whole" if topic is None else f"topic {topic!r}"
+        raise ValueError(f"{what} must be an object in braces, not {_shown(value)}")  # noqa: TRY004
+    return value
+
+
+def _partition(key: object, topic: str) -> int:
+    if not isinstance(key, str) or not _NUMBER.fullmatch(key) or int(key) > _INT32_MAX:
+        raise ValueError(f"{_shown(key)} in topic {topic!r} is no partition")
+    return int(key)
+
+
+def _offset(value: Any, topic: str, key: str) -> int:
+    if not _is_whole(value) or abs(value) > _INT64_MAX:
+        raise ValueError(f"{_shown(value)} of {topic}-{key} is no whole number of 64 bits")
+    return int(value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,195 @@
+"""The options of `format("asyncgroup")`: names, defaults, precedence and refusals of Spark's Kafka source, and our own.
+
+Spark's (`KafkaSourceProvider`; names in any case):
+
+- `kafka.bootstrap.servers`, and exactly one of `subscribe` (topics with commas), `subscribePattern` (a regular
+  expression), `assign` (JSON). `kafka.…`: see `kafka_options`.
+- `startingOffsets`: earliest, latest, or JSON: `{"a":{"0":5,"1":-1},"b":"latest"}` (the word for a whole topic is newer
+  than the connector 4.2.0: SPARK-58774). `startingTimestamp` wins over `startingOffsetsByTimestamp`, and that over
+  `startingOffsets`; `startingOffsetsByTimestampStrategy`: error, latest. They count for a new query only. Default: latest
+  in a stream, earliest in a batch query. `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`: batch only.
+- `failOnDataLoss` (true), `includeHeaders` (false), `minPartitions`, `maxRecordsPerPartition`, `maxOffsetsPerTrigger`,
+  `minOffsetsPerTrigger`, `maxTriggerDelay` (15m), `kafkaConsumer.pollTimeoutMs` (120000), `fetchOffset.numRetries` (3),
+  `fetchOffset.retryIntervalMs` (1000).
+- `groupIdPrefix`, `partition.metadata.cache.ttl.ms`: taken and without effect, as nothing here joins a group under a
+  generated id, and partitions are looked up at bounded intervals anyway.
+
+Ours:
+
+- `startingOffsets=group`: where the group `kafka.group.id` has committed; `groupFallback` for partitions without a
+  commit: earliest, latest or error. Default: what a query without startingOffsets does, latest in a stream, earliest in
+  a batch query.
+- `commitOffsets` (auto, off): whether a stream with a `kafka.group.id` commits its finished batches; `commitFailure`
+  (warn, fail); `commitInterval` (60s): how often it commits again while idle, so that the group does not expire.
+- `maxBytesPerTrigger` (as 64m): about how much of the log a batch takes. `tasks`: into how many Spark tasks a batch is
+  packed. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): what a task asks of a partition at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from asyncgroup.checks import is_name
+from asyncgroup.spark.source import offsets_json, values
+from asyncgroup.spark.source.errors import OptionError
+from asyncgroup.spark.source.kafka_options import KafkaOptions, read_kafka
+from asyncgroup.spark.source.offset_options import read_ending, read_starting
+from asyncgroup.spark.source.option_names import STRATEGIES, Options, check_names
+from asyncgroup.spark.source.patterns import java_pattern
+from asyncgroup.spark.source.settings import (
+    Assign,
+    FromGroup,
+    ReadSettings,
+    Strategy,
+    Subscribe,
+    SubscribePattern,
+)
+
+__all__ = ["read_include_headers", "read_settings"]
+
+_log = logging.getLogger("asyncgroup.spark")
+
+T = TypeVar("T")
+
+_ONLY_IN_STREAMS: Final = (
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
+    *("commitOffsets", "commitFailure", "commitInterval"),
+)
+_POSITIVE_INT: Final = values.whole(1, values.INT32_MAX)
+_POSITIVE_LONG: Final = values.whole(1, values.INT64_MAX)
+
+
+def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
+    """What the options ask for; `stream` for a streaming query, otherwise a batch query.
+
+    Raises OptionError, a ValueError, which names the option, its value and what is allowed; SourceArgumentError, a
+    ValueError too, where starting and ending offsets contradict each other.
+    """
+    given = Options(options)
+    check_names(given)
+    strategy = _strategy(given)
+    kafka = read_kafka(given.kafka())
+    starting = read_starting(given, strategy, stream=stream)
+    ending = read_ending(given, strategy, starting, stream=stream)
+    _check_group(given, kafka, from_group=isinstance(starting, FromGroup))
+    if not stream:
+        for name in _ONLY_IN_STREAMS:
+            if name in given:
+                _log.warning("option %s is ignored in batch queries", name)
+    least = _read(given, "minOffsetsPerTrigger", values.whole(0, values.INT64_MAX), None)
+    most = _read(given, "maxOffsetsPerTrigger", _POSITIVE_LONG, None)
+    if least is not None and most is not None and least > most:
+        raise OptionError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger={most}")
+    count = values.whole(0, values.INT32_MAX)
+    fetch = values.size(least=1, most=values.INT32_MAX)
+    return ReadSettings(
+        bootstrap_servers=kafka.bootstrap_servers,
+        config=kafka.config,
+        strategy=strategy,
+        starting=starting,
+        ending=ending,
+        fail_on_data_loss=_read(given, "failOnDataLoss", values.flag, True),
+        include_headers=_read(given, "includeHeaders", values.flag, False),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay=_read(given, "maxTriggerDelay", values.duration(least=0, bare="ms"), 900.0),
+        max_bytes_per_trigger=_read(
+            given, "maxBytesPerTrigger", values.size(least=1, most=values.INT64_MAX), None
+        ),
+        min_partitions=_read(given, "minPartitions", _POSITIVE_INT, None),
+        max_records_per_partition=_read(given, "maxRecordsPerPartition", _POSITIVE_LONG, None),
+        tasks=_read(given, "tasks", _POSITIVE_INT, None),
+        group_id=kafka.group_id,
+        commit_offsets=_read(given, "commitOffsets", values.choice(auto=True, off=False), True),
+        commit_failure=_read(given, "commitFailure", values.choice(warn="warn", fail="fail"), "warn"),
+        commit_interval=_read(given, "commitInterval", values.duration(least=0.001, bare=None), 60.0),
+        poll_timeout=_read(given, "kafkaConsumer.pollTimeoutMs", values.milliseconds, 120.0),
+        offset_retries=_read(given, "fetchOffset.numRetries", count, 3),
+        offset_retry_interval=_read(given, "fetchOffset.retryIntervalMs", count, 1000) / 1000,
+        fetch_bytes=_read(given, "fetchBytes", fetch, kafka.fetch_bytes or ReadSettings.fetch_bytes),
+    )
+
+
+def read_include_headers(options: Mapping[str, str]) -> bool:
+    """`includeHeaders` alone, which says what columns there are; raises OptionError."""
+    return _read(Options(options), "includeHeaders", values.flag, False)
+
+
+def _read(options: Options, name: str, read: Callable[[str], T], default: T) -> T:
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        return read(text)
+    except ValueError as error:
+        raise OptionError(name, text, str(error)) from None
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def _strategy(options: Options) -> Strategy:
+    found = [name for name in STRATEGIES if name in options]
+    if len(found) != 1:
+        what = " and ".join(found) + " are given" if found else "none is given"
+        raise OptionError(f"exactly one of the options {', '.join(STRATEGIES)} must be given; {what}")
+    read: Mapping[str, Callable[[str], Strategy]] = {
+        "subscribe": _subscribe,
+        "subscribePattern": _subscribe_pattern,
+        "assign": _assign,
+    }
+    name = found[0]
+    text = options.get(name) or ""
+    try:
+        return read[name](text)
+    except ValueError as error:
+        raise OptionError(name, text, str(error)) from None
+
+
+def _subscribe(text: str) -> Subscribe:
+    topics = tuple(dict.fromkeys(topic for item in text.split(",") if (topic := item.strip())))
+    if not topics:
+        raise ValueError("names of topics, separated by commas")
+    for topic in topics:
+        if not is_name(topic):
+            raise ValueError(f"names of topics, separated by commas; {topic!r} cannot be one")
+    return Subscribe(topics)
+
+
+def _subscribe_pattern(text: str) -> SubscribePattern:
+    pattern = text.strip()
+    if not pattern:
+        raise ValueError("a regular expression, not an empty one")
+    java_pattern(pattern)
+    return SubscribePattern(pattern)
+
+
+def _assign(text: str) -> Assign:
+    example = 'partitions as in {"topicA":[0,1],"topicB":[0,1]}'
+    try:
+        partitions = offsets_json.parse_partitions(text)
+    except ValueError as error:
+        raise ValueError(f"{example}; {error}") from None
+    if not partitions:
+        raise ValueError(f"{example}; there are none")
+    return Assign(partitions)
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _check_group(options: Options, kafka: KafkaOptions, *, from_group: bool) -> None:
+    """Options about a group need one."""
+    if from_group and kafka.group_id is None:
+        raise OptionError("startingOffsets", "group", "only together with kafka.group.id, the group it means")
+    if "groupFallback" in options and not from_group:
+        raise OptionError(
+            "groupFallback", options.get("groupFallback"), "only together with startingOffsets=group"
+        )
+    commits = options.get("commitOffsets")
+    if commits is not None and commits.strip().lower() == "auto" and kafka.group_id is None:
+        raise OptionError(
+            "commitOffsets", commits, "only together with kafka.group.id, the group that is committed"
+        )

@@ -1,0 +1,86 @@
+"""What a batch reads: the ranges between two offsets, and what has been lost on the way. Pure.
+
+The rules are those of Spark's `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets` and
+`KafkaMicroBatchStream.verifyEndOffsetForTriggerAvailableNow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source import errors
+from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.splitting import pack, split
+
+__all__ = ["Plan", "check_available_now", "plan", "tasks_of"]
+
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+
+
+class Plan(NamedTuple):
+    """`ranges` to read, one for each partition with news, and the `losses` noticed."""
+
+    ranges: list[OffsetRange]
+    losses: list[errors.DataLossError]
+
+
+def plan(
+    start: Offsets,
+    end: Offsets,
+    earliest_of_new: Offsets,
+    *,
+    group_id: str | None = None,
+    first_again: bool = False,
+) -> Plan:
+    """The ranges from `start` to `end`.
+
+    Partitions that only `end` has are new: they begin at `earliest_of_new`, which lacks those that are gone again. Those
+    that only `start` has were deleted; Spark has another code for that with a `group_id`. `first_again` says that the query's first batch is done again by another process,
+    for which `start` was looked up anew: it may lie behind `end` by now, and nothing is lost then.
+    """
+    losses: list[errors.DataLossError] = []
+    new = sorted(end.keys() - start.keys())
+    if gone := [tp for tp in new if tp not in earliest_of_new]:
+        losses.append(errors.initial_offset_not_found(gone))
+    losses += [
+        errors.added_partition_does_not_start_from_zero(tp, earliest_of_new[tp])
+        for tp in new
+        if earliest_of_new.get(tp, 0)
+    ]
+    if deleted := sorted(start.keys() - end.keys()):
+        losses.append(errors.partitions_deleted(deleted, group_id))
+    begins = {**earliest_of_new, **start}
+    ranges = []
+    for tp in sorted(end.keys() & begins.keys()):
+        first, last = begins[tp], end[tp]
+        if first < last:
+            ranges.append(OffsetRange(tp.topic, tp.partition, first, last))
+        elif first > last and not first_again:
+            losses.append(errors.partition_offset_changed(tp, first, last))
+    return Plan(ranges, losses)
+
+
+def check_available_now(
+    prefetched: Offsets, end: Offsets, latest: Offsets, *, replayed: bool = False
+) -> None:
+    """See that a batch of Trigger.AvailableNow ends within what there was at the trigger's beginning, and still is.
+
+    A batch that is `replayed` was planned before that: partitions may have been added since. Raises SourceError.
+    """
+    if not replayed and prefetched.keys() != end.keys():
+        raise errors.mismatched_partitions_with_prefetched(prefetched, end)
+    if any(offset > prefetched.get(tp, offset) for tp, offset in end.items()):
+        raise errors.end_offset_beyond_prefetched(prefetched, end)
+    if end.keys() - latest.keys():
+        raise errors.lost_partitions_with_available_now(latest, end)
+    if any(offset > latest[tp] for tp, offset in end.items()):
+        raise errors.end_offset_beyond_latest(latest, end)
+
+
+def tasks_of(ranges: Iterable[OffsetRange], settings: ReadSettings) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each Spark task, by `minPartitions`, `maxRecordsPerPartition` and `tasks`."""
+    pieces = split(ranges, settings.min_partitions, settings.max_records_per_partition)
+    return pack(pieces, settings.tasks)

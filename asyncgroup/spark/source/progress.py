@@ -1,0 +1,222 @@
+"""How far a streaming query is and may go: what Spark asks its reader, in offsets instead of JSON.
+
+The rules are those of Spark's `KafkaMicroBatchStream`; what differs is said where it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source import errors
+from asyncgroup.spark.source.broker_client import BrokerClient
+from asyncgroup.spark.source.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.initial_offsets import asks_for_end, resolve, stays
+from asyncgroup.spark.source.limits import Admission
+from asyncgroup.spark.source.log_sizes import LogSizes
+from asyncgroup.spark.source.planner import check_available_now, plan, tasks_of
+from asyncgroup.spark.source.settings import ReadSettings
+
+__all__ = ["StreamProgress"]
+
+T = TypeVar("T")
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+
+IDLE_PAUSES: Final = (0.01, 0.05)
+"""Seconds between two questions for news while there are none: the first pause, and the longest.
+
+Spark asks again after 10 ms (`spark.sql.streaming.pollingDelay`), which would keep a broker and a core busy."""
+
+IDLE_SHARE: Final = 10
+"""The longest pause is so many times what the last answer took, if that is more: thousands of partitions take a while."""
+
+LONGEST_PAUSE: Final = 1.0
+"""In any case, in seconds."""
+
+
+class StreamProgress:
+    """The state of one streaming query between its calls."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._client = BrokerClient(settings)
+        self._admission = Admission(settings)
+        self._sizes = LogSizes()
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        """What there was when Trigger.AvailableNow began; the query ends there."""
+        self._latest: Offsets = {}
+        self._ids: dict[TopicPartition, UUID] = {}
+        """The topics that the query's offsets are of: a topic made anew has another id."""
+        self._rewound: Offsets = {}
+        """Where topics made anew start; the query's own offsets there say that it knows."""
+        self._asked = self._planned = False
+        self._idle_at: Offsets | None = None
+        self._idle_since = self._pause = self._took = 0.0
+
+    @property
+    def latest(self) -> Offsets:
+        """The logs' ends as they were found the last time; the query's end with Trigger.AvailableNow."""
+        return self._latest
+
+    def interrupt(self) -> bool:
+        """End the call that runs, if one does, by CancelledError; whether one did. For signal handlers."""
+        return self._client.interrupt()
+
+    def stop(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    # --- what Spark asks ----------------------------------------------------------------------------------------
+
+    def initial(self) -> Offsets:
+        """Where a new query starts; the same at every call."""
+        if self._initial is None:
+            self._initial = self._client.call(self._find_initial)
+        return self._initial
+
+    def prepare_available_now(self) -> None:
+        """Remember the logs' ends: the query reads up to there, and no further."""
+        # a batch that waits for more would never come, as the trigger ends with the first that is empty
+        self._admission = Admission(replace(self._settings, min_offsets_per_trigger=None))
+        # whether topics that are missing have been there is known later: from the checkpoint, or they never were
+        found = self._client.call(lambda lookups: lookups.everywhere(LATEST, all_there=False))
+        self._target = self._latest = found
+
+    def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
+        """Where the batch ends that starts at `start`; `start` itself if there is none to run yet.
+
+        Everything before `start` is done: that is committed to the group. Not `limited` takes whatever there is, as
+        Trigger.Once asks for.
+        """
+        return self._client.call(lambda lookups: self._find_end(lookups, start, limited=limited))
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[tuple[OffsetRange, ...]]:
+        """The ranges of each task of a batch. Raises DataLossError with failOnDataLoss, and warns without."""
+        return self._client.call(lambda lookups: self._find_tasks(lookups, start, end))
+
+    # --- the start ----------------------------------------------------------------------------------------------
+
+    async def _find_initial(self, lookups: BrokerLookups) -> Offsets:
+        starting = self._settings.starting
+        found = await resolve(starting, lookups, position="start", group_id=self._settings.group_id)
+        target = self._target
+        if target is None:
+            return found
+        # Trigger.AvailableNow has begun before: "latest" was there, and a partition that came since is a new one
+        ends = {tp: target[tp] for tp in found if tp in target and asks_for_end(starting, tp)}
+        return {tp: min(offset, ends.get(tp, offset)) for tp, offset in found.items() if tp in target}
+
+    def _pins_start(self, start: Offsets) -> bool:
+        """Whether the first batch has to be an empty one, which only writes down where the query starts.
+
+        Another process would find another start (the log's end, for example), should this one die before its first
+        batch is done. Spark's source keeps the start in a file of the checkpoint, which a Python source cannot reach;
+        the end of an empty batch gets there all the same.
+        """
+        fresh = not self._planned and self._initial is not None and start == self._initial
+        return fresh and not stays(self._settings.starting)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    async def _find_end(self, lookups: BrokerLookups, start: Offsets, *, limited: bool) -> Offsets:
+        await self._wait_if_idle(start)
+        lookups.were_there(start)
+        self._made_anew(start, lookups.topic_ids)
+        commits = self._client.commits()
+        if commits is None:
+            self._latest = await self._find_latest(lookups, start)
+        else:
+            self._latest = await _beside(
+                self._find_latest(lookups, start), commits.finished(start, self._ids)
+            )
+        self._asked = True
+        self._took = asyncio.get_running_loop().time() - self._idle_since
+        end = await self._admit(lookups, start, self._latest, limited=limited)
+        self._idle_at = end if end == start else None
+        return end
+
+    async def _wait_if_idle(self, start: Offsets) -> None:
+        """Answer a question that was answered by "nothing new" the last time only after a pause."""
+        time = asyncio.get_running_loop().time
+        first, longest = IDLE_PAUSES
+        if self._idle_at != start or self._target is not None:
+            self._pause = first
+        else:
+            await asyncio.sleep(max(self._idle_since + self._pause - time(), 0))
+            self._pause = min(self._pause * 2, max(longest, IDLE_SHARE * self._took), LONGEST_PAUSE)
+        self._idle_since = time()
+
+    async def _find_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
+        if self._target is not None:
+            return self._target
+        latest = await lookups.everywhere(LATEST, known=start)
+        anew = self._made_anew(start, lookups.topic_ids)
+        for _ in range(1, self._settings.offset_retries):
+            if not any(offset < start.get(tp, offset) for tp, offset in latest.items() if tp not in anew):
+                break
+            # stale metadata may be the cause (KAFKA-7703), so that is asked again, as Spark does
+            await asyncio.sleep(self._settings.offset_retry_interval)
+            latest = await lookups.everywhere(LATEST, anew=True, known=start)
+            anew = self._made_anew(start, lookups.topic_ids)
+        # a batch that ends at the start of the new topic, before its own, tells everybody; the next one reads it
+        self._rewound |= await lookups.offsets({tp: EARLIEST for tp in anew if tp not in self._rewound})
+        back = self._made_anew(start, lookups.topic_ids)  # but for those that are at the start already
+        return latest | {tp: self._rewound[tp] for tp in back if tp in self._rewound}
+
+    def _made_anew(self, start: Offsets, ids: Mapping[TopicPartition, UUID]) -> list[TopicPartition]:
+        """The partitions whose `start` is of a topic that is gone, and that a namesake has taken the place of."""
+        for tp, topic_id in ids.items():
+            if tp not in start or tp not in self._ids or start[tp] == self._rewound.get(tp):
+                self._ids[tp] = topic_id
+                self._rewound.pop(tp, None)
+        return [tp for tp in start if tp in ids and self._ids[tp] != ids[tp]]
+
+    async def _admit(
+        self, lookups: BrokerLookups, start: Offsets, latest: Offsets, *, limited: bool
+    ) -> Offsets:
+        if not limited:
+            return latest  # by Trigger.Once, whose first batch is its only one
+        if self._pins_start(start):
+            return start
+        new = dict.fromkeys(latest.keys() - start.keys(), EARLIEST)
+        earliest = await lookups.offsets(new) if new else {}
+        if self._settings.max_bytes_per_trigger is not None:
+            await self._sizes.look(lookups.cluster, earliest | start, latest, self._admission.sizes)
+        return self._admission.end(start, latest, earliest, asyncio.get_running_loop().time())
+
+    # --- the plan -----------------------------------------------------------------------------------------------
+
+    async def _find_tasks(
+        self, lookups: BrokerLookups, start: Offsets, end: Offsets
+    ) -> list[tuple[OffsetRange, ...]]:
+        lookups.were_there(start | end)
+        if not self._asked:  # a batch of another process, done again: from now on its topics are known
+            self._made_anew(end, await lookups.assigned())
+        if self._target is not None:
+            latest = await lookups.everywhere(LATEST, known=end)
+            check_available_now(self._target, end, latest, replayed=not self._asked)
+        earliest = await lookups.offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
+        first_again = self._initial is not None and not self._asked and not stays(self._settings.starting)
+        found = plan(start, end, earliest, group_id=self._settings.group_id, first_again=first_again)
+        for loss in found.losses:
+            errors.report_data_loss(loss, fail=self._settings.fail_on_data_loss)
+        self._planned = True
+        return tasks_of(found.ranges, self._settings)
+
+
+async def _beside(work: Awaitable[T], other: Awaitable[None]) -> T:
+    """What `work` returns, while `other` is done as well. Raises what either raises, once both have ended."""
+    beside = asyncio.ensure_future(other)
+    try:
+        return await work
+    finally:
+        await asyncio.wait([beside])
+        beside.result()

@@ -1,0 +1,200 @@
+"""How far a task is with one range of offsets: what it holds, what to ask for next, what an answer means. Pure state."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from asyncgroup.columns import Columns
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.wire.records import read_batch_header
+
+__all__ = ["Outcome", "RangeProgress", "Sizes"]
+
+UNKNOWN_ROW: Final = 2048
+"""Wire bytes that an offset is taken for before anything of its partition was fetched."""
+
+LEAST_ASK: Final = 64 * 1024
+"""Bytes; to ask for less saves nothing."""
+
+SPARE: Final = 1.05
+"""How much more is asked for than the rest of a range should take: to ask twice for the last rows costs more."""
+
+
+class Sizes(NamedTuple):
+    """What is known of a partition's records: the mean wire bytes of an offset, and of its last batch."""
+
+    row: float
+    batch: int
+
+
+class Outcome(Enum):
+    """What an answer without an error did for a range."""
+
+    NEWS = "it brought offsets that were wanted"
+    NOTHING = "there is nothing more before the log's end"
+    TRUNCATED = "the log is not the one that was read before"
+    ELSEWHERE = "another replica is the one to ask"
+    LOST = "the log begins behind the offset asked for"
+
+
+class RangeProgress:
+    """One range on its way. `is_asked` while a Fetch for it is under way.
+
+    `since` is the loop's time of the last progress (None: not asked yet), `not_before` when a failure allows the next
+    try after `failures` in a row, `problem` what the last one was. `unknown_since` tells since when metadata know no such
+    partition, `log_end` where the log ended when it had nothing more, `missing` which offsets an answer has passed over.
+    """
+
+    __slots__ = (
+        "buffer",
+        "end",
+        "failures",
+        "is_asked",
+        "log_end",
+        "missing",
+        "not_before",
+        "problem",
+        "retried_at",
+        "since",
+        "sizes",
+        "start",
+        "tp",
+        "unknown_since",
+        "whereabouts",
+    )
+
+    def __init__(self, wanted: OffsetRange, buffer: RecordBuffer, sizes: Sizes | None = None) -> None:
+        self.tp = TopicPartition(wanted.topic, wanted.partition)
+        self.start, self.end = wanted.start, wanted.end
+        self.buffer, self.sizes = buffer, sizes
+        self.whereabouts = Whereabouts()
+        self.is_asked = False
+        self.since: float | None = None
+        self.not_before = float("-inf")
+        self.problem: Exception | None = None
+        self.failures = 0
+        self.log_end: int | None = None
+        self.missing = (self.start, self.start)
+        self.unknown_since: float | None = None
+        self.retried_at = -1
+
+    def __repr__(self) -> str:
+        return f"<RangeProgress {self.tp}[{self.position}, {self.end})>"
+
+    @property
+    def position(self) -> int:
+        """The next offset to hand out."""
+        return min(self.buffer.position, self.end)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of the range was handed out."""
+        return self.buffer.position >= self.end
+
+    @property
+    def has_data(self) -> bool:
+        """Whether something waits to be handed out, be it an error."""
+        return bool(self.buffer) and not self.is_done
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether a Fetch must be sent for it; what waits undecoded is read first if it is broken."""
+        return not self.is_asked and self.buffer.fetch_offset < self.end and self.buffer.broken is None
+
+    @property
+    def fetch_offset(self) -> int:
+        """The next offset to ask for."""
+        return self.buffer.fetch_offset
+
+    @property
+    def lacks(self) -> int:
+        """Offsets that have not been fetched yet."""
+        return max(0, self.end - self.fetch_offset)
+
+    def ask_bytes(self, most: int) -> int:
+        """How many bytes to ask for: what the rest should take and one batch more, at most `most`.
+
+        A broker cuts the last batch off where the ask ends, and what is cut must be asked for again.
+        """
+        sizes = self.sizes or Sizes(UNKNOWN_ROW, 0)
+        return int(min(most, max(LEAST_ASK, self.lacks * sizes.row * SPARE + sizes.batch)))
+
+    def answered(self, data: Any, node_id: int, now: float) -> Outcome:
+        """Take in what a broker answered without an error code (a partition of `m.FetchResponse`)."""
+        before, buffer = self.buffer.fetch_offset, self.buffer
+        if data.diverging_epoch.epoch >= 0:
+            return Outcome.TRUNCATED
+        if data.preferred_read_replica not in (-1, node_id):
+            return Outcome.ELSEWHERE
+        buffer.log_end = data.high_watermark
+        if data.records:
+            buffer.add(data.records, own=True, aborted=data.aborted_transactions or ())
+        brought = buffer.fetch_offset - before
+        if not brought and buffer.broken is None:
+            self.log_end = before
+            return Outcome.NOTHING
+        if brought:
+            self._learn(len(data.records), brought)
+        self.succeeded(now)
+        if data.log_start_offset > before and (first := read_batch_header(data.records)) is not None:
+            # a gap that compaction did not make: what lay there was deleted on the way
+            self.missing = (before, min(first.base_offset, data.log_start_offset, self.end))
+            return Outcome.LOST if first.base_offset > before else Outcome.NEWS
+        return Outcome.NEWS
+
+    def begin(self, now: float) -> None:
+        """Somebody waits for it from now on, if nobody has before."""
+        if self.since is None:
+            self.since = now
+
+    def paused(self, seconds: float) -> None:
+        """For so long nobody has waited: it counts for nothing."""
+        if self.since is not None:
+            self.since += seconds
+        if self.unknown_since is not None:
+            self.unknown_since += seconds
+
+    def failed(self, error: Exception, not_before: float) -> None:
+        """A try failed; the next one is at `not_before`."""
+        self.failures += 1
+        self.problem, self.not_before, self.log_end = error, not_before, None
+
+    def succeeded(self, now: float) -> None:
+        """Something came: troubles are over."""
+        self.since, self.failures = now, 0
+        self.problem = self.unknown_since = self.log_end = None
+        self.not_before = float("-inf")
+
+    def _learn(self, size: int, offsets: int) -> None:
+        row = size / offsets
+        if self.sizes is not None:  # newer answers count for more, a single odd one not for all
+            row = (self.sizes.row + row) / 2
+        self.sizes = Sizes(row, self.buffer.batch_bytes)
+
+    def read_into(self, columns: Columns) -> bool:
+        """Append the next batch's records to columns; False if nothing waits. Raises as `RecordBuffer.advance`."""
+        return self.buffer.read_columns(columns, self.end)
+
+    def fetch_anew(self) -> bool:
+        """Drop what waits, as it cannot be read, and fetch it once more: the fault may have been on the way.
+
+        False if that was done at this offset before.
+        """
+        position = self.buffer.position
+        if self.retried_at == position:
+            return False
+        self.retried_at = position
+        self.buffer.seek(position)
+        return True
+
+    def skip_to(self, offset: int) -> None:
+        """Ask for a later offset next, as those before it are not there; what waits to be handed out is kept."""
+        offset = min(max(offset, self.fetch_offset), self.end)
+        if self.buffer:
+            self.buffer.skip_to(offset)
+        else:
+            self.buffer.seek(offset)

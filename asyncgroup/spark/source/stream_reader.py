@@ -1,0 +1,133 @@
+"""`spark.readStream.format("asyncgroup")`: Spark's calls, from JSON to offsets and back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.offsets_json import dump, parse
+from asyncgroup.spark.source.progress import StreamProgress
+from asyncgroup.spark.source.settings import ReadSettings
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["AsyncGroupStreamReader", "Ranges"]
+
+NO_LIMIT: Final = 2**63 - 1
+"""As many rows as there may be, where `ReadAllAvailable` would say that the trigger is Trigger.Once."""
+
+_TERMINATED: Final = 128 + signal.SIGTERM
+
+
+class Ranges(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(tuple(ranges))
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """Ranges of offsets, one after the other."""
+        return tuple(self.value or ())
+
+
+class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query's reader: planned in a process of its own beside the driver, read in the executors.
+
+    Spark makes one in its planner, too, and pickles that for the executors. So nothing is opened before it is needed.
+    """
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._progress: StreamProgress | None = None
+        self._terminated = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings, "_progress": None, "_terminated": False}
+
+    def __repr__(self) -> str:
+        return f"<AsyncGroupStreamReader {self._settings.strategy}>"
+
+    # --- in the driver's process --------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query starts."""
+        return dump(self._driver.initial())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query reads what there is now, and ends."""
+        self._driver.prepare_available_now()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """One of Spark's own limits; those of the options are applied by ourselves, as Python's API knows one only."""
+        return ReadMaxRows(self._settings.max_offsets_per_trigger or NO_LIMIT)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the batch ends that starts at `start`, which is what the query has finished."""
+        offsets = parse(start)
+        end = self._driver.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
+        # Spark compares the JSON: that of its own Kafka source may have another order
+        return start if end == offsets else dump(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The logs' ends, for the query's progress."""
+        return dump(self._driver.latest) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of a batch read."""
+        return [Ranges(ranges) for ranges in self._driver.tasks(parse(start), parse(end))]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: what was finished is known from `latestOffset`, earlier than from here.
+
+        Spark says neither that the last batch of Trigger.Once is done; its next run commits that.
+        """
+
+    def stop(self) -> None:
+        """Close the connections. Ends the process, if that is what Spark has asked for."""
+        if self._progress is not None:
+            self._progress.stop()
+        if self._terminated:
+            # pyspark would tell Spark of the exit, who listens no more, and then leave a traceback in the log
+            logging.shutdown()
+            os._exit(_TERMINATED)
+
+    @property
+    def _driver(self) -> StreamProgress:
+        if self._progress is None:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, self._terminate)
+            self._progress = StreamProgress(self._settings)
+        return self._progress
+
+    def _terminate(self, *_: object) -> None:
+        """The way of SIGTERM, by which Spark stops a query: out of whatever is done now, and through `stop`."""
+        if self._terminated:
+            return
+        self._terminated = True
+        if self._progress is None or not self._progress.interrupt():
+            sys.exit(_TERMINATED)
+
+    # --- in the executors ---------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The records of a task."""
+        from asyncgroup.spark.source.workers import read_ranges
+
+        assert isinstance(partition, Ranges)
+        return read_ranges(self._settings, partition.ranges)

@@ -1,0 +1,203 @@
+"""A cluster as a worker process keeps it: its connections and metadata, and what its tasks have learned."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.list_offsets import heals
+from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.errors import brokers_unreachable
+from asyncgroup.spark.source.range_fetch import fetching_config
+from asyncgroup.spark.source.range_progress import RangeProgress, Sizes
+from asyncgroup.spark.source.range_reader import RangeReader
+from asyncgroup.spark.source.settings import ReadSettings
+
+__all__ = ["Leftovers", "WorkerCluster"]
+
+_log = logging.getLogger("asyncgroup.spark")
+
+LEFT_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of all that is kept for later ranges."""
+
+LEFT_SECONDS: Final = 60.0
+"""For which they are kept: a topic may be made anew meanwhile, and its offsets then mean other records."""
+
+MOST_SIZES: Final = 10_000
+"""Partitions whose record sizes are remembered."""
+
+MOST_TOPICS: Final = 100
+"""Topics that stay in the metadata after their tasks ended."""
+
+
+class _Left(NamedTuple):
+    offset: int
+    buffer: RecordBuffer
+    at: float
+
+
+class Leftovers:
+    """What was fetched beyond the end of ranges, for ranges that begin there; bounded, pure state."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[TopicPartition, _Left] = OrderedDict()
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Leftovers of {len(self._left)} partitions: {self._bytes} bytes>"
+
+    def put(self, progress: RangeProgress, now: float) -> None:
+        """Keep what waits behind the end of a range that was read."""
+        buffer = progress.buffer
+        if not progress.is_done or not buffer.bytes or buffer.broken is not None or buffer.decoded:
+            return
+        self._drop(progress.tp)
+        buffer.own()
+        self._left[progress.tp] = _Left(progress.end, buffer, now)
+        self._bytes += buffer.bytes
+        while self._bytes > LEFT_BYTES:
+            self._drop(next(iter(self._left)))
+
+    def take(self, tp: TopicPartition, offset: int, now: float) -> RecordBuffer | None:
+        """What was kept of a partition from an offset on; whatever else was kept of it is of no use any more."""
+        left = self._drop(tp)
+        fits = left is not None and left.offset == offset and now - left.at < LEFT_SECONDS
+        return left.buffer if left is not None and fits else None
+
+    def _drop(self, tp: TopicPartition) -> _Left | None:
+        left = self._left.pop(tp, None)
+        if left is not None:
+            self._bytes -= left.buffer.bytes
+        return left
+
+
+class WorkerCluster:
+    """One cluster under one configuration, opened by the first task that needs it.
+
+    `users` counts the tasks that read from it (one, in Spark), `last_used` is the loop's time in seconds; `is_broken` says
+    that it must be closed when its last user has gone.
+    """
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._servers = settings.bootstrap_servers
+        self._given, self._key = settings, _key(settings)
+        self._config = fetching_config(settings.config, settings.fetch_bytes)
+        self._cluster = Cluster(self._servers, self._config)
+        self._opening = asyncio.Lock()
+        self._leftovers = Leftovers()
+        self._sizes: OrderedDict[TopicPartition, Sizes] = OrderedDict()
+        self._topics: OrderedDict[str, None] = OrderedDict()
+        self.users = 0
+        self.last_used = float("-inf")
+        self.is_broken = False
+
+    def __repr__(self) -> str:
+        return f"<WorkerCluster {self._servers}: {self.users} users, {self._leftovers!r}>"
+
+    def fits(self, settings: ReadSettings) -> bool:
+        """Whether it was made for these settings, as far as they concern connections and fetches."""
+        given = self._given
+        if (settings.bootstrap_servers, settings.fetch_bytes) != (given.bootstrap_servers, given.fetch_bytes):
+            return False
+        return settings.config == given.config or (self._key is not None and self._key == _key(settings))
+
+    def used(self, now: float) -> None:
+        """A task needs it."""
+        self.last_used = now
+
+    async def open(self, patience: float) -> None:
+        """See that it is open; tries for `patience` seconds.
+
+        Raises SourceError if no broker answers, AuthenticationError and other errors that do not heal.
+        """
+        async with self._opening:
+            # a broker may have closed idle connections while no loop ran: notice it before they are used. One turn to
+            # look at the sockets, one to read their ends, one to close them
+            for _ in range(3):
+                await asyncio.sleep(0)
+            backoff, time = self._cluster.backoff(), asyncio.get_running_loop().time
+            deadline = time() + patience
+            while not self._cluster.is_open:
+                try:
+                    await self._cluster.__aenter__()
+                except AsyncGroupError as error:
+                    if not heals(error):
+                        raise
+                    if time() >= deadline:
+                        raise brokers_unreachable("Reading", self._servers, error) from error
+                    await asyncio.sleep(min(backoff.next(), max(0.0, deadline - time())))
+                    self._cluster = Cluster(self._servers, self._config)
+                    for topic in self._topics:
+                        self._cluster.track([topic])
+
+    def reader(self, settings: ReadSettings, ranges: Iterable[OffsetRange]) -> RangeReader:
+        """A reader of ranges, which begins with what was left over of them; to be given back by `release`."""
+        now = self.last_used
+        progresses = [self._progress(wanted, now) for wanted in ranges]
+        self._track({progress.tp.topic for progress in progresses})
+        return RangeReader(
+            self._cluster,
+            self._config,
+            progresses,
+            poll_timeout=settings.poll_timeout,
+            fail_on_data_loss=settings.fail_on_data_loss,
+            servers=self._servers,
+        )
+
+    def _progress(self, wanted: OffsetRange, now: float) -> RangeProgress:
+        tp = TopicPartition(wanted.topic, wanted.partition)
+        buffer = self._leftovers.take(tp, wanted.start, now)
+        if buffer is None:
+            config = self._config
+            on_skip = _skipped if config.on_corrupt_batch == "skip" else None
+            buffer = RecordBuffer(
+                tp, wanted.start, config.check_crcs, on_skip, limit=config.max_response_size
+            )
+        return RangeProgress(wanted, buffer, self._sizes.get(tp))
+
+    async def release(self, reader: RangeReader) -> None:
+        """A task has ended: keep what it has learned, end what it has under way."""
+        await reader.aclose()
+        self.last_used = asyncio.get_running_loop().time()
+        for progress in reader.progresses:
+            if progress.sizes is not None:
+                self._sizes[progress.tp] = progress.sizes
+                self._sizes.move_to_end(progress.tp)
+            self._leftovers.put(progress, self.last_used)
+        while len(self._sizes) > MOST_SIZES:
+            self._sizes.popitem(last=False)
+
+    def _track(self, topics: Iterable[str]) -> None:
+        """Keep topics in the metadata, those of the last tasks as well: workers go to and fro between them."""
+        for topic in topics:
+            if topic in self._topics:
+                self._topics.move_to_end(topic)
+            else:
+                self._topics[topic] = None
+                self._cluster.track([topic])
+        while len(self._topics) > MOST_TOPICS:
+            self._cluster.untrack([self._topics.popitem(last=False)[0]])
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._cluster.aclose()
+
+
+def _skipped(error: CorruptRecordsError) -> None:
+    _log.warning("%s", error)
+
+
+def _key(settings: ReadSettings) -> bytes | None:
+    """Equal for settings that came from the same ones: each task unpickles its own. None if that cannot be told."""
+    try:
+        return pickle.dumps((settings.bootstrap_servers, settings.config, settings.fetch_bytes))
+    except Exception:  # noqa: BLE001  whatever a user's function in it cannot do
+        return None

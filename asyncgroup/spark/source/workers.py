@@ -1,0 +1,179 @@
+"""What an executor's Python worker keeps from task to task: one event loop, clusters, and what was fetched too much.
+
+Spark uses its Python workers again for batch after batch and query after query, one task at a time, and a module's
+globals live on in them. The loop runs only while a task waits for something: no thread competes with the decoding for
+the interpreter, and meanwhile the kernel takes in the answer that was asked for ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from asyncgroup.spark.arrow import ArrowBatches
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.range_reader import RangeReader
+from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.worker_cluster import WorkerCluster
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["close", "read_ranges"]
+
+T = TypeVar("T")
+
+MOST_CLUSTERS: Final = 8
+"""Clusters (or settings for them) that a process keeps connections to."""
+
+IDLE_SECONDS: Final = 300.0
+"""After which an unused cluster is closed, when the next task comes."""
+
+
+def read_ranges(settings: ReadSettings, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """Every record of the ranges that is in the log, with the columns of `frame_schema`, in each range's order.
+
+    What an executor's `read(partition)` yields. Connections, metadata and what was fetched beyond a range's end are
+    kept in this process for later calls. Leader moves, lost connections and other errors that heal are tried again,
+    for up to `settings.poll_timeout` seconds without progress. May be closed early.
+
+    Raises SourceError: `KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE` where the log does not hold a range (with
+    `settings.fail_on_data_loss`; a warning otherwise), `ASYNCGROUP_NO_PROGRESS`, `ASYNCGROUP_BROKERS_UNREACHABLE`.
+    BrokerError, AuthenticationError and CorruptRecordsError where trying again is no use.
+    """
+    wanted = _merged(ranges)
+    if not wanted:
+        return
+    process = _process()
+    home = process.cluster(settings)
+    reader: RangeReader | None = None
+    batches = ArrowBatches(include_headers=settings.include_headers)
+    try:
+        process.run(home.open(settings.poll_timeout))
+        reader = home.reader(settings, wanted)
+        while not reader.is_done:
+            process.run(reader.advance())
+            yield from reader.read(batches)
+            if batches.is_worthwhile:
+                yield from reader.cut(batches)
+        yield from reader.cut(batches)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        home.is_broken = True  # begin anew: nobody knows in which state a failed task left it
+        raise
+    finally:
+        process.release(home, reader)
+
+
+def close() -> None:
+    """Close every connection that this process keeps for reading, and its loop. Later calls begin anew."""
+    global _current
+    process, _current = _current, None
+    if process is not None and process.pid == os.getpid():
+        process.close()
+
+
+def _merged(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The ranges that are not empty; neighbours of one partition as one, since a request can ask for only one."""
+    merged: list[OffsetRange] = []
+    for one in ranges:
+        if one.start >= one.end:
+            continue
+        if merged and merged[-1][:2] == one[:2] and merged[-1].end == one.start:
+            merged[-1] = merged[-1]._replace(end=one.end)
+        else:
+            merged.append(one)
+    return merged
+
+
+class _Process:
+    """The loop and the clusters of this process. A lock lets only one thread run the loop: Spark has one, tests more."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.RLock()
+        self._clusters: list[WorkerCluster] = []
+        self._late: asyncio.Task[None] | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the loop until `work` is done."""
+        with self._lock:
+            return self._loop.run_until_complete(work)
+
+    def release(self, home: WorkerCluster, reader: RangeReader | None) -> None:
+        """A task has ended, or was left: its reader goes, and its cluster if that is broken."""
+        if self.pid != os.getpid() or self._loop.is_closed():
+            return  # left in a child process, or after `close`: nothing here is ours any more
+        with self._lock:
+            if self._loop.is_running():
+                # the garbage collector closes a generator wherever it happens to run
+                self._late = self._loop.create_task(self._release(home, reader))
+            else:
+                self._loop.run_until_complete(self._release(home, reader))
+
+    async def _release(self, home: WorkerCluster, reader: RangeReader | None) -> None:
+        home.users -= 1
+        if reader is not None:
+            await home.release(reader)
+        if home.is_broken:
+            if home in self._clusters:
+                self._clusters.remove(home)
+            if not home.users:
+                await home.aclose()
+
+    def cluster(self, settings: ReadSettings) -> WorkerCluster:
+        """The cluster of these settings, known or new; those unused for long, or too many, are closed.
+
+        Given back by `release`.
+        """
+        with self._lock:
+            now = self._loop.time()
+            found = next((one for one in self._clusters if one.fits(settings)), None)
+            if found is None:
+                found = WorkerCluster(settings)
+            else:
+                self._clusters.remove(found)
+            self._clusters.append(found)  # the last is the one used last
+            found.used(now)
+            found.users += 1
+            unused = [one for one in self._clusters if not one.users]
+            old = [one for one in unused if one.last_used < now - IDLE_SECONDS]
+            for one in old or unused[: max(0, len(self._clusters) - MOST_CLUSTERS)]:
+                self._clusters.remove(one)
+                self.run(one.aclose())
+            return found
+
+    def close(self) -> None:
+        """Close all of it."""
+        with self._lock:
+            if self._late is not None:
+                self.run(asyncio.wait_for(self._late, None))
+            for cluster in self._clusters:
+                self.run(cluster.aclose())
+            self._clusters.clear()
+            self._loop.close()
+
+
+_current: _Process | None = None
+_inherited: Final[list[_Process]] = []
+"""Of a parent process: left alone, since to close a loop or a connection here would disturb the parent's."""
+
+_making = threading.Lock()
+
+
+def _process() -> _Process:
+    global _current
+    with _making:
+        if _current is not None and _current.pid != os.getpid():
+            _inherited.append(_current)
+            _current = None
+        if _current is None:
+            _current = _Process()
+            atexit.register(close)
+        return _current

@@ -1,0 +1,110 @@
+"""asyncgroup's bridge as a measured task: claims of a group into `foreachBatch`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.spark.cases import BridgeSettings, LatencySettings
+from benchmarks.spark.latency import Commits, Laps, single_batches
+from benchmarks.spark.tree import tree_cpu
+from benchmarks.spark.watch import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncgroup import ConsumerConfig, TopicPartition
+    from asyncgroup.offsets import CommittedOffset
+    from asyncgroup.spark import BatchId
+
+__all__ = ["latency", "rate"]
+
+MAX_BYTES: Final = 512 << 20
+"""No batch shall be cut by its bytes."""
+MAX_WAIT: Final = 1.0
+"""Seconds, so long that only the rows make a batch; the last one of a topic waits for them."""
+
+
+def rate(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
+    """Rows a second without the first and the last batch."""
+    return asyncio.run(_rate(spark, BridgeSettings(**given)))
+
+
+async def _rate(spark: SparkSession, settings: BridgeSettings) -> dict[str, float | None]:
+    from asyncgroup import ConsumerGroup
+    from asyncgroup.spark import ForeachBatch
+
+    watch = Watch(settings.rows, settings.batch)
+    loop, finished = asyncio.get_running_loop(), asyncio.Event()
+
+    def store(df: DataFrame, batch_id: BatchId) -> None:
+        df.write.format("noop").mode("overwrite").save()
+        rows = sum(part.end - part.start for part in batch_id.ranges)
+        if not watch.took(rows, time.perf_counter(), tree_cpu(os.getpid())):
+            loop.call_soon_threadsafe(finished.set)
+
+    handler = ForeachBatch(spark, store, max_rows=settings.batch, max_bytes=MAX_BYTES, max_wait=MAX_WAIT)
+    async with asyncio.timeout(settings.limit):
+        async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, _config()) as group:
+            running = asyncio.create_task(group.run(settings.topic, handler))
+            waiting = asyncio.create_task(finished.wait())
+            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+            await group.aclose()
+            waiting.cancel()
+            await running
+    return watch.figures()
+
+
+def _config() -> ConsumerConfig:
+    from asyncgroup import ConsumerConfig
+
+    return ConsumerConfig(auto_offset_reset="earliest")
+
+
+class _Hook:
+    """Tells of the commits that went well."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+
+    def on_commit(
+        self,
+        group_id: str,  # noqa: ARG002
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        failed: Mapping[TopicPartition, Exception] | None,
+    ) -> None:
+        """A commit has been answered."""
+        for tp, committed in offsets.items():
+            if failed is None or tp not in failed:
+                self._commits.told(tp, committed.offset)
+
+
+def latency(spark: SparkSession, given: dict[str, Any]) -> dict[str, float]:
+    """Seconds from before a small batch is produced until it is committed; nothing waits for further rows."""
+    return asyncio.run(_latency(spark, LatencySettings(**given)))
+
+
+async def _latency(spark: SparkSession, settings: LatencySettings) -> dict[str, float]:
+    from asyncgroup import ConsumerGroup
+    from asyncgroup.spark import ForeachBatch
+
+    commits, laps = Commits(), Laps()
+
+    def store(df: DataFrame, _batch_id: BatchId) -> None:
+        laps.called()
+        df.write.format("noop").mode("overwrite").save()
+        laps.returned()
+
+    handler = ForeachBatch(spark, store, max_wait=0.0)
+    async with asyncio.timeout(settings.limit):
+        async with ConsumerGroup(
+            settings.bootstrap_servers, settings.group_id, _config(), hooks=[_Hook(commits)]
+        ) as group:
+            running = asyncio.create_task(group.run(settings.topic, handler))
+            await single_batches(settings, laps, commits, running)
+            await group.aclose()
+            await running
+    return laps.figures(settings.warm_up)

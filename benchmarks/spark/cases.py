@@ -1,0 +1,153 @@
+"""What is measured: the records, and who reads them how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+__all__ = [
+    "BRIDGES",
+    "BRIDGE_CLIENTS",
+    "CASES",
+    "CLIENTS",
+    "IDLE",
+    "IDLE_CLIENTS",
+    "LATENCY",
+    "NO_QUERY",
+    "READERS",
+    "STREAMS",
+    "BridgeSettings",
+    "IdleSettings",
+    "LatencySettings",
+    "Reader",
+    "StreamSettings",
+    "Workload",
+]
+
+
+class Workload(NamedTuple):
+    """Rows with values of `size` bytes, in batches of `batch` rows."""
+
+    name: str
+    title: str
+    size: int
+    rows: int
+    batch: int
+
+    def limited(self, rows: int | None) -> Workload:
+        """The same with so many rows in all, and still some batches."""
+        if rows is None:
+            return self
+        return self._replace(rows=rows, batch=min(self.batch, max(1, rows // 4)))
+
+
+STREAMS: Final = {
+    each.name: each
+    for each in (
+        Workload("1k-large", "1 KiB, batches of {batch:,}", 1024, 800_000, 100_000),
+        Workload("1k-small", "1 KiB, batches of {batch:,}", 1024, 800_000, 20_000),
+        Workload("200-large", "200 B, batches of {batch:,}", 200, 2_000_000, 200_000),
+        Workload("200-small", "200 B, batches of {batch:,}", 200, 2_000_000, 50_000),
+    )
+}
+"""What the sources read, by name."""
+
+BRIDGES: Final = {
+    each.name: each
+    for each in (
+        Workload("bridge-1k", "1 KiB, batches of {batch:,}", 1024, 800_000, 100_000),
+        Workload("bridge-200", "200 B, batches of {batch:,}", 200, 2_000_000, 200_000),
+    )
+}
+"""What goes through the bridge, by name."""
+
+LATENCY: Final = "latency"
+IDLE: Final = "idle"
+CASES: Final = (*STREAMS, *BRIDGES, LATENCY, IDLE)
+
+
+class Reader(NamedTuple):
+    """A source of Spark with the options it is given beside those of the case."""
+
+    name: str
+    format: str
+    options: Mapping[str, str]
+
+
+READERS: Final = {
+    each.name: each
+    for each in (
+        Reader("kafka", "kafka", {}),
+        # what a user would set who has measured: larger answers of the broker, and fewer polls
+        Reader(
+            "kafka-tuned",
+            "kafka",
+            {"kafka.max.partition.fetch.bytes": str(4 << 20), "kafka.max.poll.records": "5000"},
+        ),
+        Reader("asyncgroup", "asyncgroup", {}),
+        Reader("asyncgroup-packed", "asyncgroup", {"tasks": "2"}),
+    )
+}
+"""The sources that are compared; ratios are to the tuned one of Spark."""
+
+NO_QUERY: Final = "no query"
+IDLE_CLIENTS: Final = (NO_QUERY, "kafka", "asyncgroup")
+BRIDGE_CLIENTS: Final = ("aiokafka", "asyncgroup")
+CLIENTS: Final = (*READERS, "aiokafka")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSettings:
+    """A streaming query that reads a topic from start to end into the sink `noop`; `limit` in seconds."""
+
+    bootstrap_servers: str
+    topic: str
+    format: str
+    options: dict[str, str]
+    batch: int
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeSettings:
+    """A group that reads a topic from start to end and gives it to Spark in batches; `limit` in seconds."""
+
+    bootstrap_servers: str
+    topic: str
+    partitions: int
+    group_id: str
+    rows: int
+    batch: int
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencySettings:
+    """`times` batches of `rows` rows, each produced when the one before was committed, the first `warm_up` uncounted."""
+
+    bootstrap_servers: str
+    topic: str
+    partitions: int
+    group_id: str
+    rows: int
+    size: int
+    times: int
+    warm_up: int
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleSettings:
+    """A query (`format`, empty: none) on a topic where nothing comes, watched for `seconds`; `limit` in seconds.
+
+    `settle` are the seconds before, in which it may still be busy with its start; `broker_pid` is the broker's process if it is known.
+    """
+
+    bootstrap_servers: str
+    topic: str
+    format: str
+    seconds: float
+    settle: float
+    broker_pid: int | None
+    limit: float

@@ -1,0 +1,88 @@
+"""From single measurements to medians, and to ratios that are taken within a round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from benchmarks.spark.cases import BRIDGES, CASES, IDLE, LATENCY, STREAMS
+
+__all__ = ["BASELINES", "Measurement", "Spread", "Summary", "summarize"]
+
+BASELINES: Final = {
+    **dict.fromkeys(STREAMS, "kafka-tuned"),
+    **dict.fromkeys((*BRIDGES, LATENCY), "aiokafka"),
+    IDLE: "kafka",
+}
+"""The client that ratios of a case are to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One client in one case and round. The figures by name, None what could not be told:
+
+    - sources: `rate` and `add_rate` (rows a second by trigger and by addBatch), `cpu` (seconds for a million rows),
+      `overhead` (seconds of a trigger beside addBatch), all without the first batch, whose seconds are `first`;
+      `rows` and `batches`, that one included;
+    - bridges: `rate`, `cpu`, `rows`, `batches`, in the same sense;
+    - latency, in seconds: `total`, `worst`, and its parts `before`, `inside` and `after` the function;
+    - idle: `share` of a core that Spark uses, and `broker`'s.
+    """
+
+    case: str
+    client: str
+    round: int
+    figures: dict[str, float | None]
+
+
+class Spread(NamedTuple):
+    """A figure over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Summary(NamedTuple):
+    """A client in a case: spreads of its figures and of their ratios to the baseline, those that there are."""
+
+    case: str
+    client: str
+    figures: dict[str, Spread]
+    ratios: dict[str, Spread]
+
+
+def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
+    """One summary for each case and client, cases in the order of the tables, clients as measured."""
+    pairs = dict.fromkeys((each.case, each.client) for each in measurements)
+    return [
+        _summary([each for each in measurements if (each.case, each.client) == pair], measurements)
+        for case in CASES
+        for pair in pairs
+        if pair[0] == case
+    ]
+
+
+def _summary(own: Sequence[Measurement], everything: Sequence[Measurement]) -> Summary:
+    case, client = own[0].case, own[0].client
+    base = {
+        each.round: each.figures
+        for each in everything
+        if each.case == case and each.client == BASELINES.get(case)
+    }
+    figures, ratios = {}, {}
+    for name in own[0].figures:
+        values = {each.round: value for each in own if (value := each.figures[name]) is not None}
+        if values:
+            figures[name] = _spread(values.values())
+        # compared within a round only: on a busy machine rounds differ more than clients do
+        shares = [value / of for at, value in values.items() if (of := base.get(at, {}).get(name))]
+        if shares:
+            ratios[name] = _spread(shares)
+    return Summary(case, client, figures, ratios)
+
+
+def _spread(values: Collection[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))

@@ -1,0 +1,65 @@
+"""A query on a topic where nothing comes, as a measured task: the CPU that it takes all the same."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.spark.cases import IdleSettings
+from benchmarks.spark.stream import reading
+from benchmarks.spark.tree import tree_cpu
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["measure"]
+
+LOOK: Final = 0.1
+STARTING: Final = "Initializing"
+"""What the status of a query that starts begins with; one that waits may wait in its source or outside of it."""
+
+
+def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
+    """Seconds of CPU for each second of a query that waits: of all processes of Spark, and of the broker."""
+    settings = IdleSettings(**given)
+    if not settings.format:
+        return _watch(settings)
+    options = {"startingOffsets": "latest"}
+    frame = reading(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
+    with tempfile.TemporaryDirectory(prefix="asyncgroup-benchmark-") as checkpoint:
+        query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        try:
+            _wait_until_started(query, settings.limit)
+            time.sleep(settings.settle)
+            return _watch(settings)
+        finally:
+            query.stop()
+
+
+def _wait_until_started(query: StreamingQuery, limit: float) -> None:
+    end = time.perf_counter() + limit
+    while query.status["message"].startswith(STARTING):
+        if not query.isActive or time.perf_counter() > end:
+            raise RuntimeError(f"the query does not start: {query.status} {query.exception()}")
+        time.sleep(LOOK)
+
+
+def _watch(settings: IdleSettings) -> dict[str, float | None]:
+    watched = {"share": os.getpid(), "broker": settings.broker_pid}
+    begun = time.perf_counter()
+    before = {name: _cpu(pid) for name, pid in watched.items()}
+    time.sleep(settings.seconds)
+    after = {name: _cpu(pid) for name, pid in watched.items()}
+    seconds = time.perf_counter() - begun
+    return {name: _share(before[name], after[name], seconds) for name in watched}
+
+
+def _cpu(pid: int | None) -> float | None:
+    return None if pid is None else tree_cpu(pid)
+
+
+def _share(before: float | None, after: float | None, seconds: float) -> float | None:
+    return None if before is None or after is None else (after - before) / seconds

@@ -1,0 +1,165 @@
+"""The tables that people read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from benchmarks.running import console_for_tables, foot, paragraph, show_table
+from benchmarks.spark.cases import BRIDGES, IDLE, LATENCY, STREAMS
+from benchmarks.spark.figures import BASELINES, Measurement, Spread, Summary, summarize
+
+__all__ = ["show"]
+
+GOALS: Final[Mapping[str, tuple[str, str]]] = {
+    "1k-large": ("asyncgroup-packed", "ratio ≥ 1"),
+    "1k-small": ("asyncgroup-packed", "ratio ≥ 0.8"),
+    "200-large": ("asyncgroup-packed", "ratio ≥ 1"),
+    "200-small": ("asyncgroup-packed", "ratio ≥ 0.8"),
+    "bridge-1k": ("asyncgroup", "≥ 150,000"),
+    "bridge-200": ("asyncgroup", "≥ 400,000"),
+    LATENCY: ("asyncgroup", "≤ 50 ms"),
+}
+"""What the case is meant to reach, and who."""
+NOTHING: Final = "-"
+
+
+def show(
+    options: argparse.Namespace,
+    measurements: Sequence[Measurement],
+    missing: Mapping[str, str],
+    used: Mapping[str, str],
+    started: Mapping[str, str],
+) -> None:
+    """Print the tables, their captions and what was used."""
+    summaries = summarize(measurements)
+    _show_streams(options, [each for each in summaries if each.case in STREAMS])
+    _show_bridges(options, [each for each in summaries if each.case in BRIDGES])
+    _show_latency(options, [each for each in summaries if each.case == LATENCY])
+    _show_idle(options, [each for each in summaries if each.case == IDLE])
+    print_line = console_for_tables().print
+    for name, reason in missing.items():
+        print_line(f"{name}: not measured, {reason}", markup=False, highlight=False)
+    print_line(foot(used, started), markup=False, highlight=False)
+
+
+def _caption(text: str) -> None:
+    console_for_tables().print(paragraph(text), highlight=False)
+
+
+def _groups(rows: Sequence[tuple[str, str, list[str]]], columns: int) -> list[list[list[str]]]:
+    """Rows (case, its title, cells) in a group for each case, with the title above."""
+    groups: dict[str, list[list[str]]] = {}
+    for case, title, cells in rows:
+        groups.setdefault(case, [[title, *[""] * (columns - 1)]]).append(cells)
+    return list(groups.values())
+
+
+def _goal(each: Summary) -> str:
+    client, text = GOALS[each.case]
+    return text if each.client == client else ""
+
+
+# -- sources and bridges -------------------------------------------------------------------------------------
+
+
+def _show_streams(options: argparse.Namespace, summaries: Sequence[Summary]) -> None:
+    columns = ("source", "rows/s", "range", "ratio", "range", "addBatch", "ratio", "CPU", "ratio", "goal")
+    rows = []
+    for each in summaries:
+        workload = STREAMS[each.case].limited(options.rows)
+        cells = [each.client, *_rates(each), *_pair(each, "add_rate", ",.0f"), *_pair(each, "cpu", ".2f")]
+        rows.append((each.case, workload.title.format(batch=workload.batch), [*cells, _goal(each)]))
+    if rows:
+        show_table("Sources of a streaming query", columns, _groups(rows, len(columns)))
+        _caption(
+            f"4 partitions, sink noop, {options.rounds} rounds, medians; rows/s by triggerExecution and by addBatch of "
+            f"the query's progress, the first batch left out. Ratios: to {BASELINES['1k-large']}, within a round. CPU: "
+            "seconds of all of Spark's processes for a million rows."
+        )
+
+
+def _show_bridges(options: argparse.Namespace, summaries: Sequence[Summary]) -> None:
+    columns = ("consumer", "rows/s", "range", "ratio", "range", "CPU", "ratio", "goal")
+    rows = []
+    for each in summaries:
+        workload = BRIDGES[each.case].limited(options.rows)
+        cells = [each.client, *_rates(each), *_pair(each, "cpu", ".2f"), _goal(each)]
+        rows.append((each.case, workload.title.format(batch=workload.batch), cells))
+    if rows:
+        show_table("A consumer group in front of Spark", columns, _groups(rows, len(columns)))
+        _caption(
+            "A group with one member; each batch becomes a DataFrame, is written to the sink noop and committed, while "
+            "the next one is gathered. CPU: seconds of the consumer and all of Spark's processes for a million rows."
+        )
+
+
+def _rates(each: Summary) -> list[str]:
+    rate, ratio = each.figures.get("rate"), each.ratios.get("rate")
+    return [_median(rate, ",.0f"), _thousands(rate), _median(ratio, ".2f"), _range(ratio, ".2f")]
+
+
+def _pair(each: Summary, name: str, form: str) -> list[str]:
+    return [_median(each.figures.get(name), form), _median(each.ratios.get(name), ".2f")]
+
+
+# -- latency and idling --------------------------------------------------------------------------------------
+
+
+def _show_latency(options: argparse.Namespace, summaries: Sequence[Summary]) -> None:
+    columns = ("consumer", "median", "range", "worst", "before", "inside", "after", "ratio", "goal")
+    rows = [
+        [
+            each.client,
+            *(_milliseconds(each.figures, "total"), _range(_scaled(each.figures["total"], 1000), ".1f")),
+            *(_milliseconds(each.figures, name) for name in ("worst", "before", "inside", "after")),
+            _median(each.ratios.get("total"), ".2f"),
+            _goal(each),
+        ]
+        for each in summaries
+    ]
+    if rows:
+        show_table("A small batch, end to end, in ms", columns, [rows])
+        _caption(
+            f"{options.latency_rows} rows of 200 B, produced as one record batch: from before it is sent until its offsets are "
+            "committed, waiting for further rows left out; before, inside and after the function that writes to the sink "
+            "noop. Medians of batches, then of rounds."
+        )
+
+
+def _show_idle(options: argparse.Namespace, summaries: Sequence[Summary]) -> None:
+    columns = ("source", "Spark", "range", "broker", "range")
+    rows = []
+    for each in summaries:
+        cells = [each.client]
+        for name in ("share", "broker"):
+            spread = each.figures.get(name)
+            percents = None if spread is None else _scaled(spread, 100)
+            cells += [_median(percents, ".1f"), _range(percents, ".1f")]
+        rows.append(cells)
+    if rows:
+        show_table("A query that waits: share of a core, in %", columns, [rows])
+        _caption(
+            f"Over {options.seconds:g} s, all processes of Spark together; the query's trigger is the default one."
+        )
+
+
+def _milliseconds(figures: Mapping[str, Spread], name: str) -> str:
+    return _median(_scaled(figures[name], 1000), ".1f")
+
+
+def _scaled(spread: Spread, factor: float) -> Spread:
+    return Spread(*(value * factor for value in spread))
+
+
+def _median(spread: Spread | None, form: str) -> str:
+    return f"{spread.median:{form}}" if spread else NOTHING
+
+
+def _range(spread: Spread | None, form: str) -> str:
+    return f"{spread.low:{form}}–{spread.high:{form}}" if spread else NOTHING
+
+
+def _thousands(spread: Spread | None) -> str:
+    return f"{_range(_scaled(spread, 1 / 1000), ',.0f')} k" if spread else NOTHING

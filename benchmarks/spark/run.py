@@ -1,0 +1,153 @@
+"""The command: one broker, one Spark, and who is compared takes turns in each round.
+
+The broker is Apache Kafka. Every source reads a topic of 4 partitions from its start with the same limit of rows for a
+batch, the same unix-domain sockets to Spark's Python workers, and the same way to write checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import Progress
+
+from asyncgroup import AsyncGroupError
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
+from asyncgroup.testing.spark_jars import SPARK_KAFKA_VERSION, spark_kafka_jars
+from benchmarks.machine import machine, versions
+from benchmarks.running import ClientFailed, chosen, count, options_parser, progress_on
+from benchmarks.spark.cases import CASES, CLIENTS
+from benchmarks.spark.figures import Measurement, summarize
+from benchmarks.spark.plan import Broker, measure_all
+from benchmarks.spark.report import show
+from benchmarks.spark.sessions import measured_spark
+
+__all__ = ["main", "parse", "run"]
+
+SETTINGS: Final = {
+    # a local disk renames as a whole; the default's care costs 70 ms a batch on both sides
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+"""What all queries run with, beside `asyncgroup.spark.configure`'s sockets."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = options_parser("spark", __doc__, rounds=3)
+    parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
+    parser.add_argument(
+        "--rows", type=count, help="of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
+    )
+    parser.add_argument("--times", type=count, default=60, help="small batches that are timed (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="that an idle query is watched (%(default)s)"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=180.0, help="seconds that one measurement may take (%(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    options.warm_ups, options.warm_up, options.latency_rows, options.settle = 2, 20, 100, 4.0
+    if options.quick:
+        options.rounds, options.rows, options.times, options.seconds = 1, options.rows or 20_000, 5, 1.0
+        options.warm_ups, options.warm_up, options.settle = 1, 2, 1.0
+    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
+    options.cases = chosen(parser, "--cases", options.cases, list(CASES))
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark and print its figures."""
+    options = parse(arguments)
+    console = Console(stderr=True)
+    started = machine()
+    used = versions(["asyncgroup", "aiokafka", "pyspark", "pyarrow"])
+    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
+    missing: dict[str, str] = {}
+    try:
+        measurements = asyncio.run(_measure(options, console, missing))
+    except (ClientFailed, AsyncGroupError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if not missing:
+        used["spark-sql-kafka"] = SPARK_KAFKA_VERSION
+    if options.json:
+        print(json.dumps(_report(options, measurements, missing, used, started), indent=2))
+    else:
+        show(options, measurements, missing, used, started)
+    return 0 if measurements else 1
+
+
+def _report(
+    options: argparse.Namespace,
+    measurements: Sequence[Measurement],
+    missing: Mapping[str, str],
+    used: Mapping[str, str],
+    started: Mapping[str, str],
+) -> dict[str, Any]:
+    return {
+        "benchmark": "spark",
+        "settings": {key: getattr(options, key) for key in ("rows", "times", "seconds", "rounds")},
+        "machine": started,
+        "versions": used,
+        "missing": missing,
+        "measurements": [asdict(each) for each in measurements],
+        "summaries": [
+            {
+                "case": each.case,
+                "client": each.client,
+                "figures": {name: spread._asdict() for name, spread in each.figures.items()},
+                "ratios": {name: spread._asdict() for name, spread in each.ratios.items()},
+            }
+            for each in summarize(measurements)
+        ],
+    }
+
+
+async def _measure(
+    options: argparse.Namespace, console: Console, missing: dict[str, str]
+) -> list[Measurement]:
+    with progress_on(console) as progress:
+        async with _broker(options.bootstrap_servers, progress) as broker:
+            return await run(broker, options, progress, missing)
+
+
+@asynccontextmanager
+async def _broker(servers: str | None, progress: Progress) -> AsyncIterator[Broker]:
+    if servers:
+        yield Broker(servers, None)
+        return
+    # the broker must not be the slower end: Java's own choices of collector and compiler, and room for its pages
+    task = progress.add_task("starting Apache Kafka", total=None)
+    async with ApacheKafka(heap="1g", java_options=()) as kafka:
+        progress.remove_task(task)
+        yield Broker(kafka.bootstrap_servers, kafka.pid(1))
+
+
+async def run(
+    broker: Broker, options: argparse.Namespace, progress: Progress, missing: dict[str, str]
+) -> list[Measurement]:
+    """Measure all that the options ask for; what cannot be is put into `missing` with the reason."""
+    config = dict(SETTINGS)
+    try:
+        config["spark.jars"] = ",".join(map(str, await asyncio.to_thread(spark_kafka_jars)))
+    except KafkaJarsUnavailable as error:
+        for name in [name for name in options.clients if name.startswith("kafka")]:
+            missing[name] = str(error)
+            options.clients.remove(name)
+    task = progress.add_task("starting Spark", total=None)
+    async with measured_spark(config) as spark:
+        progress.remove_task(task)
+        return await measure_all(broker, spark, options, progress)

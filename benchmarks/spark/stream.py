@@ -1,0 +1,72 @@
+"""A streaming query as a measured task: rows a second by trigger and by addBatch, CPU of all processes of Spark."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.spark.cases import StreamSettings
+from benchmarks.spark.tree import tree_cpu
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["measure", "reading"]
+
+LOOK: Final = 0.02
+"""Seconds between two looks for the end of the first batch."""
+
+
+def reading(
+    spark: SparkSession, format_: str, servers: str, topic: str, options: dict[str, str]
+) -> DataFrame:
+    """A stream of a topic's records by one of the sources."""
+    source = spark.readStream.format(format_).option("kafka.bootstrap.servers", servers)
+    return source.option("subscribe", topic).options(**options).load()
+
+
+def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
+    """Read a topic from start to end; what the first batch took, with all that starts before it, is left out."""
+    settings = StreamSettings(**given)
+    options = settings.options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(settings.batch)}
+    frame = reading(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
+    with tempfile.TemporaryDirectory(prefix="asyncgroup-benchmark-") as checkpoint:
+        writing = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writing.trigger(availableNow=True).start()
+        try:
+            cpu = _cpu_after_first_batch(query, settings.limit)
+            query.awaitTermination(round(settings.limit))
+            if query.isActive:
+                raise TimeoutError(f"the query took longer than {settings.limit:g} s")
+            cpu_end = tree_cpu(os.getpid())
+            return _figures(query, None if cpu is None or cpu_end is None else cpu_end - cpu)
+        finally:
+            query.stop()
+
+
+def _cpu_after_first_batch(query: StreamingQuery, limit: float) -> float | None:
+    """CPU of all processes so far, read when the first batch is done."""
+    end = time.perf_counter() + limit
+    while query.isActive and query.lastProgress is None and time.perf_counter() < end:
+        time.sleep(LOOK)
+    return tree_cpu(os.getpid())
+
+
+def _figures(query: StreamingQuery, cpu: float | None) -> dict[str, float | None]:
+    batches = [each for each in query.recentProgress if each.numInputRows]
+    first, rest = batches[0], batches[1:]
+    rows = sum(each.numInputRows for each in rest)
+    trigger = sum(each.durationMs["triggerExecution"] for each in rest) / 1000
+    add = sum(each.durationMs["addBatch"] for each in rest) / 1000
+    return {
+        "rows": rows + first.numInputRows,
+        "batches": len(batches),
+        "rate": rows / trigger if trigger else 0.0,
+        "add_rate": rows / add if add else 0.0,
+        "cpu": cpu / rows * 1e6 if cpu is not None and rows else None,
+        "overhead": (trigger - add) / len(rest) if rest else None,
+        "first": first.durationMs["triggerExecution"] / 1000,
+    }

@@ -1,0 +1,37 @@
+"""CPU time of a process with all that it has started: Spark is a tree of Python, Java, and Python again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+__all__ = ["tree_cpu"]
+
+PROCESSES: Final = Path("/proc")
+PPID, TIMES = 1, slice(11, 15)
+"""Fields of /proc/PID/stat behind the program's name: the parent; utime, stime, and those of the children waited for."""
+
+
+def tree_cpu(root: int) -> float | None:
+    """Seconds of CPU that a process and its descendants, living and waited for, have used; None where nobody can tell."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for entry in PROCESSES.glob("[0-9]*"):
+        try:
+            # the name may hold blanks and parentheses
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended; its parent tells its time
+        pid = int(entry.name)
+        parents[pid] = int(fields[PPID])
+        ticks[pid] = sum(map(int, fields[TIMES]))
+    if root not in ticks:
+        return None
+    return sum(ticks[pid] for pid in ticks if _descends(pid, root, parents)) / os.sysconf("SC_CLK_TCK")
+
+
+def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
+    while pid != root and pid in parents:
+        pid = parents[pid]
+    return pid == root

@@ -1,0 +1,215 @@
+"""Spark's benchmark works: every source, bridge and idle query is measured and every row counted. How fast is no business
+of a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.progress import Progress
+
+from asyncgroup import Cluster
+from asyncgroup.broker import EmbeddedCluster
+from benchmarks.running import ClientFailed
+from benchmarks.spark import main, run as spark_run
+from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS
+from benchmarks.spark.figures import BASELINES, Measurement, summarize
+from benchmarks.spark.plan import Broker, Turn, measure_all, turns
+from benchmarks.spark.report import GOALS, show
+from benchmarks.spark.sessions import MeasuredSpark, measured_spark
+from benchmarks.spark.tree import tree_cpu
+from benchmarks.spark.watch import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+SILENT = Progress(disable=True)
+LITTLE = ("--quick", "--rows", "400", "--times", "2", "--seconds", "0.2", "--limit", "60")
+
+
+class InThisProcess(MeasuredSpark):
+    """Measures with the session that all tests share."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        from asyncgroup.spark import register
+
+        register(spark)
+        self._spark = spark
+
+    async def measure(self, function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        module, _, name = function.partition(":")
+        call = getattr(importlib.import_module(module), name)
+        async with asyncio.timeout(limit):
+            figures: dict[str, Any] = await asyncio.to_thread(call, self._spark, dict(settings))
+        return figures
+
+
+def little(*arguments: str) -> argparse.Namespace:
+    options = spark_run.parse([*LITTLE, *arguments])
+    options.warm_ups, options.warm_up, options.settle = 0, 1, 0.1
+    return options
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(300)
+async def test_sources_and_bridges(
+    spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clients = "kafka-tuned,asyncgroup,asyncgroup-packed,aiokafka"
+    options = little("--cases", "1k-small,bridge-200,latency", "--only", clients)
+    async with EmbeddedCluster() as cluster:
+        broker = Broker(cluster.bootstrap_servers, os.getpid())
+        found = await measure_all(broker, InThisProcess(spark_with_kafka), options, SILENT)
+        async with Cluster(cluster.bootstrap_servers) as client:
+            assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
+    assert [(each.case, each.client) for each in found] == [
+        ("1k-small", "kafka-tuned"),
+        ("1k-small", "asyncgroup"),
+        ("1k-small", "asyncgroup-packed"),
+        ("bridge-200", "aiokafka"),
+        ("bridge-200", "asyncgroup"),
+        ("latency", "aiokafka"),
+        ("latency", "asyncgroup"),
+    ]
+    for each in found:
+        if each.case in (*STREAMS, *BRIDGES):
+            assert each.figures["rows"] == 400
+            assert (each.figures["batches"] or 0) >= 2
+            assert (each.figures["rate"] or 0) > 0
+        else:
+            assert 0 < (each.figures["total"] or 0) <= (each.figures["worst"] or 0)
+    idle = [
+        Measurement(case="idle", client=client, round=1, figures={"share": share, "broker": None})
+        for client, share in (("no query", 0.01), ("kafka", 0.25))
+    ]
+    about = dict.fromkeys(("python", "system", "processor", "cores", "load"), "x")
+    show(options, [*found, *idle], {"kafka": "no such jar"}, {"asyncgroup": "0"}, about)
+    printed = capsys.readouterr().out
+    assert all(client in printed for client in options.clients)
+    assert "25.0" in printed
+    assert "kafka: not measured, no such jar" in printed
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("kafka_at_hand")
+def test_the_command() -> None:
+    """A broker and a Spark of its own, all cases and clients."""
+    command = [sys.executable, "-m", "benchmarks", "spark", *LITTLE, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["benchmark"] == "spark"
+    if not report["missing"]:
+        measured = {(each["case"], each["client"]) for each in report["summaries"]}
+        assert measured >= {(case, client) for case in STREAMS for client in ("kafka-tuned", "asyncgroup")}
+    assert {each["case"] for each in report["summaries"]} == set(CASES)
+    assert report["versions"]["asyncgroup"]
+
+
+@pytest.mark.asyncio
+async def test_a_spark_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ImportError('no Spark in this test')", encoding="ascii")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ClientFailed, match="no Spark in this test"):
+        async with measured_spark({}):
+            pass
+
+
+@pytest.mark.parametrize("arguments", [["--only", "flink"], ["--cases", "sleeping"], ["--rows", "0"]])
+def test_it_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_all_is_measured_unless_told_otherwise() -> None:
+    options = spark_run.parse([])
+    assert options.cases == list(CASES)
+    assert options.clients == list(CLIENTS)
+    assert set(BASELINES) == set(CASES)
+    assert set(GOALS) <= set(CASES)
+    assert spark_run.parse(["--cases", "idle, 1k-small"]).cases == ["1k-small", "idle"]
+
+
+def test_turns_alternate_after_warm_ups() -> None:
+    options = spark_run.parse(["--rounds", "2", "--only", "kafka-tuned,asyncgroup"])
+    assert turns(options, ["1k-small", "idle"]) == [
+        Turn("1k-small", "kafka-tuned", -1),
+        Turn("1k-small", "asyncgroup", -1),
+        Turn("1k-small", "kafka-tuned", 0),
+        Turn("1k-small", "asyncgroup", 0),
+        Turn("1k-small", "kafka-tuned", 1),
+        Turn("1k-small", "asyncgroup", 1),
+        Turn("idle", "no query", 1),
+        Turn("idle", "asyncgroup", 1),
+        Turn("1k-small", "kafka-tuned", 2),
+        Turn("1k-small", "asyncgroup", 2),
+        Turn("idle", "no query", 2),
+        Turn("idle", "asyncgroup", 2),
+    ]
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    def measured(client: str, number: int, rate: float, cpu: float | None) -> Measurement:
+        return Measurement(case="1k-large", client=client, round=number, figures={"rate": rate, "cpu": cpu})
+
+    tuned, ours = summarize(
+        [
+            measured("kafka-tuned", 1, 100, 2.0),
+            measured("asyncgroup", 1, 200, 1.0),
+            measured("kafka-tuned", 2, 10, None),
+            measured("asyncgroup", 2, 15, 3.0),
+        ]
+    )
+    assert ours.figures == {"rate": (107.5, 15, 200), "cpu": (2.0, 1.0, 3.0)}
+    assert ours.ratios == {"rate": (1.75, 1.5, 2.0), "cpu": (0.5, 0.5, 0.5)}
+    assert tuned.figures["cpu"] == (2.0, 2.0, 2.0)
+    assert tuned.ratios["rate"] == (1.0, 1.0, 1.0)
+
+
+def test_the_first_and_the_last_batch_are_not_timed() -> None:
+    watch = Watch(40, 10)
+    assert watch.took(10, 100.0, 7.0)
+    assert watch.took(10, 102.0, 7.5)
+    assert watch.took(11, 104.0, 8.0)
+    assert not watch.took(9, 110.0, 9.0)
+    assert watch.figures() == {"rows": 40, "batches": 4, "rate": 5.25, "cpu": pytest.approx(1e6 / 21)}
+    alone = Watch(5, 10)
+    assert not alone.took(5, 100.0, None)
+    assert alone.figures() == {"rows": 5, "batches": 1, "rate": 0.0, "cpu": None}
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells no CPU times of processes")
+def test_the_cpu_of_children_counts() -> None:
+    before = tree_cpu(os.getpid())
+    subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)
+    ended = tree_cpu(os.getpid())
+    assert before is not None
+    assert ended is not None
+    assert ended > before
+    with subprocess.Popen(
+        [sys.executable, "-c", "sum(range(5_000_000)); print(flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        child.stdout.readline()
+        living, own = tree_cpu(os.getpid()), tree_cpu(child.pid)
+        child.communicate(b"\n")
+    assert living is not None
+    assert own is not None
+    assert living > ended
+    assert 0 < own < living
+    assert tree_cpu(child.pid) is None

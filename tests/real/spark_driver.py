@@ -1,0 +1,164 @@
+"""Programs that drive a Spark of their own, in a process that a test may kill: `python -m tests.real.spark_driver`.
+
+A program prints what it does line by line, and is told its settings as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Driver", "overwriting", "say", "started_session", "two_executors"]
+
+ROOT: Final = Path(__file__).parents[2]
+LINE_LIMIT: Final = 240.0
+"""Seconds that a program may be silent; it may have to start Spark."""
+
+
+# -- the programs --------------------------------------------------------------------------------------------
+
+
+def overwriting(settings: dict[str, Any]) -> None:
+    """A query to the end of what there is, each batch overwriting what an earlier try of it may have left.
+
+    `hold` is a batch that never returns: its rows are written, and the query does not know.
+    """
+    spark = started_session()
+
+    def store(df: DataFrame, batch_id: int) -> None:
+        df.write.mode("overwrite").parquet(f"{settings['target']}/batch_id={batch_id}")
+        say(f"batch {batch_id}")
+        if batch_id == settings["hold"]:
+            say(f"holding {batch_id}")
+            sys.stdin.read()
+
+    reading = spark.readStream.format("asyncgroup").option("kafka.bootstrap.servers", settings["servers"])
+    writing = reading.options(**settings["options"]).load().writeStream.foreachBatch(store)
+    query = writing.option("checkpointLocation", settings["checkpoint"]).trigger(availableNow=True).start()
+    query.awaitTermination()
+    say("done")
+    spark.stop()
+
+
+def two_executors(settings: dict[str, Any]) -> None:
+    """Copies a topic with a query on a cluster of two executors, each in a Java of its own, then reads the copy.
+
+    It tells how many processes of Spark had Python workers that copied, and the rows and distinct values of the copy.
+    """
+    spark = started_session(**{"spark.master": "local-cluster[2,1,1024]", **TWO})
+    kafka = {"kafka.bootstrap.servers": settings["servers"]}
+    reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"])
+    copied = reading.load().select("value").mapInArrow(_with_parent, "key string, value binary")
+    writing = copied.writeStream.format("asyncgroup").options(**kafka, topic=settings["copy"])
+    checkpoint = settings["checkpoint"]
+    query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    copy = spark.read.format("asyncgroup").options(**kafka, subscribe=settings["copy"]).load()
+    counted = copy.selectExpr("count(*)", "count(distinct value)", "count(distinct key)").first()
+    assert counted is not None
+    say(f"rows {counted[0]}, values {counted[1]}, executors {counted[2]}")
+    spark.stop()
+
+
+TWO: Final = {
+    "spark.executor.memory": "1g",
+    # no task before both are there
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+}
+
+
+def _with_parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each value with the process that has started this worker: one in each executor."""
+    import pyarrow as pa
+
+    for batch in batches:
+        keys = pa.repeat(str(os.getppid()), batch.num_rows)
+        yield pa.RecordBatch.from_arrays([keys, batch.column(0)], names=["key", "value"])
+
+
+def say(line: str) -> None:
+    """Tell the test."""
+    print(line, flush=True)
+
+
+def started_session(**config: str) -> SparkSession:
+    """A Spark of this process, whose Java the test is told of, so that it dies with it."""
+    from asyncgroup.spark import local_session, register
+
+    spark = local_session("asyncgroup tests", config=config)
+    register(spark)
+    gateway: Any = spark.sparkContext._gateway
+    say(f"java {gateway.proc.pid}")
+    return spark
+
+
+# -- the test's side -----------------------------------------------------------------------------------------
+
+
+class Driver:
+    """A process with one of the programs; it is killed, with its Java, if it outlives the context.
+
+    What it leaves in its temporary directory, as a killed one does, goes with the context.
+    """
+
+    def __init__(
+        self,
+        program: Callable[[dict[str, Any]], None],
+        settings: dict[str, Any],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._program, self._settings = (program.__module__, program.__name__), settings
+        # not below pytest's directory: the name of a socket may have 107 characters
+        self._scratch = tempfile.TemporaryDirectory(prefix="driver-", ignore_cleanup_errors=True)
+        self._environ = {**os.environ, "TMPDIR": self._scratch.name, **(environ or {})}
+        self._pids: list[int] = []
+
+    async def __aenter__(self) -> Self:
+        pipe = asyncio.subprocess.PIPE
+        command = (sys.executable, "-m", *self._program, json.dumps(self._settings))
+        self._process = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env=self._environ, stdin=pipe, stdout=pipe
+        )
+        self._pids.append(self._process.pid)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.kill()
+        await self._process.wait()
+        self._scratch.cleanup()
+
+    async def line(self) -> str:
+        """The next line that the program prints; AssertionError if it has ended."""
+        assert self._process.stdout is not None
+        while True:
+            async with asyncio.timeout(LINE_LIMIT):
+                line = (await self._process.stdout.readline()).decode().rstrip("\n")
+            assert line, "the driver has ended"
+            if not line.startswith("java "):
+                return line
+            self._pids.append(int(line.removeprefix("java ")))
+
+    def kill(self) -> None:
+        """SIGKILL to Python and to Java."""
+        while self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pids.pop(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    {program.__name__: program for program in (overwriting, two_executors)}[sys.argv[1]](
+        json.loads(sys.argv[2])
+    )

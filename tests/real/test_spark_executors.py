@@ -1,0 +1,62 @@
+"""Executors that share neither a process with the driver nor with each other, on a real Kafka."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.real.spark_driver import Driver, two_executors
+from tests.real.spark_support import Kafka
+from tests.real.support import RunningKafka
+
+MEMORY: Final = 5 << 30
+"""Bytes that a driver, a master, two executors and their workers take, with some to spare."""
+
+
+def available_memory() -> int | None:
+    """Bytes that the machine has left; None where it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def spark_home(place: Path) -> Path:
+    """pyspark's files under another name: workers of a cluster write beside them, which the installed ones shall not see."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    for entry in Path(spec.origin).parent.iterdir():
+        (place / entry.name).symlink_to(entry)
+    return place
+
+
+@pytest.mark.soak
+@pytest.mark.asyncio
+@pytest.mark.timeout(600)
+async def test_two_executors_copy_a_topic(apache_kafka: RunningKafka, tmp_path: Path) -> None:
+    memory = available_memory()
+    if memory is not None and memory < MEMORY:
+        pytest.skip(f"a cluster of two executors needs {MEMORY >> 20} MiB, {memory >> 20} are available")
+    pytest.importorskip("pyspark")
+    (tmp_path / "spark").mkdir()
+    async with Kafka.at(apache_kafka.bootstrap_servers) as kafka:
+        topic, copy = await kafka.topic(4), await kafka.topic(3)
+        await kafka.produce(topic, dict.fromkeys(range(4), 5_000))
+        settings = {
+            "servers": kafka.servers,
+            "options": {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "8000"},
+            "copy": copy,
+            "checkpoint": str(tmp_path / "checkpoint"),
+        }
+        environ = {"SPARK_HOME": str(spark_home(tmp_path / "spark"))}
+        async with Driver(two_executors, settings, environ) as driver:
+            assert await driver.line() == "rows 20000, values 20000, executors 2"

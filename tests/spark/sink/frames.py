@@ -1,0 +1,25 @@
+"""Frames as the bridge hands them over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.schema import frame_schema
+
+
+def batch_frame(
+    spark: SparkSession, ranges: Sequence[OffsetRange], *, number: int = 0, word: str = "v"
+) -> tuple[DataFrame, BatchId]:
+    """A batch with a row for each offset of each range: key None, value `<word><offset>`."""
+    stamp = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        (None, f"{word}{offset}".encode(), part.topic, part.partition, offset, stamp, 0)
+        for part in ranges
+        for offset in range(part.start, part.end)
+    ]
+    return spark.createDataFrame(rows, frame_schema()), BatchId(number, ranges)

@@ -1,0 +1,174 @@
+"""Which stored ranges count, which can go, and which should be joined: against plain re-statements."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from asyncgroup.spark.sink.range_layout import (
+    Merge,
+    Piece,
+    StoredRange,
+    committed_pieces,
+    hidden_ranges,
+    next_version,
+    plan_merges,
+    replaced_by,
+    visible_pieces,
+)
+
+
+def stored(start: int, end: int, version: int = 1, token: str = "0", *, partition: int = 0) -> StoredRange:
+    return StoredRange("t", partition, start, end, version, token)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> list[StoredRange]:
+    """Ranges that overlap in any way, each with a name of its own."""
+    cuts = st.integers(0, 12)
+    made = []
+    for number in range(draw(st.integers(0, 8))):
+        start, end = draw(cuts), draw(cuts)
+        made.append(
+            stored(start, end, draw(st.integers(1, 4)), f"{number:x}", partition=draw(st.integers(0, 1)))
+        )
+    return made
+
+
+def painted(ranges: list[StoredRange]) -> dict[tuple[int, int], StoredRange]:
+    """The range that counts at each (partition, offset), painted one over the other."""
+    canvas = {}
+    for each in sorted(ranges, key=lambda each: (each.version, each.token)):
+        for offset in range(each.start, each.end):
+            canvas[each.partition, offset] = each
+    return canvas
+
+
+def spread(pieces: list[Piece]) -> dict[tuple[int, int], StoredRange]:
+    canvas = {}
+    for stored, low, high in pieces:
+        for offset in range(low, high):
+            assert (stored.partition, offset) not in canvas, "an offset is read twice"
+            canvas[stored.partition, offset] = stored
+    return canvas
+
+
+@given(layouts())
+def test_each_offset_is_read_once_from_its_highest_version(ranges: list[StoredRange]) -> None:
+    pieces = visible_pieces(ranges)
+    assert spread(pieces) == painted(ranges)
+    assert [(p.stored.partition, p.low) for p in pieces] == sorted(
+        (p.stored.partition, p.low) for p in pieces
+    )
+    assert all(piece.stored.start <= piece.low < piece.high <= piece.stored.end for piece in pieces)
+
+
+@given(layouts(), st.data())
+def test_what_is_hidden_can_go_in_any_order(ranges: list[StoredRange], data: st.DataObject) -> None:
+    hidden = hidden_ranges(ranges)
+    gone = data.draw(st.permutations(hidden))[: data.draw(st.integers(0, len(hidden)))]
+    left = [each for each in ranges if each not in gone]
+    assert painted(left) == painted(ranges)
+    assert all(each in hidden for each in hidden_ranges(left))
+
+
+@given(layouts(), st.integers(0, 12), st.integers(1, 12))
+def test_a_delivery_counts_wherever_it_goes(ranges: list[StoredRange], start: int, size: int) -> None:
+    ranges = [each for each in ranges if each.partition == 0]
+    new = stored(start, start + size, next_version(ranges, start, start + size), "ff")
+    replaced = replaced_by(new, ranges)
+    left = [*(each for each in ranges if each not in replaced), new]
+    expected = painted(ranges) | {(0, offset): new for offset in range(start, start + size)}
+    assert painted([*ranges, new]) == painted(left) == expected
+
+
+@given(layouts(), st.integers(1, 60), st.booleans(), st.data())
+def test_compaction_changes_nothing_that_is_read(
+    ranges: list[StoredRange], target: int, everything: bool, data: st.DataObject
+) -> None:
+    ranges = [each for each in ranges if each.partition == 0]
+    sizes = {each: data.draw(st.integers(0, 30)) for each in ranges}
+    merges = plan_merges(ranges, sizes.__getitem__, target, everything=everything)
+    before = painted(ranges)
+    outputs = [merge.stored(f"{number:x}") for number, merge in enumerate(merges)]
+    after = painted([*ranges, *outputs])
+    assert before.keys() == after.keys()
+    committed = spread(committed_pieces(ranges)).keys()
+    taken = spread([piece for merge in merges for piece in merge.pieces])
+    assert taken.keys() <= committed
+    for merge, output in zip(merges, outputs, strict=True):
+        assert [piece.high for piece in merge.pieces[:-1]] == [piece.low for piece in merge.pieces[1:]]
+        assert len(merge.pieces) > 1 or not merge.pieces[0].is_whole
+        for offset in range(output.start, output.end):
+            assert after[0, offset] == output
+            assert taken[0, offset] == before[0, offset]
+        assert sum(sizes[piece.stored] for piece in merge.pieces[1:]) < target or not merge.pieces[0].is_whole
+    for key in before.keys() - taken.keys():
+        assert after[key] == before[key]
+
+
+def test_names() -> None:
+    each = StoredRange("_schemas", 3, 100, 250, 2, "ab12")
+    assert each.name == "topic=_schemas/partition=3/offsets=100-250.v2.ab12"
+    assert StoredRange.parse(each.name) == each
+    empty = each._replace(empty=True)
+    assert StoredRange.parse(empty.name) == empty
+    for other in ("topic=t/partition=0", "_staging/ab", each.name + ".tmp", each.name.replace("v2", "v")):
+        assert StoredRange.parse(other) is None
+
+
+def test_a_second_delivery_that_is_cut_differently() -> None:
+    first = [stored(0, 100, 1, "a"), stored(100, 150, 1, "b")]
+    longer = stored(0, 150, next_version(first, 0, 150), "c")
+    assert replaced_by(longer, first) == first
+    shorter = stored(0, 60, next_version(first, 0, 60), "c")
+    assert replaced_by(shorter, first) == []
+    assert visible_pieces([*first, shorter]) == [
+        Piece(shorter, 0, 60),
+        Piece(first[0], 60, 100),
+        Piece(first[1], 100, 150),
+    ]
+    rest = stored(60, 130, next_version([*first, shorter], 60, 130), "d")
+    assert replaced_by(rest, [*first, shorter]) == [first[0]]
+
+
+def test_a_late_zombie_hides_no_row() -> None:
+    committed = [stored(0, 100, 1, "a"), stored(100, 200, 1, "b")]
+    zombie = stored(0, 60, next_version(committed, 0, 60), "c")
+    assert replaced_by(zombie, committed) == []
+    assert spread(visible_pieces([*committed, zombie])).keys() == painted(committed).keys()
+
+
+def test_the_last_range_is_not_known_to_be_committed() -> None:
+    ranges = [stored(0, 10), stored(10, 20), stored(20, 30)]
+    assert committed_pieces(ranges) == [Piece(ranges[0], 0, 10), Piece(ranges[1], 10, 20)]
+    merges = plan_merges(ranges, lambda _: 1, 100)
+    assert merges == [Merge((Piece(ranges[0], 0, 10), Piece(ranges[1], 10, 20)), 2)]
+    assert merges[0].stored("ff") == stored(0, 20, 2, "ff")
+    assert plan_merges([], lambda _: 1, 100) == plan_merges(ranges[:1], lambda _: 1, 100) == []
+
+
+def test_gaps_end_a_merge_and_large_ranges_stay() -> None:
+    ranges = [stored(0, 10), stored(10, 20), stored(25, 30), stored(30, 40), stored(40, 50), stored(50, 60)]
+    sizes = {each: 100 if each.start == 30 else 1 for each in ranges}
+    merges = plan_merges(ranges, sizes.__getitem__, 100)
+    assert [(merge.stored("0").start, merge.stored("0").end) for merge in merges] == [(0, 20)]
+
+
+def test_a_row_is_written_again_a_logarithmic_number_of_times() -> None:
+    """Ranges of one unit come in, 20 of them make a compaction due."""
+    ranges: list[StoredRange] = []
+    sizes: dict[StoredRange, int] = {}
+    written = 0
+    for offset in range(2_000):
+        ranges.append(stored(offset, offset + 1, 1, "0"))
+        sizes[ranges[-1]] = 1
+        if offset % 20 == 19:
+            for merge in plan_merges(ranges, sizes.__getitem__, 10_000):
+                output = merge.stored("1")
+                sizes[output] = sum(sizes[piece.stored] for piece in merge.pieces)
+                written += sizes[output]
+                ranges.append(output)
+            hidden = set(hidden_ranges(ranges))
+            ranges = [each for each in ranges if each not in hidden]
+    assert len(ranges) < 50
+    assert written < 2_000 * 12

@@ -1,0 +1,338 @@
+"""The writers in this process: what they check, what they write, and what they tell the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from asyncgroup.errors import BrokerError, ConfigError, DeliveryFailedError, ErrorCode, NoBrokersError
+from asyncgroup.spark.sink import producers as producers_module
+from asyncgroup.spark.sink.columns import outgoing_rows
+from asyncgroup.spark.sink.producers import Opened, Producers, Written, producers
+from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
+from asyncgroup.spark.sink.writer import BatchWriter, StreamWriter, TaskWritten, make_writer
+from asyncgroup.testing import KafkaServer
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
+TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "map<string,binary>": MapType(StringType(), BinaryType()),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def own_producers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Producers]:
+    """The producers of an executor that begins and ends with the test."""
+    own = Producers()
+    monkeypatch.setattr("asyncgroup.spark.sink.writer.producers", own)
+    yield own
+    own.close()
+
+
+def schema_of(columns: str) -> StructType:
+    """`value string, key binary` as a schema; Spark's own parser wants a session."""
+    pairs = (column.split(" ", 1) for column in columns.split(", "))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+def writer_for(server: KafkaServer, schema: str, **options: str) -> BatchWriter:
+    options = {"kafka.bootstrap.servers": server.bootstrap_servers, **options}
+    return make_writer(options, schema_of(schema), stream=False)
+
+
+# --- options and columns ----------------------------------------------------------------------------------------------
+
+
+def test_options() -> None:
+    settings = write_settings(
+        {
+            "Kafka.Bootstrap.Servers": "a:1,b:2",
+            "topic": " orders ",
+            "kafka.acks": "1",
+            "kafka.linger.ms": "20",
+            "checkpointLocation": "/c",
+        }
+    )
+    assert (settings.bootstrap_servers, settings.topic) == ("a:1,b:2", "orders")
+    assert (settings.config.acks, settings.config.linger) == (1, 0.02)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert write_settings(SERVERS).config.acks == "all"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "kafka.bootstrap.servers is missing"),
+        (SERVERS | {"kafka.key.serializer": "x"}, "kafka.key.serializer='x'.*cast the column"),
+        (SERVERS | {"kafka.value.serializer": "x"}, "kafka.value.serializer"),
+        (SERVERS | {"kafka.acks": "2"}, "kafka.acks='2'"),
+        (SERVERS | {"kafka.aks": "1"}, "kafka.aks.*did you mean acks"),
+        (SERVERS | {"kafka.transactional.id": "x"}, "kafka.transactional.id"),
+    ],
+)
+def test_options_that_will_not_do(options: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        write_settings(options)
+
+
+def test_a_password_is_not_shown() -> None:
+    settings = write_settings(
+        SERVERS
+        | {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "me",
+            "kafka.sasl.password": "hunter2",
+        }
+    )
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "words"),
+    [
+        ("value string", None, "no topic to write to.*option topic"),
+        ("key string, topic string", None, "no column 'value'.*'key', 'topic'"),
+        ("value int", "t", "column 'value' has the type int; it must be string or binary"),
+        ("value string, key bigint", "t", "column 'key' has the type bigint"),
+        ("value string, topic binary", None, "column 'topic' has the type binary; it must be string"),
+        ("value string, partition bigint", "t", "column 'partition' has the type bigint; it must be int"),
+        ("value string, headers map<string,binary>", "t", "column 'headers' has the type map<string,binary>"),
+        ("Value string", "t", "no column 'value'"),
+    ],
+)
+def test_columns_that_will_not_do(schema: str, topic: str | None, words: str) -> None:
+    options = SERVERS if topic is None else SERVERS | {"topic": topic}
+    for stream in (True, False):
+        with pytest.raises(ConfigError, match=words):
+            make_writer(options, schema_of(schema), stream=stream)
+
+
+def test_columns_that_will_do() -> None:
+    schema = schema_of(
+        "value binary, key string, topic int, partition int, headers headers, timestamp string"
+    )
+    options = SERVERS | {"topic": "t"}  # wins over the column, whatever that is
+    assert isinstance(make_writer(options, schema, stream=True, overwrite=True), StreamWriter)
+    with pytest.raises(ConfigError, match="save mode='overwrite' is not allowed: append"):
+        make_writer(options, schema, stream=False, overwrite=True)
+    writer = make_writer(options, schema, stream=False)
+    assert repr(pickle.loads(pickle.dumps(writer))) == "<BatchWriter to t>"
+
+
+def test_rows_of_a_batch() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array(["ä", None], pa.large_string()),
+            "key": pa.array([b"k", None], pa.binary()),
+            "partition": pa.array([1, None], pa.int32()),
+            "headers": pa.array([[{"key": "h", "value": None}], None], HEADERS),
+            "topic": pa.array(["t", None]),
+        }
+    )
+    first, second = outgoing_rows(batch, "all")
+    assert first == ("all", b"k", "ä".encode(), [("h", None)], 1)
+    assert second == ("all", None, None, (), None)
+    with pytest.raises(ConfigError, match="a row's topic is null; the option topic"):
+        list(outgoing_rows(batch, None))
+    assert next(outgoing_rows(batch.select(["value"]), "x")) == ("x", None, "ä".encode(), (), None)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def batch_of(numbers: range, **columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": [str(number) for number in numbers]} | columns)
+
+
+def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_producers: Producers) -> None:
+    kafka_server.create_topic("orders", 2)
+    writer = writer_for(kafka_server, "value string, partition int", topic="orders")
+    batches = [
+        batch_of(range(3), partition=pa.array([0, 1, 0], pa.int32())),
+        batch_of(range(3, 5), partition=pa.array([0, 0], pa.int32())),
+    ]
+    for first in (0, 4):
+        message = writer.write(iter(batches))
+        assert message == TaskWritten(
+            (Written("orders", 0, first, first + 3, 4), Written("orders", 1, first // 4, first // 4, 1)), 5
+        )
+        assert pickle.loads(pickle.dumps(message)) == message
+    assert len(kafka_server.records("orders")) == 10
+    assert writer.write(iter([])) == TaskWritten((), 0)
+    assert repr(own_producers) == "<Producers 1 open>"
+
+
+def test_producers_are_kept_by_their_options(
+    kafka_server: KafkaServer, own_producers: Producers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_server.create_topic("orders", 1)
+    one = writer_for(kafka_server, "value string", topic="orders")
+    same = writer_for(kafka_server, "value binary", topic="others")
+    other = writer_for(kafka_server, "value string", topic="orders", **{"kafka.acks": "0"})
+    one.write(iter([batch_of(range(1))]))
+    assert repr(own_producers) == "<Producers 1 open>"
+    same.write(iter([]))
+    assert repr(own_producers) == "<Producers 1 open>"
+    assert other.write(iter([batch_of(range(1))])).ranges == (Written("orders", 0, -1, -1, 1),)
+    assert repr(own_producers) == "<Producers 2 open>"
+    monkeypatch.setattr(producers_module, "IDLE_LIMIT", 0.0)
+    other.write(iter([]))
+    assert repr(own_producers) == "<Producers 1 open>"
+
+
+def test_a_row_that_is_no_record_ends_the_task_and_its_producer(
+    kafka_server: KafkaServer, own_producers: Producers
+) -> None:
+    kafka_server.create_topic("orders", 1)
+    writer = writer_for(kafka_server, "value string, topic string")
+    bad = [batch_of(range(3), topic=["orders", "orders", None]), batch_of(range(3), topic=["orders"] * 3)]
+    with pytest.raises(ConfigError, match="topic is null"):
+        writer.write(iter(bad))
+    assert repr(own_producers) == "<Producers 0 open>"
+    left = len(kafka_server.records("orders"))
+    message = writer.write(iter([batch_of(range(2), topic=["orders"] * 2)]))
+    assert message.ranges == (Written("orders", 0, left, left + 1, 2),)
+
+
+def test_what_the_source_raises_is_raised(kafka_server: KafkaServer, own_producers: Producers) -> None:
+    kafka_server.create_topic("orders", 1)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch_of(range(3))
+        raise RuntimeError("the pipe broke")
+
+    with pytest.raises(RuntimeError, match="the pipe broke"):
+        writer_for(kafka_server, "value string", topic="orders").write(broken())
+    assert repr(own_producers) == "<Producers 0 open>"
+
+
+def test_records_that_are_refused_fail_the_task(kafka_server: KafkaServer, own_producers: Producers) -> None:
+    kafka_server.create_topic("orders", 1)
+    writer = writer_for(kafka_server, "value string", topic="orders")
+    fault = kafka_server.faults.on("Produce", topic="orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(DeliveryFailedError) as caught:
+        writer.write(iter([batch_of(range(3))]))
+    (count, reason) = next(iter(caught.value.failed.values()))
+    assert count == 3
+    assert isinstance(reason, BrokerError)
+    assert reason.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    fault.cancel()
+    assert writer.write(iter([batch_of(range(3))])).ranges == (Written("orders", 0, 0, 2, 3),)
+
+
+def test_a_broker_that_is_gone_for_a_while_is_waited_for(
+    kafka_server: KafkaServer, own_producers: Producers
+) -> None:
+    kafka_server.create_topic("orders", 1)
+    writer = writer_for(kafka_server, "value string", topic="orders")
+    writer.write(iter([batch_of(range(3))]))
+    node = kafka_server.leader("orders", 0)
+    kafka_server.stop_node(node)  # the kept connection ends while nobody looks
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of(range(3, 5))
+        kafka_server.start_node(node)
+        yield batch_of(range(5, 7))
+
+    assert writer.write(batches()).ranges == (Written("orders", 0, 3, 6, 4),)
+    assert [int(record.value or b"") for record in kafka_server.records("orders")] == list(range(7))
+
+
+def test_brokers_that_are_away_when_a_task_begins(
+    kafka_server: KafkaServer, own_producers: Producers, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    kafka_server.create_topic("orders", 1)
+    writer = writer_for(kafka_server, "value string", topic="orders")
+    node = kafka_server.leader("orders", 0)
+    kafka_server.stop_node(node)
+    monkeypatch.setattr(producers_module, "OPEN_LIMIT", 0.0)
+    with pytest.raises(NoBrokersError):
+        writer.write(iter([]))
+    monkeypatch.undo()
+    own = Producers()
+    monkeypatch.setattr("asyncgroup.spark.sink.writer.producers", own)
+    opening = own._open
+
+    async def open_later(settings: WriteSettings) -> Opened:
+        back = asyncio.get_running_loop().run_in_executor(None, lambda: kafka_server.start_node(node))
+        try:
+            return await opening(settings)
+        finally:
+            await back
+
+    monkeypatch.setattr(own, "_open", open_later)
+    assert writer.write(iter([batch_of(range(3))])).ranges == (Written("orders", 0, 0, 2, 3),)
+    own.close()
+
+
+# --- the place for transactions ---------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """A delivery that has something to end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    async def begin(self, producer: Any) -> None:
+        self.calls.append("begin")
+
+    async def finish(self, producer: Any) -> dict[str, str]:
+        await producer.flush()
+        self.calls.append("finish")
+        return {"transaction": "7"}
+
+    def commit(self, receipts: Any, batch_id: int | None) -> None:
+        self.calls.append(("commit", receipts, batch_id))
+
+    def abort(self, receipts: Any, batch_id: int | None) -> None:
+        self.calls.append(("abort", receipts, batch_id))
+
+
+def test_the_driver_gets_what_tasks_have_left_open(
+    kafka_server: KafkaServer, own_producers: Producers
+) -> None:
+    kafka_server.create_topic("orders", 1)
+    delivery = Recorded()
+    settings = write_settings({"kafka.bootstrap.servers": kafka_server.bootstrap_servers, "topic": "orders"})
+    stream, batch = StreamWriter(settings, delivery), BatchWriter(settings, delivery)
+    message = stream.write(iter([batch_of(range(2))]))
+    stream.commit([message, message], 5)
+    stream.abort([None, message], 6)
+    batch.commit([message])
+    batch.abort([None])
+    receipt = {"transaction": "7"}
+    assert delivery.calls == [
+        *["begin", "finish"],
+        *[("commit", [receipt, receipt], 5), ("abort", [receipt], 6), ("commit", [receipt], None)],
+        ("abort", [], None),
+    ]
+
+
+def test_at_least_once_has_nothing_to_end() -> None:
+    writer = make_writer(SERVERS | {"topic": "t"}, schema_of("value string"), stream=True)
+    writer.commit([], 0)
+    writer.abort([None], 0)
+    assert repr(producers) == "<Producers 0 open>"

@@ -1,0 +1,20 @@
+"""Brokers for the tests of the source's parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from asyncgroup.broker import EmbeddedCluster
+from tests.spark.source.reading import TOPIC
+
+
+@pytest_asyncio.fixture
+async def brokers() -> AsyncIterator[EmbeddedCluster]:
+    """Two nodes; `orders` has four partitions, those of even numbers led by node 1, the others by node 2."""
+    async with EmbeddedCluster(2, seed=1) as cluster:
+        cluster.create_topic(TOPIC, 4)
+        for number in range(4):
+            cluster.move_leader(TOPIC, number, 1 + number % 2)
+        yield cluster

@@ -1,0 +1,60 @@
+"""What the tests of the driver's half share: settings, records, a plain look at a group."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from asyncgroup import Producer
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
+from asyncgroup.testing import KafkaServer
+
+TOPIC = "orders"
+
+
+def tp(partition: int, topic: str = TOPIC) -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+def offsets(*by_partition: int, topic: str = TOPIC) -> dict[TopicPartition, int]:
+    """Offsets of the topic's partitions 0, 1, …"""
+    return {tp(number, topic): offset for number, offset in enumerate(by_partition)}
+
+
+def settings(kafka: KafkaServer, **options: Any) -> ReadSettings:
+    """Of a query that reads all of the topic, quick to try again."""
+    defaults: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "config": ConsumerConfig(retry_backoff=0.02, retry_backoff_max=0.1),
+        "strategy": Subscribe((TOPIC,)),
+        "starting": Earliest(),
+        "offset_retry_interval": 0.05,
+    }
+    return ReadSettings(**defaults | options)
+
+
+def produce(
+    kafka: KafkaServer,
+    count: int,
+    partition: int = 0,
+    *,
+    topic: str = TOPIC,
+    size: int = 1,
+    at: int | None = None,
+) -> None:
+    """So many more records; `at` is their timestamp in ms."""
+
+    async def send() -> None:
+        async with Producer(kafka.bootstrap_servers) as producer:
+            for _ in range(count):
+                await producer.enqueue(topic, b"v" * size, partition=partition, timestamp=at)
+            await producer.flush()
+
+    asyncio.run(send())
+
+
+def committed(kafka: KafkaServer, group: str) -> dict[TopicPartition, int]:
+    """What the group has committed."""
+    return {place: value.offset for place, value in kafka.group(group).offsets.items()}

@@ -1,0 +1,132 @@
+"""Logs to be read by ranges, and a reader that is driven by hand, as a worker process drives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.spark.arrow import ArrowBatches
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
+from asyncgroup.spark.source.worker_cluster import WorkerCluster
+from asyncgroup.wire.records import BatchBuilder
+
+TOPIC = "orders"
+TIME = 1_700_000_000_000
+
+
+def batch(
+    first: int, count: int, *, size: int = 20, codec: str = "none", headers: bool = False, keys: int = 1 << 30
+) -> bytes:
+    """A record batch with records numbered from `first` on, their keys repeating after `keys` of them."""
+    builder = BatchBuilder(codec, 1 << 30)
+    for number in range(first, first + count):
+        told = [("n", b"%d" % number)] if headers and number % 2 else []
+        assert builder.append(
+            TIME + number, b"k%d" % (number % keys), (b"%d " % number).ljust(size, b"."), told
+        )
+    return builder.build()
+
+
+def fill(
+    cluster: EmbeddedCluster,
+    count: int,
+    *,
+    partition: int = 0,
+    per_batch: int = 10,
+    topic: str = TOPIC,
+    **how: Any,
+) -> None:
+    """Append records in batches of `per_batch`."""
+    place = cluster.partition(topic, partition)
+    first = place.log.end_offset
+    for base in range(first, first + count, per_batch):
+        data = batch(base, min(per_batch, first + count - base), **how)
+        place.log.append(data, place.leader_epoch)
+    cluster.nodes[place.leader].appended(place)
+
+
+def part(start: int, end: int, partition: int = 0, topic: str = TOPIC) -> OffsetRange:
+    """A range."""
+    return OffsetRange(topic, partition, start, end)
+
+
+def settings(servers: str, *, config: dict[str, Any] | None = None, **options: Any) -> ReadSettings:
+    """What a query has asked for."""
+    return ReadSettings(servers, ConsumerConfig(**(config or {})), Subscribe((TOPIC,)), Earliest(), **options)
+
+
+class Worker:
+    """A worker process's half, on the test's own loop; `steps` counts the waits."""
+
+    def __init__(self, servers: str, **options: Any) -> None:
+        self.settings = settings(servers, **options)
+        self.home = WorkerCluster(self.settings)
+        self.steps = 0
+
+    async def batches(
+        self, *ranges: OffsetRange, between: Callable[[int], Any] | None = None
+    ) -> AsyncIterator[Any]:
+        """The Arrow batches; `between(number)` is called, and awaited, after each wait."""
+        home = self.home
+        await home.open(self.settings.poll_timeout)
+        home.used(asyncio.get_running_loop().time())
+        reader = home.reader(self.settings, ranges)
+        gathered = ArrowBatches(include_headers=self.settings.include_headers)
+        try:
+            while not reader.is_done:
+                await reader.advance()
+                for made in reader.read(gathered):
+                    yield made
+                self.steps += 1
+                if between is not None and asyncio.iscoroutine(work := between(self.steps)):
+                    await work
+                if gathered.is_worthwhile:
+                    for made in reader.cut(gathered):
+                        yield made
+            for made in reader.cut(gathered):
+                yield made
+        finally:
+            await home.release(reader)
+
+    async def rows(
+        self, *ranges: OffsetRange, between: Callable[[int], Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """All rows."""
+        return [row async for made in self.batches(*ranges, between=between) for row in made.to_pylist()]
+
+    async def offsets(self, *ranges: OffsetRange, between: Callable[[int], Any] | None = None) -> list[int]:
+        """All offsets, of one partition."""
+        return [row["offset"] for row in await self.rows(*ranges, between=between)]
+
+
+@asynccontextmanager
+async def worker(cluster: EmbeddedCluster, **options: Any) -> AsyncIterator[Worker]:
+    """A worker of a cluster, closed at the end."""
+    one = Worker(cluster.bootstrap_servers, **options)
+    try:
+        yield one
+    finally:
+        await one.home.aclose()
+
+
+def by_partition(rows: Iterable[dict[str, Any]]) -> dict[int, list[int]]:
+    """Offsets of rows, by partition, in the order in which they came."""
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["partition"], []).append(row["offset"])
+    return found
+
+
+def fetches(cluster: EmbeddedCluster) -> int:
+    """How many Fetch requests have come."""
+    return len(cluster.history.of("Fetch"))
+
+
+def now() -> float:
+    """The loop's time."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,31 @@
+"""Reading options with as little to write as can be."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Final
+
+import pytest
+
+from asyncgroup.spark.source.errors import OptionError
+from asyncgroup.spark.source.options import read_settings
+from asyncgroup.spark.source.settings import ReadSettings
+
+__all__ = ["SERVERS", "read", "refused"]
+
+SERVERS: Final = {"kafka.bootstrap.servers": "one:9092,two:9092"}
+
+
+def read(stream: bool = True, /, **options: Any) -> ReadSettings:
+    """The settings of a query that subscribes to `a` unless it is told otherwise; `_` stands for a dot in a name."""
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    return read_settings(SERVERS | {"subscribe": "a"} | named, stream=stream)
+
+
+def refused(stream: bool = True, /, **options: Any) -> str:
+    """The text of the error."""
+    with pytest.raises(OptionError) as caught:
+        read(stream, **options)
+    assert isinstance(caught.value, ValueError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    return str(caught.value)

@@ -1,0 +1,71 @@
+"""Who is in a group, by the answers of brokers to two questions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
+from asyncgroup.spark.source.group_members import group_members
+from asyncgroup.wire import messages as m
+
+Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
+NONE: dict[str, Any] = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+class Coordinators:
+    """Answers what it was given, and remembers what was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.forgotten: list[str] = []
+
+    async def request(self, key: str, message: Any, *, lane: str) -> Any:
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def forget(self, key: str) -> None:
+        self.forgotten.append(key)
+
+
+def classic(*members: str, state: str = "Stable", **fields: Any) -> Any:
+    found = [Classic.DescribedGroupMember(name, None, "app", "/10.0.0.7") for name in members]
+    group = Classic.DescribedGroup(group_id="g", group_state=state, members=found, **fields)
+    return Classic(groups=[group])
+
+
+def consumer(*members: str, **fields: Any) -> Any:
+    found = [Consumer.Member(name, client_id="app", client_host="/10.0.0.7") for name in members]
+    return Consumer(groups=[Consumer.DescribedGroup(group_id="g", members=found, **fields)])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answers", "members"),
+    [
+        ([classic("a", "b")], ["a (client 'app' at 10.0.0.7)", "b (client 'app' at 10.0.0.7)"]),
+        ([classic(state="Empty")], []),
+        ([classic(state="Dead"), consumer("c")], ["c (client 'app' at 10.0.0.7)"]),
+        ([classic(state="Dead", **NONE), consumer("c")], ["c (client 'app' at 10.0.0.7)"]),
+        ([classic(state="Dead", **NONE), consumer(**NONE)], []),
+        ([classic(state="Dead"), UnsupportedVersionError("an old broker")], []),
+    ],
+)
+async def test_members(answers: list[Any], members: list[str]) -> None:
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
+    assert await group_members(cluster, "g") == members
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> None:
+    moved: dict[str, Any] = {"error_code": ErrorCode.NOT_COORDINATOR}
+    answers = [classic(**moved)] if first else [classic(state="Dead"), consumer(**moved)]
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
+    with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
+        await group_members(cluster, "g")
+    assert cluster.coordinators.forgotten == ["g"]

@@ -1,0 +1,96 @@
+"""What the options say about starts and ends becomes offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.source.errors import SourceError
+from asyncgroup.spark.source.initial_offsets import Position, resolve, stays
+from asyncgroup.spark.source.settings import (
+    AtTimestamp,
+    ByTimestamp,
+    Earliest,
+    FromGroup,
+    Latest,
+    OffsetLimit,
+    Specific,
+)
+from tests.spark.source.driver_support import offsets, tp
+
+FIRST, LAST = offsets(10, 20), offsets(100, 200)
+
+
+class Log:
+    """Partition 0 from 10 to 100, partition 1 from 20 to 200; a record's timestamp is its offset. 0 has a commit."""
+
+    async def assigned(self) -> Iterable[TopicPartition]:
+        return {tp(1), tp(0)}
+
+    async def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        assert set(wanted.values()) <= {EARLIEST, LATEST}
+        return {place: (FIRST if spec == EARLIEST else LAST)[place] for place, spec in wanted.items()}
+
+    async def at_timestamps(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {p: max(FIRST[p], time) if time < LAST[p] else -1 for p, time in wanted.items()}
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: 55 for place in partitions if place.partition == 0}
+
+
+async def found(limit: OffsetLimit, position: Position = "start") -> dict[TopicPartition, int]:
+    return await resolve(limit, Log(), position=position, group_id="g")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("limit", "wanted"),
+    [
+        (Earliest(), FIRST),
+        (Latest(), LAST),
+        (Specific(offsets(12, 500)), offsets(12, 500)),
+        (Specific(offsets(-2, -1)), offsets(10, 200)),
+        (ByTimestamp(offsets(30, 0)), offsets(30, 20)),
+        (ByTimestamp(offsets(100, 0), "latest"), offsets(100, 20)),
+        (AtTimestamp(50), offsets(50, 50)),
+        (AtTimestamp(150, "latest"), offsets(100, 150)),
+        (FromGroup("earliest"), offsets(55, 20)),
+        (FromGroup("latest"), offsets(55, 200)),
+    ],
+)
+async def test_each_kind_of_start(limit: OffsetLimit, wanted: dict[TopicPartition, int]) -> None:
+    assert await found(limit) == wanted
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("limit", "code", "names"),
+    [
+        (Specific(offsets(1)), "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "orders-1"),
+        (Specific(offsets(1, 1, 1)), "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "orders-2"),
+        (ByTimestamp(offsets(1)), "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", "start"),
+        (AtTimestamp(150), "ASYNCGROUP_NO_OFFSET_AT_TIMESTAMP", "orders-0"),
+        (FromGroup("error"), "ASYNCGROUP_NO_COMMITTED_OFFSET", "orders-1"),
+    ],
+)
+async def test_what_does_not_fit_is_an_error_with_a_code(limit: OffsetLimit, code: str, names: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        await found(limit)
+    assert caught.value.code == code
+    assert names in str(caught.value)
+
+
+@pytest.mark.asyncio
+async def test_an_end_by_time_that_no_record_has_is_the_logs_end() -> None:
+    assert await found(AtTimestamp(150), "end") == offsets(100, 150)
+    with pytest.raises(SourceError, match="end offsets"):
+        await found(ByTimestamp(offsets(1)), "end")
+
+
+def test_which_starts_another_process_would_find_again() -> None:
+    assert stays(Earliest())
+    assert stays(Specific(offsets(5, -2)))
+    assert not any(map(stays, [Latest(), Specific(offsets(5, -1)), AtTimestamp(5), FromGroup("earliest")]))

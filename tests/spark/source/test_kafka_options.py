@@ -1,0 +1,170 @@
+"""`kafka.*`: what reaches the client, what is refused, and that no secret shows."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from asyncgroup.security import Plain, Scram, Security, Tls
+from asyncgroup.spark.source.errors import OptionError
+from asyncgroup.spark.source.kafka_options import KafkaOptions, read_kafka
+from asyncgroup.spark.source.options import read_settings
+
+SERVERS = {"bootstrap.servers": "one:9092"}
+SECRET = "hunter2"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{SECRET}";'
+
+
+def read(**properties: str) -> KafkaOptions:
+    """`_` stands for a dot."""
+    return read_kafka(SERVERS | {name.replace("_", "."): value for name, value in properties.items()})
+
+
+def refused(properties: dict[str, str]) -> str:
+    with pytest.raises(OptionError) as caught:
+        read_kafka(properties)
+    assert SECRET not in f"{caught.value} {caught.value!r} {vars(caught.value)}"
+    assert SECRET not in repr(pickle.loads(pickle.dumps(caught.value)))
+    return str(caught.value)
+
+
+def test_what_the_client_gets():
+    kafka = read(
+        isolation_level="read_committed",
+        client_rack="eu-1",
+        client_id="me",
+        request_timeout_ms="7000",
+        fetch_max_bytes="1000000",
+        fetch_max_wait_ms="250",
+        fetch_min_bytes="10",
+        max_partition_fetch_bytes="70000",
+        group_id="orders",
+        check_crcs="true",
+    )
+    config = kafka.config
+    assert (kafka.bootstrap_servers, kafka.group_id, kafka.fetch_bytes) == ("one:9092", "orders", 70000)
+    assert (config.isolation_level, config.rack_id, config.client_id) == ("read_committed", "eu-1", "me")
+    assert (config.request_timeout, config.fetch_max_wait) == (7.0, 0.25)
+    assert (config.fetch_max_bytes, config.fetch_min_bytes) == (1000000, 10)
+    assert config.max_partition_fetch_bytes == 70000
+
+
+def test_nothing_is_committed_or_reset_or_created_by_the_client_itself():
+    config = read().config
+    assert (config.auto_commit, config.auto_offset_reset) == (False, "error")
+    assert config.allow_auto_topic_creation is False
+    assert read(allow_auto_create_topics="true").config.allow_auto_topic_creation is True
+
+
+def test_the_size_of_a_fetch_is_kafkas_unless_it_is_ours():
+    assert read().fetch_bytes is None
+    assert read(fetch_message_max_bytes="70000").fetch_bytes == 70000
+    options = {
+        "kafka.bootstrap.servers": "one:9092",
+        "subscribe": "a",
+        "kafka.max.partition.fetch.bytes": "70000",
+    }
+    assert read_settings(options, stream=True).fetch_bytes == 70000
+    assert read_settings(options | {"fetchBytes": "1m"}, stream=True).fetch_bytes == 1024**2
+
+
+@pytest.mark.parametrize(
+    ("properties", "security"),
+    [
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS},
+            Security(tls=Tls(), sasl=Plain("u", SECRET)),
+        ),
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "u",
+                "sasl.password": SECRET,
+            },
+            Security(sasl=Scram("u", SECRET, "SCRAM-SHA-256")),
+        ),
+    ],
+)
+def test_security_reaches_the_executors_and_never_shows(properties, security):
+    prefixed = {f"kafka.{name}": value for name, value in (SERVERS | properties).items()}
+    settings = read_settings(prefixed | {"subscribe": "a"}, stream=True)
+    assert settings.config.security == security
+    assert SECRET not in f"{settings!r} {settings}"
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({}, ["kafka.bootstrap.servers must be given"]),
+        ({"bootstrap.servers": "kafka"}, ["kafka.bootstrap.servers='kafka'", "host:port"]),
+        ({"bootstrap.servers": f"u:{SECRET}@kafka:9092"}, ["[hidden]"]),
+        (SERVERS | {"security.protocol": "TLS"}, ["kafka.security.protocol='TLS'", "SASL_SSL"]),
+        (SERVERS | {"sasl.jaas.config": JAAS}, ["kafka.sasl.jaas.config='[hidden]'", "security.protocol"]),
+        (
+            SERVERS
+            | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": SECRET},
+            ["kafka.sasl.jaas.config='[hidden]'", "PlainLoginModule"],
+        ),
+        (
+            SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
+            ["kafka.sasl.password"],
+        ),
+        (SERVERS | {"sasl.passwrd": SECRET}, ["kafka.sasl.passwrd", "did you mean sasl.password"]),
+        (SERVERS | {"ssl.truststore.password": SECRET}, ["kafka.ssl.truststore.password"]),
+        (SERVERS | {"isolation.level": "serializable"}, ["kafka.isolation.level='serializable'"]),
+        (SERVERS | {"request.timeout.ms": "-1"}, ["kafka.request.timeout.ms"]),
+        (SERVERS | {"fetch.max.byte": "5"}, ["kafka.fetch.max.byte='5'", "did you mean fetch.max.bytes"]),
+        (SERVERS | {"session.timeout.ms": "soon"}, ["kafka.session.timeout.ms='soon'"]),
+    ],
+)
+def test_what_is_refused(properties, words):
+    text = refused(properties)
+    assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auto.offset.reset",
+        "key.deserializer",
+        "value.deserializer",
+        "enable.auto.commit",
+        "interceptor.classes",
+    ],
+)
+def test_what_sparks_source_refuses_whatever_its_value(name):
+    for value in ("", "false", "earliest"):
+        assert refused(SERVERS | {name: value}).startswith(
+            f"kafka.{name}={value!r} is not allowed: leave it out"
+        )
+
+
+def test_membership_means_nothing():
+    """Spark's own advice for queries with a group id is a very short session timeout."""
+    quick = read(
+        session_timeout_ms="100",
+        heartbeat_interval_ms="50",
+        max_poll_interval_ms="1",
+        group_protocol="consumer",
+        partition_assignment_strategy="org.example.Ours",
+    )
+    assert quick == read()
+
+
+def test_a_producers_properties_are_warned_of(caplog):
+    with caplog.at_level(logging.WARNING, "asyncgroup"):
+        assert read(acks="all", linger_ms="5", transactional_id="t", enable_idempotence="true") == read()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"kafka.{name} is a producer's, and ignored by a source"
+        for name in ("acks", "enable.idempotence", "linger.ms", "transactional.id")
+    ]
+
+
+def test_what_only_javas_client_knows_is_warned_of(caplog):
+    with caplog.at_level(logging.WARNING, "asyncgroup"):
+        assert read(receive_buffer_bytes="65536", max_poll_records="500") == read()
+    assert len(caplog.records) == 2

@@ -1,0 +1,401 @@
+"""A streaming query's offsets, from call to call, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source import broker_lookups, patience
+from asyncgroup.spark.source.errors import DataLossError, SourceError
+from asyncgroup.spark.source.progress import StreamProgress
+from asyncgroup.spark.source.settings import (
+    Assign,
+    AtTimestamp,
+    Latest,
+    Specific,
+    Subscribe,
+    SubscribePattern,
+)
+from asyncgroup.testing import KafkaServer
+from tests.spark.source.driver_support import TOPIC, offsets, produce, settings, tp
+
+pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
+
+
+@pytest.fixture(autouse=True)
+def _metadata_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 0.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_SHARE", 0)
+
+
+class Queries:
+    """Queries of one test, ended with it."""
+
+    def __init__(self, kafka: KafkaServer) -> None:
+        self._kafka = kafka
+        self._running: list[StreamProgress] = []
+
+    def __call__(self, **options: Any) -> StreamProgress:
+        self._running.append(StreamProgress(settings(self._kafka, **options)))
+        return self._running[-1]
+
+    def end(self) -> None:
+        for progress in self._running:
+            progress.stop()
+
+
+@pytest.fixture
+def query(kafka_server: KafkaServer) -> Iterator[Queries]:
+    queries = Queries(kafka_server)
+    yield queries
+    queries.end()
+
+
+def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
+    return sorted(piece for task in progress.tasks(start, end) for piece in task)
+
+
+def test_batch_after_batch(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 10)
+    progress = query()
+    start = progress.initial()
+    assert start == offsets(0, 0)
+    end = progress.next_end(start)
+    assert end == offsets(10, 0) == progress.latest
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 0, 0, 10)]
+    assert progress.next_end(end) == end
+    produce(kafka_server, 3, partition=1)
+    assert progress.next_end(end) == offsets(10, 3)
+    assert progress.initial() == start
+
+
+def test_limits_of_rows(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 30)
+    produce(kafka_server, 10, partition=1)
+    progress = query(max_offsets_per_trigger=20)
+    end = progress.next_end(progress.initial())
+    assert end == offsets(15, 5)
+    assert progress.latest == offsets(30, 10)
+    assert progress.next_end(end, limited=False) == offsets(30, 10)
+
+
+def test_a_batch_waits_for_enough_rows(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 5)
+    progress = query(min_offsets_per_trigger=10, max_trigger_delay=600.0)
+    first = progress.next_end(progress.initial())
+    assert first == offsets(5, 0)  # the first batch never waits
+    produce(kafka_server, 9)
+    assert progress.next_end(first) == first
+    produce(kafka_server, 1)
+    assert progress.next_end(first) == offsets(15, 0)
+
+
+def test_limits_of_bytes(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 400, size=1000)
+    progress = query(max_bytes_per_trigger=100_000)
+    start, sizes = progress.initial(), []
+    while (end := progress.next_end(start)) != start:
+        sizes.append(end[tp(0)] - start[tp(0)])
+        start = end
+    assert start == offsets(400, 0)
+    assert all(80 <= size <= 105 for size in sizes[:-1]), sizes
+
+
+def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    produce(kafka_server, 10)
+    progress = query(starting=Latest())
+    start = progress.initial()
+    produce(kafka_server, 5)
+    assert progress.next_end(start) == start
+    assert ranges(progress, start, start) == []
+    # killed before the first batch was done, and started again after a while: Spark does the batch again
+    produce(kafka_server, 5)
+    again = query(starting=Latest())
+    assert again.initial() == offsets(20, 0)
+    assert ranges(again, again.initial(), start) == []
+    end = again.next_end(start)
+    assert ranges(again, start, end) == [OffsetRange(TOPIC, 0, 10, 20)]
+
+
+def test_trigger_once_reads_in_its_first_batch(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 10, at=1_000)
+    progress = query(starting=AtTimestamp(1_000, "latest"))
+    assert progress.next_end(progress.initial(), limited=False) == offsets(10, 0)
+
+
+def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 10)
+    progress = query(max_offsets_per_trigger=6, min_offsets_per_trigger=5)
+    progress.prepare_available_now()
+    produce(kafka_server, 10)
+    first = progress.next_end(progress.initial())
+    assert first == offsets(6, 0)
+    assert ranges(progress, progress.initial(), first) == [OffsetRange(TOPIC, 0, 0, 6)]
+    last = progress.next_end(first)
+    assert last == offsets(10, 0) == progress.latest  # four more, fewer than it would wait for otherwise
+    assert ranges(progress, first, last) == [OffsetRange(TOPIC, 0, 6, 10)]
+    assert progress.next_end(last) == last
+
+
+@pytest.mark.parametrize("starting", [Latest(), Specific(offsets(-1, 0)), AtTimestamp(2**62, "latest")])
+def test_available_now_from_the_end(kafka_server: KafkaServer, query: Queries, starting: Any) -> None:
+    """What comes between the trigger's beginning and the question for the start belongs to the next run."""
+    produce(kafka_server, 5)
+    progress = query(starting=starting)
+    progress.prepare_available_now()
+    produce(kafka_server, 5)
+    kafka_server.create_partitions(TOPIC, 3)
+    if isinstance(starting, Specific):
+        starting.offsets[tp(2)] = 0  # type: ignore[index]
+    start = progress.initial()
+    assert start == offsets(5, 0)
+    assert progress.next_end(start) == start
+    assert progress.tasks(start, start) == []
+    assert progress.next_end(start) == start
+
+
+def test_available_now_notices_a_topic_that_goes(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 10)
+    progress = query()
+    progress.prepare_available_now()
+    start = progress.initial()
+    end = progress.next_end(start)
+    kafka_server.delete_topic(TOPIC)
+    with pytest.raises(SourceError) as caught:
+        progress.tasks(start, end)
+    assert caught.value.code == "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW"
+
+
+def test_new_partitions_are_read_from_their_start(kafka_server: KafkaServer, query: Queries) -> None:
+    progress = query(starting=Latest())
+    start = progress.initial()
+    kafka_server.create_partitions(TOPIC, 3)
+    produce(kafka_server, 4, partition=2)
+    assert progress.next_end(start) == start
+    assert ranges(progress, start, start) == []
+    end = progress.next_end(start)
+    assert end == offsets(0, 0, 4)
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 2, 0, 4)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_is_deleted(
+    kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture, fail: bool
+) -> None:
+    kafka_server.create_topic("other", 1)
+    produce(kafka_server, 5)
+    progress = query(strategy=Subscribe((TOPIC, "other")), fail_on_data_loss=fail)
+    start = progress.next_end(progress.initial())
+    kafka_server.delete_topic(TOPIC)
+    end = progress.next_end(start)
+    assert end == offsets(0, topic="other")
+    if fail:
+        with pytest.raises(DataLossError, match=r"^\[KAFKA_DATA_LOSS.PARTITIONS_DELETED\]"):
+            progress.tasks(start, end)
+    else:
+        with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+            assert progress.tasks(start, end) == []
+        assert "KAFKA_DATA_LOSS.PARTITIONS_DELETED" in caplog.text
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_a_topic_made_anew_is_read_from_its_start(
+    kafka_server: KafkaServer, query: Queries, rows: int
+) -> None:
+    """Also where the new one has more records by now than were read of the old one, which Spark's source cannot tell."""
+    produce(kafka_server, 5)
+    strict, lenient = query(), query(fail_on_data_loss=False)
+    starts = [progress.next_end(progress.initial()) for progress in (strict, lenient)]
+    kafka_server.delete_topic(TOPIC)
+    kafka_server.create_topic(TOPIC, 2)
+    produce(kafka_server, rows)
+    end = strict.next_end(starts[0])
+    with pytest.raises(DataLossError, match=r"^\[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED\]"):
+        strict.tasks(starts[0], end)
+    end = lenient.next_end(starts[1])
+    assert end == offsets(0, 0)
+    assert lenient.tasks(starts[1], end) == []
+    last = lenient.next_end(end)
+    assert ranges(lenient, end, last) == [OffsetRange(TOPIC, 0, 0, rows)]
+    assert lenient.next_end(last) == last
+
+
+def test_a_log_that_lost_its_end_goes_on_from_there(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 6)
+    produce(kafka_server, 4)
+    progress = query(fail_on_data_loss=False)
+    start = progress.next_end(progress.initial())
+    kafka_server.call(lambda cluster: cluster.truncate(TOPIC, 0, 6))
+    end = progress.next_end(start)
+    assert end == offsets(6, 0)
+    assert progress.tasks(start, end) == []
+    produce(kafka_server, 2)
+    assert ranges(progress, end, progress.next_end(end)) == [OffsetRange(TOPIC, 0, 6, 8)]
+
+
+def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    def stale(response: Any) -> Any:
+        for part in response.topics[0].partitions:
+            part.offset = 0
+        return response
+
+    produce(kafka_server, 10)
+    progress = query()
+    start = progress.next_end(progress.initial())
+    kafka_server.faults.on("ListOffsets", mutate=stale)
+    assert progress.next_end(start) == start
+
+
+def test_assigned_partitions_only(kafka_server: KafkaServer, query: Queries) -> None:
+    produce(kafka_server, 3)
+    produce(kafka_server, 4, partition=1)
+    progress = query(strategy=Assign((tp(1), tp(7))), starting=Specific({tp(1): 2}))
+    start = progress.initial()
+    end = progress.next_end(start)
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 1, 2, 4)]
+
+
+def test_a_pattern_finds_topics_as_they_come(kafka_server: KafkaServer, query: Queries) -> None:
+    progress = query(strategy=SubscribePattern("^ord"))
+    start = progress.initial()
+    assert start == offsets(0, 0)
+    kafka_server.create_topic("ordinary", 1)
+    kafka_server.create_topic("border", 1)
+    produce(kafka_server, 2, topic="ordinary")
+    assert progress.next_end(start) == {**start, TopicPartition("ordinary", 0): 2}
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_topic_that_was_never_there_is_an_error(
+    kafka_server: KafkaServer, query: Queries, available_now: bool
+) -> None:
+    progress = query(strategy=Subscribe((TOPIC, "nowhere")))
+    if available_now:
+        progress.prepare_available_now()
+    with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_TOPICS_NOT_FOUND\] .*nowhere"):
+        progress.initial()
+    asked = kafka_server.history.of("Metadata", topic="nowhere")
+    assert asked
+    assert not any(exchange.request.allow_auto_topic_creation for exchange in asked)
+
+
+def test_nobody_at_the_address(
+    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "API_TIMEOUT", 0.3)
+    kafka_server.stop_node(1)
+    with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_BROKERS_UNREACHABLE\]"):
+        query().initial()
+
+
+def test_what_is_forbidden_is_not_tried_again(kafka_server: KafkaServer, query: Queries) -> None:
+    progress = query()
+    fault = kafka_server.faults.on("ListOffsets", times=None, error="TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        progress.initial()
+    assert fault.hits == 1
+
+
+def test_what_nobody_calls_retriable_is_tried_a_few_times(kafka_server: KafkaServer, query: Queries) -> None:
+    """As Spark's source does (`fetchOffset.numRetries`): topics that come and go give odd errors for a moment."""
+    progress = query(offset_retries=3)
+    fault = kafka_server.faults.on("ListOffsets", times=2, error="UNKNOWN_SERVER_ERROR")
+    assert progress.initial() == offsets(0, 0)
+    assert fault.hits == 2
+
+
+@pytest.mark.kafka(nodes=3, topics={TOPIC: 2})
+def test_leaders_move_connections_break_and_the_query_goes_on(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    produce(kafka_server, 5)
+    progress = query()
+    end = progress.next_end(progress.initial())
+    for fault in (
+        {"error": "NOT_LEADER_OR_FOLLOWER"},
+        {"disconnect": "before"},
+        {"error": "LEADER_NOT_AVAILABLE"},
+    ):
+        kafka_server.faults.on("ListOffsets", times=2, **fault)
+        assert progress.next_end(end) == end
+    kafka_server.stop_node(kafka_server.leader(TOPIC, 0))
+    produce(kafka_server, 2)
+    assert progress.next_end(end) == offsets(7, 0)
+
+
+@pytest.mark.kafka(nodes=3, topics={TOPIC: 2, "other": 1})
+def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
+    kafka_server: KafkaServer,
+    query: Queries,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(response: Any) -> Any:
+        for part in response.topics[0].partitions:
+            if part.partition_index == 0:
+                part.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        return response
+
+    monkeypatch.setattr(broker_lookups, "TROUBLE_SECONDS", 0.2)
+    progress = query()
+    end = progress.next_end(progress.initial())
+    fault = kafka_server.faults.on("ListOffsets", topic=TOPIC, times=None, mutate=silent)
+    produce(kafka_server, 2)
+    produce(kafka_server, 3, partition=1)
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        end = progress.next_end(end)
+    assert end == offsets(0, 3)
+    assert "without news of orders-0" in caplog.text
+    fault.cancel()
+    assert progress.next_end(end) == offsets(2, 3)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_checkpoint_may_know_topics_that_are_gone(
+    kafka_server: KafkaServer, query: Queries, available_now: bool
+) -> None:
+    """Then a missing topic is a loss, and no mistake in the options."""
+    progress = query(strategy=Subscribe((TOPIC, "gone")), fail_on_data_loss=False)
+    if available_now:
+        progress.prepare_available_now()
+    start = offsets(0, 0) | offsets(7, topic="gone")
+    end = progress.next_end(start)
+    assert end == offsets(0, 0)
+    assert progress.tasks(start, end) == []
+
+
+def test_an_idle_query_costs_little(
+    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks all the time; the brokers are asked twenty times a second, and for metadata once."""
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 60.0)
+    progress = query()
+    start = progress.next_end(progress.initial())
+    kafka_server.call(lambda cluster: cluster.history.clear())
+    began, used = time.perf_counter(), time.thread_time()
+    for _ in range(12):
+        assert progress.next_end(start) == start
+    assert time.perf_counter() - began >= 0.4
+    assert time.thread_time() - used < 0.3
+    assert len(kafka_server.history.of("ListOffsets")) == 12
+    assert kafka_server.history.of("Metadata") == []
+
+
+def test_a_query_that_was_stopped_is_over(kafka_server: KafkaServer, query: Queries) -> None:
+    progress = query()
+    progress.initial()
+    progress.stop()
+    progress.stop()
+    with pytest.raises(Exception, match="stopped"):
+        progress.next_end(offsets(0, 0))

@@ -1,0 +1,278 @@
+"""Ranges whose records are not there, or cannot be read: in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode
+from asyncgroup.spark.source.errors import DataLossError, SourceError
+from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
+from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, worker
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
+
+LOSS = r"\[KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE\]"
+
+
+def delete_before(brokers: EmbeddedCluster, offset: int) -> None:
+    brokers.partition(TOPIC, 0).log.delete_records(offset)
+
+
+async def test_the_log_begins_behind_the_start(
+    brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(brokers, 100)
+    delete_before(brokers, 35)
+    async with worker(brokers) as one:
+        with pytest.raises(DataLossError, match=LOSS + r".*orders-0.*\[20, 35\)"):
+            await one.offsets(part(20, 50))
+    async with worker(brokers, fail_on_data_loss=False) as one:
+        with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+            assert await one.offsets(part(20, 50)) == list(range(35, 50))
+            assert await one.offsets(part(20, 30)) == []
+    assert caplog.text.count("COULD_NOT_READ_OFFSET_RANGE") == 2
+    assert now() < 5
+
+
+async def test_records_are_deleted_while_they_are_read(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 300, size=300)
+
+    def delete(step: int) -> None:
+        if step == 1:
+            delete_before(brokers, 250)
+
+    async with worker(brokers, fail_on_data_loss=False, fetch_bytes=20_000) as one:
+        found = await one.offsets(part(0, 300), between=delete)
+    assert found[-50:] == list(range(250, 300))
+    assert found[:-50] == list(range(len(found) - 50)), "what was fetched already is not lost"
+    assert 50 < len(found) < 250
+
+
+async def test_a_start_behind_the_end_does_not_rewind(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 10)
+    async with worker(brokers) as one:
+        with pytest.raises(DataLossError, match=LOSS + r".*\[20, 30\).*\[0, 10\)"):
+            await one.offsets(part(20, 30))
+    async with worker(brokers, fail_on_data_loss=False) as one:
+        assert await one.offsets(part(20, 30)) == []
+    assert now() < 5
+
+
+async def test_the_log_ends_before_the_range(brokers: EmbeddedCluster) -> None:
+    """It may only look so: a new leader's high watermark comes late. So this takes all the patience there is."""
+    fill(brokers, 10)
+    async with worker(brokers, poll_timeout=30.0) as one:
+        with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at 10"):
+            await one.offsets(part(5, 12))
+    async with worker(brokers, poll_timeout=30.0, fail_on_data_loss=False) as one:
+        assert await one.offsets(part(5, 12)) == [5, 6, 7, 8, 9]
+    assert now() == pytest.approx(60, abs=3)
+
+
+async def test_a_late_high_watermark_is_waited_for(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 10)
+    brokers.hold_followers(TOPIC, 0)
+    fill(brokers, 10)
+
+    async def release() -> None:
+        await asyncio.sleep(15)
+        brokers.release_followers(TOPIC, 0)
+
+    releasing = asyncio.create_task(release())
+    fill(brokers, 20, partition=2)
+    async with worker(brokers) as one:
+        rows = by_partition(await one.rows(part(5, 20), part(0, 20, 2)))
+    assert rows == {0: list(range(5, 20)), 2: list(range(20))}
+    await releasing
+
+
+async def test_a_truncated_log(brokers: EmbeddedCluster) -> None:
+    """What came after the cut is another log's: with failOnDataLoss nobody may take it for the old one's."""
+    fill(brokers, 300, size=300)
+
+    def cut(step: int) -> None:
+        if step == 1:
+            brokers.truncate(TOPIC, 0, 40)
+            fill(brokers, 400, size=300)
+
+    async with worker(brokers, fetch_bytes=20_000) as one:
+        with pytest.raises(DataLossError, match=LOSS + ".*the log was cut"):
+            await one.offsets(part(0, 300), between=cut)
+
+
+async def test_a_truncated_log_is_read_on_where_that_is_allowed(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 300, size=300)
+
+    def cut(step: int) -> None:
+        if step == 1:
+            brokers.truncate(TOPIC, 0, 40)
+            fill(brokers, 400, size=300)
+
+    async with worker(brokers, fetch_bytes=20_000, fail_on_data_loss=False) as one:
+        assert await one.offsets(part(0, 300), between=cut) == list(range(300))
+
+
+async def test_a_deleted_topic(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 10)
+    async with worker(brokers) as one, worker(brokers, fail_on_data_loss=False) as careless:
+        assert await one.offsets(part(0, 5)) == await careless.offsets(part(0, 5)) == [0, 1, 2, 3, 4]
+        await asyncio.sleep(100)  # leftovers grow old
+        brokers.delete_topic(TOPIC)
+        with pytest.raises(DataLossError, match=LOSS + ".*no such partition"):
+            await one.offsets(part(5, 10))
+        assert await careless.offsets(part(5, 10)) == []
+        assert await careless.rows(part(5, 10), part(5, 6, 1)) == []
+    assert TOPIC not in brokers._shared.controller.topics, "asking for it must not make it anew"
+    assert now() < 160
+
+
+async def test_a_deleted_topic_and_little_patience(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 10)
+    async with worker(brokers, fail_on_data_loss=False, poll_timeout=3.0) as one:
+        assert await one.offsets(part(0, 10)) == list(range(10))
+        brokers.delete_topic(TOPIC)
+        assert await one.offsets(part(2, 5)) == []
+    assert now() < 5
+
+
+async def test_a_topic_made_anew_under_the_reader(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 300, size=300)
+
+    def renew(step: int) -> None:
+        if step == 1:
+            brokers.delete_topic(TOPIC)
+            brokers.create_topic(TOPIC, 4)
+            fill(brokers, 400, size=300)
+
+    async with worker(brokers, fetch_bytes=20_000) as one:
+        with pytest.raises(DataLossError, match=LOSS + ".*made anew"):
+            await one.offsets(part(0, 300), between=renew)
+
+
+async def test_a_topic_made_anew_is_read_on_where_that_is_allowed(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 300, size=300)
+
+    def renew(step: int) -> None:
+        if step == 1:
+            brokers.delete_topic(TOPIC)
+            brokers.create_topic(TOPIC, 4)
+            fill(brokers, 250, size=300)
+
+    async with worker(brokers, fetch_bytes=20_000, fail_on_data_loss=False, poll_timeout=20.0) as one:
+        assert await one.offsets(part(0, 300), between=renew) == list(range(250))
+
+
+async def test_records_that_vanish_between_the_offset_and_the_answer(brokers: EmbeddedCluster) -> None:
+    """The log's start has moved on, and the first record of the answer lies behind the offset asked for."""
+    fill(brokers, 100)
+
+    def jump(response: object) -> None:
+        for topic in response.responses:  # type: ignore[attr-defined]
+            for data in topic.partitions:
+                if data.records:
+                    data.log_start_offset = 30
+                    starts = [header.start for header in iter_batch_headers(data.records)]
+                    data.records = bytes(data.records)[starts[3] :]
+
+    async def read(*, fail: bool) -> list[int]:
+        brokers.faults.on("Fetch").mutate(jump)
+        async with worker(brokers, fail_on_data_loss=fail) as one:
+            return await one.offsets(part(0, 100))
+
+    with pytest.raises(DataLossError, match=LOSS + r".*\[0, 30\).*begins at 30"):
+        await read(fail=True)
+    assert await read(fail=False) == list(range(30, 100))
+
+
+async def test_a_topic_made_anew_between_tasks_is_no_loss(brokers: EmbeddedCluster) -> None:
+    """A worker's metadata may be older than the plan of the batch: the topic's id alone proves nothing."""
+    fill(brokers, 10)
+    async with worker(brokers) as one:
+        assert await one.offsets(part(0, 10)) == list(range(10))
+        brokers.delete_topic(TOPIC)
+        brokers.create_topic(TOPIC, 4)
+        fill(brokers, 5)
+        assert await one.offsets(part(0, 5)) == list(range(5))
+    assert now() < 5
+
+
+# --- batches that cannot be read --------------------------------------------------------------------------------------
+
+
+def damage(response: object, offset: int = 30) -> None:
+    """Turn a byte of the batch at `offset` over."""
+    for topic in response.responses:  # type: ignore[attr-defined]
+        for data in topic.partitions:
+            records = bytearray(data.records or b"")
+            at = records.find(b"%d ...." % offset)
+            if at >= 0:
+                records[at] ^= 0xFF
+                data.records = bytes(records)
+
+
+async def test_damage_on_the_way_heals(brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    fill(brokers, 100)
+    brokers.faults.on("Fetch").mutate(damage)
+    async with worker(brokers) as one:
+        assert await one.offsets(part(0, 100)) == list(range(100))
+    assert "fetched once more" in caplog.text
+
+
+async def test_damage_while_the_next_fetch_is_under_way(brokers: EmbeddedCluster) -> None:
+    """What was asked for ahead lies behind the damage: to take it in would pass over what is between."""
+    fill(brokers, 600, size=300)
+    brokers.faults.on("Fetch").mutate(damage)
+    async with worker(brokers, fetch_bytes=20_000) as one:
+        assert await one.offsets(part(0, 600)) == list(range(600))
+
+
+async def test_a_corrupt_batch(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 100)
+    brokers.faults.on("Fetch", times=None).mutate(damage)
+    async with worker(brokers) as one:
+        with pytest.raises(CorruptRecordsError, match="orders-0 at offset 30"):
+            await one.offsets(part(0, 100))
+        assert await one.offsets(part(40, 100)) == list(range(40, 100))
+    async with worker(brokers, config={"on_corrupt_batch": "skip"}) as one:
+        assert await one.offsets(part(0, 100)) == [*range(30), *range(40, 100)]
+
+
+async def test_a_time_beyond_all_times(brokers: EmbeddedCluster) -> None:
+    place = brokers.partition(TOPIC, 0)
+    builder = BatchBuilder()
+    for time in (1, 1 << 61):
+        assert builder.append(time, None, b"v")
+    place.log.append(builder.build(), place.leader_epoch)
+    async with worker(brokers) as one:
+        with pytest.raises(SourceError, match=r"\[KAFKA_MALFORMED_RECORD_TIMESTAMP\].*orders-0, offset 1"):
+            await one.offsets(part(0, 2))
+        assert await one.offsets(part(0, 1)) == [0]
+
+
+async def test_errors_are_those_of_the_table(brokers: EmbeddedCluster) -> None:
+    """An unknown code that does not heal ends the task; nothing loops."""
+    fill(brokers, 10)
+    brokers.faults.on("Fetch").error(ErrorCode.INVALID_REQUEST)
+    async with worker(brokers) as one:
+        with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+            await one.offsets(part(0, 10))
+
+
+async def test_a_reader_that_is_left_disturbs_nobody(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 1000, size=300)
+    async with worker(brokers, fetch_bytes=20_000) as one:
+        batches = one.batches(part(0, 1000))
+        with pytest.raises(RuntimeError, match="enough"):
+            await one.offsets(part(0, 1000), between=enough)
+        await batches.aclose()
+        assert await one.offsets(part(7, 700)) == list(range(7, 700))
+        assert one.home.users == 0
+
+
+def enough(step: int) -> None:
+    if step == 2:
+        raise RuntimeError("enough")

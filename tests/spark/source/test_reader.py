@@ -1,0 +1,105 @@
+"""The reader as Spark's own processes meet it, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader, Ranges
+from asyncgroup.testing import KafkaServer
+from tests.spark.source.driver_support import TOPIC, committed, offsets, produce, settings
+
+pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
+
+RUNNER = """
+import pickle, sys
+reader = pickle.loads(bytes.fromhex(sys.argv[1]))
+try:
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(start, limit)
+    print("ready", flush=True)
+    while sys.argv[2] == "asking":
+        reader.latestOffset(end, limit)
+    sys.stdin.read()
+except BaseException as error:
+    if not reader._terminated or type(error).__name__ not in ("CancelledError", "SystemExit"):
+        raise
+finally:
+    reader.stop()
+"""
+"""What Spark's runner of a stream does, which ends as that does."""
+
+
+def test_a_reader_is_pickled_without_its_connections(kafka_server: KafkaServer) -> None:
+    produce(kafka_server, 5)
+    reader = AsyncGroupStreamReader(settings(kafka_server))
+    start = reader.initialOffset()
+    assert start == {TOPIC: {"0": 0, "1": 0}}
+    copy = pickle.loads(pickle.dumps(reader))
+    end = copy.latestOffset(start, copy.getDefaultReadLimit())
+    assert end == {TOPIC: {"0": 5, "1": 0}} == copy.reportLatestOffset()
+    (part,) = pickle.loads(pickle.dumps(copy.partitions(start, end)))
+    assert isinstance(part, Ranges)
+    assert part.ranges == (OffsetRange(TOPIC, 0, 0, 5),)
+    (batch,) = copy.read(part)
+    assert batch.column("offset").to_pylist() == [0, 1, 2, 3, 4]
+    for each in (reader, copy):
+        each.stop()
+        each.stop()
+
+
+def test_what_is_done_is_given_back_as_it_came(kafka_server: KafkaServer) -> None:
+    """Spark compares the JSON, where the order of topics and partitions counts."""
+    reader = AsyncGroupStreamReader(settings(kafka_server))
+    start = {TOPIC: {"1": 0, "0": 0}}
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) is start
+    assert reader.partitions(start, start) == []
+    assert list(reader.read(Ranges(()))) == []
+    reader.stop()
+
+
+@pytest.mark.parametrize(("options", "rows"), [({}, 2**63 - 1), ({"max_offsets_per_trigger": 7}, 7)])
+def test_no_default_limit_looks_like_that_of_trigger_once(
+    kafka_server: KafkaServer, options: dict[str, Any], rows: int
+) -> None:
+    produce(kafka_server, 20)
+    reader = AsyncGroupStreamReader(settings(kafka_server, **options))
+    assert reader.getDefaultReadLimit() == ReadMaxRows(rows)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadMaxRows(rows)) == {TOPIC: {"0": min(rows, 20), "1": 0}}
+    assert reader.latestOffset(start, ReadAllAvailable()) == {TOPIC: {"0": 20, "1": 0}}
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("doing", "end"), [("asking", "SIGTERM"), ("waiting", "SIGTERM"), ("waiting", "input")]
+)
+def test_spark_ends_a_query(kafka_server: KafkaServer, doing: str, end: str) -> None:
+    """By SIGTERM, or by its own end; nothing is left in the log, and the group has what was done."""
+    produce(kafka_server, 5)
+    reader = AsyncGroupStreamReader(settings(kafka_server, group_id="reports"))
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNNER, pickle.dumps(reader).hex(), doing],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as runner:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+        if doing == "asking":
+            kafka_server.history.wait_for("OffsetCommit", count=2)
+        if end == "SIGTERM":
+            runner.send_signal(signal.SIGTERM)
+        _, errors = runner.communicate(timeout=60)
+    assert errors == ""
+    assert runner.returncode == (128 + signal.SIGTERM if end == "SIGTERM" else 0)
+    assert committed(kafka_server, "reports") == (offsets(5, 0) if doing == "asking" else offsets(0, 0))

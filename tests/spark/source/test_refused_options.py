@@ -1,0 +1,217 @@
+"""Options that are refused: names, values, what does not fit together; and what is only warned of."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from asyncgroup.spark.source.errors import OptionError
+from asyncgroup.spark.source.options import read_settings
+from tests.spark.source.reading_options import SERVERS, read, refused
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "startingOffset",
+            "startingoffsetts",
+            "maxOffsetPerTrigger",
+            "minOffsetPerTrigger",
+            "topics",
+            "subscrib",
+        ),
+        *(
+            "failOnDataloss ",
+            "maxRecordPerPartition",
+            "kafkaConsumer.pollTimeout",
+            "group.id",
+            "bootstrap.servers",
+        ),
+        *("includeHeader", "nonsense", "maxBytesPerTriger", "x.y.z", ""),
+    ],
+)
+def test_unknown_names(stream, name):
+    with pytest.raises(OptionError, match="there is no such option") as caught:
+        read_settings(SERVERS | {"subscribe": "a", name: "5"}, stream=stream)
+    assert caught.value.key == name
+    assert str(caught.value).startswith(f"{name}='5' is not allowed")
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_what_an_unknown_name_may_stand_for(name, suggestion):
+    with pytest.raises(OptionError, match=f"did you mean {suggestion}"):
+        read_settings(SERVERS | {"subscribe": "a", name: "5"}, stream=True)
+
+
+def test_names_of_spark_itself_and_of_sinks_are_passed_over():
+    others = {"path": "/x", "paths": "[]", "topic": "out", "checkpointLocation": "/c", "queryName": "q"}
+    table = {"provider": "asyncgroup", "owner": "me", "comment": "", "option.subscribe": "a"}
+    assert read_settings(SERVERS | {"subscribe": "a"} | others | table, stream=True) == read()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscribe": None}, ["subscribe, subscribePattern, assign", "none"]),
+        ({"subscribePattern": "a"}, ["subscribe and subscribePattern are given"]),
+        ({"subscribe": " , "}, ["subscribe", "names of topics"]),
+        ({"subscribe": "a b"}, ["'a b' cannot be one"]),
+        ({"subscribe": None, "subscribePattern": "  "}, ["subscribePattern", "empty"]),
+        ({"subscribe": None, "subscribePattern": "(a"}, ["subscribePattern='(a'"]),
+        ({"subscribe": None, "assign": "a"}, ["assign='a'", '{"topicA":[0,1]']),
+        ({"subscribe": None, "assign": "{}"}, ["assign", "none"]),
+        ({"subscribe": None, "assign": '{"a":[-1]}'}, ["assign", "-1"]),
+        ({"subscribe": None, "assign": '{"a":{"0":1}}'}, ["assign", "list of partitions"]),
+    ],
+)
+def test_what_cannot_be_read(options, words):
+    text = refused(**options)
+    assert all(word in text for word in words), text
+
+
+NUMBERS = (
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "tasks",
+    "kafkaConsumer.pollTimeoutMs",
+)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["0", "-1", "", "five", "1.5", "1e3", " 5", "5 ", "٣", "9" * 40])
+def test_numbers_that_are_none_or_too_small(name, value):
+    with pytest.raises(OptionError) as caught:
+        read_settings(SERVERS | {"subscribe": "a", name: value}, stream=True)
+    assert (caught.value.key, caught.value.value) == (name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "1") for name in NUMBERS),
+        ("minPartitions", 2**31 - 1),
+        ("maxOffsetsPerTrigger", 2**63 - 1),
+        ("minOffsetsPerTrigger", "0"),
+        ("fetchOffset.numRetries", "0"),
+        ("maxTriggerDelay", "0s"),
+        ("maxBytesPerTrigger", "1"),
+        ("fetchBytes", 2**31 - 1),
+        ("startingTimestamp", "0"),
+        ("startingOffsets", '{"a":{"0":-2,"1":-1,"2":0}}'),
+    ],
+)
+def test_the_least_and_the_most_are_taken(name, value):
+    read_settings(SERVERS | {"subscribe": "a", name: value}, stream=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minPartitions", 2**31),
+        ("maxRecordsPerPartition", 2**63),
+        ("minOffsetsPerTrigger", -1),
+        ("fetchOffset.numRetries", -1),
+        ("fetchOffset.retryIntervalMs", -1),
+        ("maxTriggerDelay", "-5s"),
+        ("maxTriggerDelay", "1.5s"),
+        ("maxTriggerDelay", "soon"),
+        ("maxBytesPerTrigger", "0"),
+        ("maxBytesPerTrigger", "1.5g"),
+        ("fetchBytes", "3g"),
+        ("fetchBytes", "-1"),
+        ("failOnDataLoss", "no"),
+        ("includeHeaders", ""),
+        ("startingTimestamp", "-1"),
+        ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
+        ("startingOffsetsByTimestamp", '{"a":{"0":-5}}'),
+        ("startingOffsetsByTimestamp", "{}"),
+        ("startingOffsets", "newest"),
+        ("startingOffsets", ""),
+        ("startingOffsets", "{}"),
+        ("startingOffsets", '{"a":{}}'),
+        ("startingOffsets", '{"a":{"0":-3}}'),
+        ("startingOffsets", '{"a":{"0":1,"0":2}}'),
+        ("startingOffsets", '{"a":{"0":"1"}}'),
+        ("startingOffsets", '{"other":{"0":1}}'),
+    ],
+)
+def test_other_values(name, value):
+    with pytest.raises(OptionError) as caught:
+        read_settings(SERVERS | {"subscribe": "a", name: value}, stream=True)
+    assert caught.value.key == name
+    assert str(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_topics_that_the_pattern_does_not_find(name):
+    wrong, right = '{"old-orders":{"0":1},"bills":{"0":1}}', '{"old-orders":{"0":1}}'
+    pattern = {"subscribe": None, "subscribePattern": "orders"}
+    assert "bills is not in subscribePattern" in refused(**pattern, **{name: wrong})
+    read(**pattern, **{name: right})
+
+
+def test_offsets_of_partitions_that_are_not_assigned():
+    text = refused(subscribe=None, assign='{"a":[0]}', startingOffsets='{"a":{"0":1,"1":1}}')
+    assert "a-1 is not in assign" in text
+
+
+def test_limits_that_contradict_each_other():
+    text = refused(minOffsetsPerTrigger="11", maxOffsetsPerTrigger="10")
+    assert text == "minOffsetsPerTrigger=11 is not allowed: at most maxOffsetsPerTrigger=10"
+    assert read(minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10").min_offsets_per_trigger == 10
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_streams_have_no_end(name):
+    assert "streaming" in refused(**{name: "latest"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"a":{"0":-1}}'},
+        {"endingOffsets": "earliest"},
+        {"endingOffsets": "group"},
+        {"endingOffsets": '{"a":{"0":-2}}'},
+    ],
+)
+def test_batch_queries_go_from_early_to_late(options):
+    assert refused(False, **options).startswith(next(iter(options)))
+
+
+def test_limits_of_triggers_are_warned_of_in_batch_queries(caplog):
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        read(False, maxOffsetsPerTrigger="5", maxTriggerDelay="1m", commitInterval="5s")
+    warned = [record.getMessage() for record in caplog.records]
+    assert warned == [
+        "option maxOffsetsPerTrigger is ignored in batch queries",
+        "option maxTriggerDelay is ignored in batch queries",
+        "option commitInterval is ignored in batch queries",
+    ]
+
+
+def test_long_values_are_cut():
+    text = refused(startingOffsets='{"a":{' + '"0":1,' * 10_000)
+    assert len(text) < 700
+    assert text.startswith("startingOffsets=")
+
+
+@pytest.mark.parametrize("options", [None, [("subscribe", "a")], "subscribe", {5: "a"}])
+def test_options_that_are_none(options):
+    with pytest.raises(OptionError, match="options"):
+        read_settings(options, stream=True)

@@ -1,0 +1,179 @@
+"""Streams of `format("asyncgroup")` in a real Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from asyncgroup.spark import register
+from asyncgroup.testing import KafkaServer
+from tests.spark.source.driver_support import TOPIC, committed, offsets, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = [pytest.mark.kafka(topics={TOPIC: 2}), pytest.mark.timeout(300)]
+
+SECONDS = 120
+
+
+class Stream:
+    """A query over a checkpoint of its own; `rows` has what its batches held: (batch, partition, offset, value)."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaServer, scratch: Path, **options: Any) -> None:
+        self._spark, self.checkpoint = spark, scratch / "checkpoint"
+        servers = kafka.bootstrap_servers
+        self._options = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": TOPIC,
+            "startingOffsets": "earliest",
+        }
+        self._options |= options
+        self.rows: list[tuple[int, int, int, bytes]] = []
+        self.batches: list[int] = []
+
+    def start(self, source: str = "asyncgroup", **trigger: Any) -> StreamingQuery:
+        reading = self._spark.readStream.format(source).options(**self._options)
+        writing = reading.load().writeStream.foreachBatch(self._keep)
+        if trigger:
+            writing = writing.trigger(**trigger)
+        return writing.option("checkpointLocation", str(self.checkpoint)).start()
+
+    def run(self, source: str = "asyncgroup", **trigger: Any) -> StreamingQuery:
+        """To the end of what there is."""
+        query = self.start(source, **trigger or {"availableNow": True})
+        assert query.awaitTermination(SECONDS)
+        return query
+
+    def written(self, kind: str, batch: int) -> list[str]:
+        """The lines of a file of the checkpoint."""
+        return (self.checkpoint / kind / str(batch)).read_text().splitlines()
+
+    def forget_commit(self, batch: int) -> None:
+        """As if the driver had died after the batch, before it was written down as done."""
+        for name in (f"{batch}", f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Partition and offset of each row, in order."""
+        return sorted((partition, offset) for _, partition, offset, _ in self.rows)
+
+    def _keep(self, frame: DataFrame, batch: int) -> None:
+        self.batches.append(batch)
+        self.rows += [(batch, row.partition, row.offset, bytes(row.value)) for row in frame.collect()]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> Callable[..., Stream]:
+    register(spark)
+    return lambda **options: Stream(spark, kafka_server, tmp_path, **options)
+
+
+def places(first: int, second: int) -> list[tuple[int, int]]:
+    return [(0, offset) for offset in range(first)] + [(1, offset) for offset in range(second)]
+
+
+def test_a_stream_that_is_run_twice(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
+    produce(kafka_server, 15)
+    produce(kafka_server, 5, partition=1)
+    query = stream(maxOffsetsPerTrigger=12, tasks=1, **{"kafka.group.id": "reports"})
+    first = query.run()
+    assert query.places() == places(15, 5)
+    assert query.batches == [0, 1]
+    assert [progress.numInputRows for progress in first.recentProgress if progress.numInputRows] == [12, 8]
+    source = first.recentProgress[0].sources[0]
+    assert json.loads(source.endOffset) == {TOPIC: {"0": 9, "1": 3}}
+    assert json.loads(source.latestOffset) == {TOPIC: {"0": 15, "1": 5}}  # the lag, for those who watch
+    assert committed(kafka_server, "reports") == offsets(15, 5)
+    produce(kafka_server, 4)
+    query.run()
+    assert query.places() == places(19, 5)
+    assert committed(kafka_server, "reports") == offsets(19, 5)
+    assert kafka_server.group("reports").state == "Empty"
+
+
+def test_a_first_batch_that_has_to_be_done_again(
+    kafka_server: KafkaServer, stream: Callable[..., Stream]
+) -> None:
+    """The driver dies in the first batch, records come, and "latest" is another place when it is back."""
+    produce(kafka_server, 5)
+    query = stream(startingOffsets="latest")
+    query.run()
+    assert query.batches == [0]
+    query.forget_commit(0)
+    produce(kafka_server, 3)
+    query.run()
+    assert query.batches == [0, 0, 1]
+    assert query.places() == [(0, 5), (0, 6), (0, 7)]
+
+
+def test_a_batch_that_has_to_be_done_again_is_the_same(
+    kafka_server: KafkaServer, stream: Callable[..., Stream]
+) -> None:
+    produce(kafka_server, 5)
+    query = stream()
+    query.run()
+    query.forget_commit(0)
+    produce(kafka_server, 3)
+    query.run()
+    assert [(batch, offset) for batch, _, offset, _ in query.rows] == [
+        *((0, offset) for offset in range(5)),
+        *((0, offset) for offset in range(5)),
+        *((1, offset) for offset in range(5, 8)),
+    ]
+
+
+@pytest.mark.parametrize("outage", [0.2, pytest.param(20.0, marks=pytest.mark.soak)])
+def test_a_running_stream_and_its_end(
+    kafka_server: KafkaServer, stream: Callable[..., Stream], outage: float
+) -> None:
+    """A broker that is away for a while ends no query, even where a commit that fails would."""
+    query = stream(maxOffsetsPerTrigger=2, commitFailure="fail", **{"kafka.group.id": "reports"})
+    running = query.start()
+    try:
+        for _ in range(2):
+            produce(kafka_server, 5)
+            kafka_server.stop_node(1)
+            time.sleep(outage)
+            kafka_server.start_node(1)
+            running.processAllAvailable()
+        assert query.places() == places(10, 0)
+        assert committed(kafka_server, "reports") == offsets(10, 0)
+    finally:
+        running.stop()
+    assert running.exception() is None
+
+
+def test_an_error_keeps_its_code(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    query = stream(subscribe="nowhere", **{"fetchOffset.numRetries": 1})
+    with pytest.raises(StreamingQueryException, match=r"\[ASYNCGROUP_TOPICS_NOT_FOUND\] .*nowhere"):
+        query.run()
+
+
+def test_trigger_once(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
+    produce(kafka_server, 5)
+    query = stream(maxOffsetsPerTrigger=2)
+    query.run(once=True)
+    assert query.places() == places(5, 0)
+
+
+def test_a_checkpoint_goes_from_sparks_kafka_source_to_ours_and_back(
+    spark_with_kafka: SparkSession, kafka_server: KafkaServer, stream: Callable[..., Stream]
+) -> None:
+    query = stream()
+    for turn, source in enumerate(("kafka", "asyncgroup", "kafka"), 1):
+        produce(kafka_server, 10)
+        produce(kafka_server, 3, partition=1)
+        query.run(source)
+        assert query.places() == places(10 * turn, 3 * turn)
+    batches = len(list((query.checkpoint / "commits").glob("[0-9]*")))
+    kept = [json.loads(query.written("offsets", batch)[-1]) for batch in range(batches)]
+    assert kept[-1] == {TOPIC: {"0": 30, "1": 9}}

@@ -1,0 +1,93 @@
+"""What tasks leave behind for each other: bounded, and no longer than it holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.columns import Columns
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.model import TopicPartition
+from asyncgroup.security import Security, Tls
+from asyncgroup.spark.source import worker_cluster
+from asyncgroup.spark.source.range_progress import RangeProgress
+from asyncgroup.spark.source.worker_cluster import Leftovers, WorkerCluster
+from tests.consumer.support import batch
+from tests.spark.source.reading import TOPIC, part, settings
+
+
+def read(end: int, *, partition: int = 0) -> RangeProgress:
+    """A range up to `end` that was read, of a buffer with 20 records in two batches."""
+    tp = TopicPartition(TOPIC, partition)
+    progress = RangeProgress(part(0, end, partition), RecordBuffer(tp, 0, check_crcs=True))
+    progress.buffer.add(batch(0, count=10) + batch(10, count=10), own=True)
+    while progress.read_into(Columns()):
+        pass
+    return progress
+
+
+def test_what_is_left_goes_to_the_range_that_begins_there() -> None:
+    left, tp = Leftovers(), TopicPartition(TOPIC, 0)
+    left.put(read(7), 100.0)
+    assert repr(left).startswith("<Leftovers of 1 partitions: ")
+    buffer = left.take(tp, 7, 110.0)
+    assert buffer is not None
+    assert (buffer.position, buffer.fetch_offset) == (7, 20)
+    assert left.take(tp, 7, 110.0) is None
+    assert repr(left) == "<Leftovers of 0 partitions: 0 bytes>"
+
+
+@pytest.mark.parametrize(("offset", "time"), [(6, 110.0), (8, 110.0), (7, 161.0)])
+def test_for_any_other_it_is_dropped(offset: int, time: float) -> None:
+    left, tp = Leftovers(), TopicPartition(TOPIC, 0)
+    left.put(read(7), 100.0)
+    assert left.take(tp, offset, time) is None
+    assert left.take(tp, 7, 110.0) is None
+
+
+def test_nothing_is_kept_of_a_range_that_was_not_read_to_its_end() -> None:
+    left = Leftovers()
+    left.put(read(20), 1.0)
+    left.put(read(25), 1.0)
+    assert repr(left) == "<Leftovers of 0 partitions: 0 bytes>"
+
+
+def test_leftovers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = read(7).buffer.bytes
+    monkeypatch.setattr(worker_cluster, "LEFT_BYTES", 3 * size)
+    left = Leftovers()
+    for number in range(5):
+        left.put(read(7, partition=number), 1.0)
+    left.put(read(7, partition=4), 1.0)
+    kept = [number for number in range(5) if left.take(TopicPartition(TOPIC, number), 7, 1.0) is not None]
+    assert kept == [2, 3, 4]
+
+
+def test_settings_that_fit() -> None:
+    home = WorkerCluster(settings("127.0.0.1:1"))
+    assert home.fits(settings("127.0.0.1:1"))
+    assert home.fits(settings("127.0.0.1:1", fail_on_data_loss=False, poll_timeout=3.0, include_headers=True))
+    assert not home.fits(settings("127.0.0.1:2"))
+    assert not home.fits(settings("127.0.0.1:1", fetch_bytes=1000))
+    assert not home.fits(settings("127.0.0.1:1", config={"security": Security(tls=Tls())}))
+    assert repr(home) == "<WorkerCluster 127.0.0.1:1: 0 users, <Leftovers of 0 partitions: 0 bytes>>"
+
+
+def test_settings_that_cannot_be_compared_are_others() -> None:
+    def connector(host: str, port: int) -> object:
+        raise NotImplementedError
+
+    mine = settings("127.0.0.1:1", config={"connector": connector})
+    assert WorkerCluster(mine).fits(mine)
+    assert not WorkerCluster(mine).fits(settings("127.0.0.1:1"))
+
+
+def test_a_worker_fetches_by_rules_of_its_own() -> None:
+    home = WorkerCluster(settings("127.0.0.1:1", fetch_bytes=5 << 20, config={"fetch_min_bytes": 1 << 20}))
+    config = home._config
+    assert (config.fetch_min_bytes, config.fetch_max_bytes, config.allow_auto_topic_creation) == (
+        1,
+        5 << 20,
+        False,
+    )
+    small = WorkerCluster(settings("127.0.0.1:1", config={"max_response_size": 1000}))
+    assert small._config.fetch_max_bytes == 500

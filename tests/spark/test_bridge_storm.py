@@ -1,0 +1,115 @@
+"""Members that come, go and are lost, batches that fail, take long or for ever: in virtual time, from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from asyncgroup.errors import MemberLost
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark import BatchId, BatchInterrupted, Retry
+from asyncgroup.spark.bridge import foreach_batch
+from asyncgroup.spark.bridge.jobs import Called
+from asyncgroup.testing import VirtualKafka
+from tests.spark.fakes import LoopJobs
+from tests.spark.virtual_bridge import Sink, committed, member, produce
+
+RECORDS = 1_200
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.kafka(topics={"numbers": 4})]
+
+
+class WatchedJobs(LoopJobs):
+    """Sees to it that no partition is with two functions at once, and that none is begun beyond its commit."""
+
+    kafka: VirtualKafka
+    busy: set[TopicPartition] = set()
+
+    @contextmanager
+    def _watched(self, batch_id: BatchId) -> Iterator[None]:
+        mine = {TopicPartition(part.topic, part.partition) for part in batch_id.ranges}
+        assert not mine & self.busy
+        done = committed(self.kafka)
+        assert [(part, done.get(part.partition, 0)) for part in batch_id.ranges] == [
+            (part, part.start) for part in batch_id.ranges
+        ], "a batch begins where the commit before it ended"
+        self.busy.update(mine)
+        try:
+            yield
+        finally:
+            self.busy.difference_update(mine)
+
+    async def run(
+        self, records: Sequence[object], batch_id: BatchId, interrupt: asyncio.Future[None]
+    ) -> Called:
+        with self._watched(batch_id):
+            return await super().run(records, batch_id, interrupt)
+
+
+class Weather:
+    """How long calls take and what befalls members, all from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def seconds(self, _call: int) -> float:
+        luck = self.random.random()
+        if luck < 0.15:
+            raise OSError("the warehouse is closed")
+        return 1_000.0 if luck > 0.97 else self.random.uniform(0.01, 5.0)
+
+    async def life(self, kafka: VirtualKafka, sink: Sink, end: asyncio.Event) -> str:
+        """One member: how it ended."""
+        policy = Retry(times=self.random.randint(1, 5), backoff=self.random.choice([0.1, 2.0, 20.0]))
+        group, handler = member(kafka, sink, max_rows=self.random.randint(5, 200), on_error=policy)
+        handler.random.seed(self.random.random())
+        async with group:
+            run = asyncio.create_task(group.run("numbers", handler))
+            waiting = asyncio.create_task(end.wait())
+            await asyncio.wait(
+                {run, waiting},
+                timeout=self.random.uniform(1, 120),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if self.random.random() < 0.3 and group.session is not None:
+                group.session.end(MemberLost("as if the coordinator had expelled it"))
+                await asyncio.wait({run, waiting}, timeout=20.0, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            await group.aclose()
+            try:
+                await run
+            except (OSError, BatchInterrupted) as error:
+                return type(error).__name__
+        return "closed"
+
+
+@pytest.mark.virtual(max_virtual_time=10 * 86_400)
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 200))]
+)
+async def test_every_record_is_stored_once_whatever_the_weather(
+    virtual_kafka: VirtualKafka, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(foreach_batch, "SparkJobs", WatchedJobs)
+    monkeypatch.setattr(WatchedJobs, "kafka", virtual_kafka, raising=False)
+    monkeypatch.setattr(WatchedJobs, "busy", set())
+    weather = Weather(seed)
+    await produce(virtual_kafka, RECORDS)
+    sink, end = Sink(weather.seconds), asyncio.Event()
+    ends: list[str] = []
+
+    async def seat() -> None:
+        while not end.is_set():
+            ends.append(await weather.life(virtual_kafka, sink, end))
+
+    seats = [asyncio.create_task(seat()) for _ in range(3)]
+    while sum(committed(virtual_kafka).values()) < RECORDS:
+        await asyncio.sleep(0.5)
+    end.set()
+    await asyncio.gather(*seats)
+    assert sink.values == list(range(RECORDS))
+    assert set(ends) <= {"closed", "OSError", "BatchInterrupted"}

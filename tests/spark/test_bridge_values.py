@@ -1,0 +1,164 @@
+"""The pure parts of the bridge: numbers and their metadata, retries, cuts of frames, statistics."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.checks import check_metadata
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import Batch
+from asyncgroup.spark import BatchId, OffsetRange, Retry
+from asyncgroup.spark.bridge.frames import cut
+from asyncgroup.spark.bridge.numbers import BatchNumbers, from_metadata, to_metadata
+from asyncgroup.spark.bridge.retry import Tries
+from asyncgroup.spark.bridge.statistics import Tally
+from tests.spark.fakes import TOPIC, records
+
+# -- numbers -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**18 - 1))
+def test_a_number_comes_back_from_its_metadata(number: int) -> None:
+    metadata = to_metadata(number)
+    assert from_metadata(metadata) == number
+    assert len(check_metadata(metadata)) <= 33
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        "",
+        "7",
+        "spark",
+        "foreachBatch/1:",
+        "foreachBatch/1:-1",
+        "foreachBatch/1:007",
+        "foreachBatch/1:7 ",
+        "foreachBatch/1:7\n",
+        "foreachBatch/1:٧",
+        "foreachBatch/2:7",
+        "foreachBatch/1:" + "9" * 19,
+        '{"batch": 7}',
+    ],
+)
+def test_what_others_commit_is_no_number(strange: str) -> None:
+    assert from_metadata(strange) is None
+    numbers = BatchNumbers()
+    numbers.see(strange)
+    assert numbers.take() == 0
+
+
+def test_numbers_count_on_from_the_largest_that_was_found_and_never_back() -> None:
+    numbers = BatchNumbers()
+    for metadata in (to_metadata(6), "by hand", to_metadata(41), to_metadata(3)):
+        numbers.see(metadata)
+    assert [numbers.take(), numbers.take()] == [42, 43]
+    numbers.see(to_metadata(10))
+    assert numbers.take() == 44
+
+
+# -- retries -------------------------------------------------------------------------------------------------------------
+
+
+def pauses(policy: Any, *errors: BaseException) -> list[float | None]:
+    tries = Tries(policy, random.Random(1))
+    return [tries.pause_after(error) for error in errors]
+
+
+def test_retries_back_off_and_end() -> None:
+    found = pauses(Retry(times=4, backoff=1.0, backoff_max=3.0), *[OSError("no")] * 5)
+    assert found[4] is None
+    for pause, middle in zip(found[:4], (1.0, 2.0, 3.0, 3.0), strict=True):
+        assert pause is not None
+        assert middle * 0.8 <= pause <= middle * 1.2
+
+
+def test_only_the_kinds_named_are_tried_again() -> None:
+    policy = Retry(only=(OSError,))
+    assert pauses(policy, ConnectionResetError("gone"))[0] is not None
+    assert pauses(policy, ValueError("wrong")) == [None]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_what_is_no_exception_is_never_tried_again(error: BaseException) -> None:
+    assert pauses(Retry(), error) == [None]
+
+
+def test_without_a_policy_nothing_is_tried_again() -> None:
+    assert pauses("raise", OSError("no")) == [None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ({"times": 0}, "times=0"),
+        ({"backoff": -1.0}, "backoff=-1.0"),
+        ({"backoff_max": float("nan")}, "backoff_max=nan"),
+        ({"only": ValueError}, "only="),
+        ({"only": (KeyboardInterrupt,)}, "only="),
+    ],
+)
+def test_a_bad_policy_is_refused(arguments: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        Retry(**arguments)
+
+
+# -- frames --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 9_000), min_size=1, max_size=12), st.integers(1, 16))
+def test_a_frame_is_cut_into_even_parts_that_hold_every_row_in_order(counts: list[int], cores: int) -> None:
+    pieces, start = [], 0
+    for count in counts:
+        offsets = pa.array(range(start, start + count), pa.int64())
+        pieces.append(pa.RecordBatch.from_arrays([offsets], names=["offset"]))
+        start += count
+    parts = cut(pieces, cores)
+    assert [offset for part in parts for offset in part["offset"].to_pylist()] == list(range(start))
+    wanted = max(2_000, -(-start // cores))
+    assert all(part.num_rows <= 2 * wanted for part in parts)
+    assert len(parts) <= max(1, 2 * start / wanted)
+
+
+def test_large_rows_are_cut_finer_and_large_pieces_are_not_copied() -> None:
+    values = list(records(0, 0, 12_000))
+    for record in values:
+        record.value = b"v" * 2_000
+    whole = Batch(TOPIC, 0, values).to_arrow()
+    parts = cut([whole], 2)
+    assert len(parts) == 6
+    assert {part.num_rows for part in parts} == {2_000}
+    assert parts[0]["value"].buffers()[2].address == whole["value"].buffers()[2].address
+
+
+# -- statistics ----------------------------------------------------------------------------------------------------------
+
+
+def test_statistics_tell_what_was_and_what_is() -> None:
+    tally = Tally()
+    tally.called(0.25, 1.5)
+    tally.failed(OSError("the warehouse\nis closed"), 10.0)
+    tally.called(0.25, 2.0)
+    done = BatchId(7, [OffsetRange("a", 0, 5, 9)])
+    tally.returned(done, 4, 400)
+    now = tally.picture(30, 3_000, (BatchId(8), 11.0), 12.5)
+    assert (now.batches, now.rows, now.bytes, now.failures) == (1, 4, 400, 1)
+    assert (now.frame_seconds, now.fn_seconds) == (0.5, 3.5)
+    assert (now.running, now.running_for, now.last_batch) == (8, 1.5, 7)
+    assert (now.last_error, now.last_error_age) == ("OSError: the warehouse\nis closed", 2.5)
+    assert repr(now) == (
+        "<BridgeStatistics: 1 batches, 4 rows, 400 bytes; 3.5 s in the function; 1 failures, 0 interrupted; "
+        "30 rows queued; batch 8 for 1.5 s; last error 2.5 s ago: OSError: the warehouse is closed>"
+    )
+    assert now.as_dict()["last_batch"] == {"number": 7, "ranges": ["a-0[5, 9)"]}
+
+
+def test_statistics_of_a_bridge_that_never_worked() -> None:
+    now = Tally().picture(0, 0, None, 5.0)
+    assert (now.running, now.running_for, now.last_error, now.last_error_age) == (None, None, None, None)
+    assert str(now) == "0 batches, 0 rows, 0 bytes; 0.0 s in the function"

@@ -1,0 +1,93 @@
+"""The flights pipeline's decoder: whole batches of JSON, and what is wrong in one row stays in that row."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.cli.demo.flights import find_data, read_flights
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from asyncgroup.spark.examples.flights.events import decode, heartbeat  # noqa: E402  they need both
+
+GOOD = b'{"row":7,"carrier":"UA","dep_delay":-3,"time_hour":"2013-01-01T10:00:00Z","minute":15,"gate":"B4"}'
+ROW = {
+    "row": 7,
+    "carrier": "UA",
+    "tailnum": None,
+    "origin": None,
+    "dep_delay": -3,
+    "scheduled": datetime(2013, 1, 1, 10, 15, tzinfo=UTC),
+}
+NOTHING: dict[str, Any] = dict.fromkeys(ROW)
+
+BAD: list[bytes | None] = [
+    None,
+    b"",
+    b" ",
+    b"no JSON",
+    b"null",
+    b"17",
+    b'["row", 1]',
+    b'{"row":1',
+    b'{"row":"one"}',
+    b'{"row":1.5}',
+    b'{"row":99999999999}',
+    b'{"carrier":5}',
+    b'{"carrier":"\xff"}',
+    b'{"time_hour":"yesterday"}',
+    b'{"row":1}{"row":2}',
+    b'{"row":1}\n{"row":2}',
+    b'{"row":1} trailing',
+]
+"""Values that are no flight, and each a trap for a parser that reads all values at once."""
+
+
+def rows(*values: bytes | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = decode(pa.array(values, pa.binary())).to_pylist()
+    return found
+
+
+def test_flights_are_what_json_says() -> None:
+    flights = list(itertools.islice(read_flights(find_data()), 2_000))
+    for flight, row in zip(flights, rows(*(flight.value for flight in flights)), strict=True):
+        value = json.loads(flight.value)
+        scheduled = row.pop("scheduled")
+        assert row == {name: value[name] for name in row}
+        assert scheduled.timestamp() == 60 * flight.scheduled
+
+
+def test_no_values_are_no_rows() -> None:
+    assert rows() == []
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_value_is_a_row_of_nulls_between_its_neighbours(bad: bytes | None) -> None:
+    assert rows(GOOD, bad, GOOD) == [ROW, NOTHING, ROW]
+
+
+@given(st.lists(st.sampled_from([GOOD, b"{}", b'{"row":\n7}', heartbeat(86_400), *BAD]), max_size=12))
+def test_a_row_depends_on_its_own_value_alone(values: list[bytes | None]) -> None:
+    assert rows(*values) == [row for value in values for row in rows(value)]
+
+
+@given(st.lists(st.binary(max_size=12), max_size=8))
+def test_any_bytes_are_a_row_each(values: list[bytes]) -> None:
+    assert len(rows(*values)) == len(values)
+
+
+def test_a_slice_is_decoded_as_what_it_holds() -> None:
+    values = pa.array([b"no JSON", GOOD, GOOD, b"no JSON"], pa.binary()).slice(1, 2)
+    assert decode(values).to_pylist() == [ROW, ROW]
+
+
+def test_a_heartbeat_is_a_time_and_nothing_else() -> None:
+    time = datetime(2014, 1, 31, 4, 59, tzinfo=UTC)
+    assert rows(heartbeat(int(time.timestamp()))) == [{**NOTHING, "scheduled": time}]

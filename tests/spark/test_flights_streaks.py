@@ -1,0 +1,128 @@
+"""The stateful processor of the flights pipeline: streaks are those of the event times, whatever the batches were."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+pytest.importorskip("pyspark")
+pytest.importorskip("google.protobuf")
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from asyncgroup.spark.examples.flights.streaks import (
+    LATE,
+    SHORTEST,
+    DelayStreaks,
+    Departure,
+    Streak,
+    fold,
+)
+
+MINUTE = 60_000
+
+
+def departures(*delays: int | None, start: int = 1) -> list[Row]:
+    """A flight every minute from `start` on."""
+    return [
+        Row(scheduled_ms=(start + n) * MINUTE, row=start + n, dep_delay=delay)
+        for n, delay in enumerate(delays)
+    ]
+
+
+def simulated() -> TwsTester:
+    return TwsTester(DelayStreaks(), timeMode="EventTime", eventTimeExtractor=lambda row: row.scheduled_ms)
+
+
+def streak(row: Any) -> tuple[str, int, int, int, int]:
+    return row.carrier, row.first_ms // MINUTE, row.last_ms // MINUTE, row.flights, row.delay_sum
+
+
+def test_a_streak_comes_out_when_the_watermark_has_passed_its_end() -> None:
+    test = simulated()
+    late = departures(*[LATE] * SHORTEST, 0)
+    assert test.test("UA", late) == []
+    assert test.setWatermark(SHORTEST * MINUTE) == []
+    (found,) = test.setWatermark((SHORTEST + 1) * MINUTE)
+    assert streak(found) == ("UA", 1, SHORTEST, SHORTEST, SHORTEST * LATE)
+    assert test.peekListState("waiting", "UA") == []
+    assert test.peekValueState("streak", "UA") is None
+
+
+def test_one_that_goes_on_is_kept_until_it_ends() -> None:
+    test = simulated()
+    test.test("UA", departures(*[20] * 8))
+    assert test.setWatermark(8 * MINUTE) == []
+    assert test.peekValueState("streak", "UA") == (MINUTE, 8 * MINUTE, 8, 160)
+    test.test("UA", departures(*[30] * 4, 14, start=9))
+    (found,) = test.setWatermark(13 * MINUTE)
+    assert streak(found) == ("UA", 1, 12, 12, 280)
+
+
+@pytest.mark.parametrize("delay", [LATE - 1, 0, -10])
+def test_a_departure_in_time_ends_it(delay: int) -> None:
+    going, ended = fold(Streak(0, 9, SHORTEST, 500), [Departure(10, 1, delay)])
+    assert (going, ended) == (None, [Streak(0, 9, SHORTEST, 500)])
+
+
+def test_a_short_one_is_not_worth_telling() -> None:
+    assert fold(Streak(0, 9, SHORTEST - 1, 500), [Departure(10, 1, 0)]) == (None, [])
+
+
+def test_cancelled_flights_neither_end_it_nor_count() -> None:
+    test = simulated()
+    test.test("UA", departures(*[15, None] * SHORTEST, 0))
+    (found,) = test.setWatermark(100 * MINUTE)
+    assert streak(found) == ("UA", 1, 2 * SHORTEST - 1, SHORTEST, SHORTEST * 15)
+
+
+def test_carriers_do_not_touch_each_other() -> None:
+    test = simulated()
+    for carrier in ("UA", "HA"):
+        test.test(carrier, departures(*[15] * 6))
+    assert test.setWatermark(6 * MINUTE) == []
+    assert [test.peekValueState("streak", carrier)[2] for carrier in ("UA", "HA")] == [6, 6]
+
+
+def test_heartbeats_have_no_carrier_and_no_streak() -> None:
+    test = simulated()
+    assert test.test(None, [Row(scheduled_ms=1, row=None, dep_delay=None)]) == []
+    assert test.setWatermark(10 * MINUTE) == []
+
+
+def plainly(rows: list[Row]) -> list[tuple[str, int, int, int, int]]:
+    """All rows sorted and grouped; a streak that nothing has ended is not known."""
+    left = sorted((row.scheduled_ms // MINUTE, row.dep_delay) for row in rows if row.dep_delay is not None)
+    runs = [(late, list(run)) for late, run in groupby(left, lambda each: each[1] >= LATE)]
+    return [
+        ("UA", run[0][0], run[-1][0], len(run), sum(delay for _, delay in run))
+        for late, run in runs[:-1]
+        if late and len(run) >= SHORTEST
+    ]
+
+
+DELAYS = st.lists(
+    st.sampled_from([None, 0, 14, 15, 16, 300, 300, 300, 300, 300, 300, 300, 300]), min_size=1, max_size=80
+)
+
+
+@given(DELAYS, st.randoms(use_true_random=False), st.integers(1, 30))
+def test_order_and_batches_make_no_difference(delays: list[int | None], random: Any, disorder: int) -> None:
+    """Rows come up to `disorder` minutes late, in batches of any size; the watermark follows as Spark moves it."""
+    rows = departures(*delays)
+    arriving = sorted(rows, key=lambda row: row.scheduled_ms + random.randrange(disorder) * MINUTE)
+    test, found, newest, watermark = simulated(), [], 0, 0
+    while arriving:
+        size = random.randint(1, 12)
+        batch, arriving = arriving[:size], arriving[size:]
+        found += test.test("UA", random.sample(batch, len(batch)))
+        newest = max([newest, *(row.scheduled_ms for row in batch)])
+        if newest - disorder * MINUTE > watermark:
+            watermark = newest - disorder * MINUTE
+            found += test.setWatermark(watermark)
+    found += test.setWatermark(1_000 * MINUTE)
+    assert [streak(each) for each in found] == plainly(rows)

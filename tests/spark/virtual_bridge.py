@@ -1,0 +1,94 @@
+"""What the tests of ForeachBatch in virtual time have in common: members of one group, and a sink for them.
+
+Calls of the function are steps of the loop here (`LoopJobs`): each takes as many seconds as the test says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
+from asyncgroup.spark import BatchId, ForeachBatch
+from asyncgroup.spark.bridge import foreach_batch
+from asyncgroup.testing import VirtualKafka
+from tests.spark.fakes import FakeSpark, LoopJobs
+
+CONFIG = ConsumerConfig(auto_offset_reset="earliest", rebalance_timeout=30.0, close_timeout=10.0)
+GROUP = "sink"
+
+
+@pytest.fixture(autouse=True)
+def loop_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreach_batch, "SparkJobs", LoopJobs)
+
+
+class Sink:
+    """A sink that overwrites by (partition, start); `seconds(call)` says how long the n-th call takes, or raises."""
+
+    def __init__(self, seconds: Callable[[int], float] = lambda _: 0.1) -> None:
+        self.seconds = seconds
+        self.calls: list[tuple[float, BatchId]] = []
+        self.files: dict[tuple[int, int], list[bytes]] = {}
+
+    def __call__(self, batches: list[Any], batch_id: BatchId) -> float:
+        self.calls.append((asyncio.get_running_loop().time(), batch_id))
+        seconds = self.seconds(len(self.calls))
+        for part in batch_id.ranges:
+            rows = [batch for batch in batches if batch["partition"][0].as_py() == part.partition]
+            self.files[part.partition, part.start] = [v for batch in rows for v in batch["value"].to_pylist()]
+        return seconds
+
+    @property
+    def values(self) -> list[int]:
+        return sorted(int(value) for rows in self.files.values() for value in rows)
+
+
+def raises_until(call: int, error: Exception) -> Callable[[int], float]:
+    def seconds(number: int) -> float:
+        if number < call:
+            raise error
+        return 0.1
+
+    return seconds
+
+
+async def produce(kafka: VirtualKafka, count: int, start: int = 0) -> None:
+    async with Producer(kafka.bootstrap_servers) as producer:
+        for number in range(start, start + count):
+            await producer.enqueue("numbers", b"%d" % number, partition=number % 4)
+        await producer.flush()
+
+
+def member(kafka: VirtualKafka, sink: Any, **wishes: Any) -> tuple[ConsumerGroup, ForeachBatch]:
+    handler = ForeachBatch(FakeSpark(), sink, **{"max_wait": 0.05, **wishes})  # type: ignore[arg-type]
+    handler.random.seed(1)
+    return ConsumerGroup(kafka.bootstrap_servers, GROUP, CONFIG), handler
+
+
+def committed(kafka: VirtualKafka) -> dict[int, int]:
+    return {tp.partition: found.offset for tp, found in kafka.group(GROUP).offsets.items()}
+
+
+def metadata(kafka: VirtualKafka) -> dict[int, str]:
+    return {tp.partition: found.metadata for tp, found in kafka.group(GROUP).offsets.items()}
+
+
+async def until(is_so: Callable[[], bool], limit: float = 600.0) -> None:
+    async with asyncio.timeout(limit):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def run_until(kafka: VirtualKafka, sink: Any, is_so: Callable[[], bool], **wishes: Any) -> ForeachBatch:
+    """One member from its beginning until something is so, closed then."""
+    group, handler = member(kafka, sink, **wishes)
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(is_so)
+        await group.aclose()
+        await run
+    return handler

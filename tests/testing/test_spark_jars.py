@@ -1,0 +1,67 @@
+"""Fetching the jars of Spark's Kafka source, with a stand-in for Java that does what Ivy would do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.java import Java
+from asyncgroup.testing import spark_jars as module
+from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
+from asyncgroup.testing.spark_jars import JARS, SPARK_KAFKA_VERSION, spark_kafka_jars
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
+
+NAMES = [f"{name}-{revision}.jar" for _, name, revision in JARS]
+FETCH = f'mkdir -p "$lib"; cd "$lib"; touch {" ".join(NAMES)}'
+
+
+@pytest.fixture
+def java_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a shell script in Java's place; `$lib` is where Ivy should put the jars."""
+    monkeypatch.setenv("ASYNCGROUP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
+
+    def put(script: str) -> None:
+        executable = tmp_path / "java"
+        find = 'while [ "$1" != -retrieve ]; do shift; done; lib="${2%/*}"'
+        executable.write_text(f"#!/bin/sh\necho call >> {tmp_path}/calls\n{find}\n{script}\n")
+        executable.chmod(0o700)
+        java = Java(home=tmp_path, executable=executable, version=17, origin="PATH")
+        monkeypatch.setattr(module, "require_java", lambda _: java)
+
+    return put
+
+
+def test_fetched_once_and_again_if_a_jar_is_gone(tmp_path: Path, java_that) -> None:
+    java_that(FETCH)
+    jars = spark_kafka_jars()
+    assert [jar.name for jar in jars] == NAMES
+    assert all(jar.is_file() for jar in jars)
+    assert spark_kafka_jars() == jars
+    assert (tmp_path / "calls").read_text() == "call\n"
+    jars[0].unlink()
+    assert spark_kafka_jars()[0].is_file()
+    names = sorted(path.name for path in (tmp_path / "cache/spark-kafka").iterdir())
+    assert names == [SPARK_KAFKA_VERSION, f"{SPARK_KAFKA_VERSION}.lock"]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo no network; exit 3", "failed: no network"),
+        ('mkdir -p "$lib"; touch "$lib"/' + NAMES[0], f"left out {NAMES[1]}, "),
+    ],
+)
+def test_a_fetch_that_fails_says_why(java_that, script: str, reason: str) -> None:
+    java_that(script)
+    with pytest.raises(KafkaJarsUnavailable, match=reason):
+        spark_kafka_jars()
+
+
+def test_a_fetch_that_hangs(java_that) -> None:
+    java_that("exec sleep 60")
+    with pytest.raises(KafkaJarsUnavailable, match=r"longer than 0\.3 s"):
+        spark_kafka_jars(limit=0.3)

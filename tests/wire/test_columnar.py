@@ -1,0 +1,146 @@
+"""Batches read column by column hold what they hold record by record."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import given, strategies as st
+
+from asyncgroup.columns import Columns
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.model import Record
+from asyncgroup.wire import records as wire
+from asyncgroup.wire.checksum import fast_crc32c
+from asyncgroup.wire.columnar import is_dense, read_columns
+from asyncgroup.wire.records import (
+    CODECS,
+    BatchHeader,
+    crc_is_valid,
+    decode_batch,
+    read_batch_header,
+    stamp_batch,
+)
+from tests.consumer.support import batch, corrupt
+from tests.wire.batches import log_append, sealed
+
+BYTES = st.none() | st.binary(max_size=40)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3)
+ROW = st.tuples(st.integers(1, 3), st.integers(0, 1 << 45), BYTES, BYTES, HEADERS)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """A batch with gaps or without, of any codec, the times the producer's or the broker's."""
+    rows, dense = draw(st.lists(ROW, min_size=1, max_size=12)), draw(st.booleans())
+    builder = DefaultRecordBatchBuilder(
+        2, CODECS[draw(st.sampled_from(sorted(CODECS)))], 0, -1, -1, -1, 1 << 20
+    )
+    delta = 0
+    for number, (step, time, key, value, headers) in enumerate(rows):
+        delta += (1 if dense else step) if number else 0
+        assert builder.append(delta, time, key, value, headers) is not None
+    data = bytearray(builder.build())
+    if draw(st.booleans()):
+        data = bytearray(log_append(bytes(data), 1_700_000_000_000))
+    stamp_batch(data, draw(st.integers(0, 1 << 40)), 3)
+    return bytes(data)
+
+
+def header_of(data: bytes) -> BatchHeader:
+    header = read_batch_header(data)
+    assert header is not None
+    return header
+
+
+def rows_of(columns: Columns) -> list[tuple[object, ...]]:
+    assert columns.headers is not None
+    offsets = [offset for run in columns.runs for offset in run.offsets]
+    kinds = [run.timestamp_type for run in columns.runs for _ in run.offsets]
+    headers = [tuple(found) for found in columns.headers]
+    return list(zip(offsets, columns.timestamps, kinds, columns.keys, columns.values, headers, strict=True))
+
+
+def rows_wanted(records: list[Record]) -> list[tuple[object, ...]]:
+    return [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in records]
+
+
+@given(data=batches(), start=st.integers(-3, 40), length=st.integers(0, 40))
+def test_columns_are_those_of_the_records(data: bytes, start: int, length: int) -> None:
+    header = header_of(data)
+    first = header.base_offset + start
+    whole, some, bare = Columns(include_headers=True), Columns(include_headers=True), Columns()
+    read_columns("t", 3, data, header, whole)
+    read_columns("t", 3, data, header, some, start=first, end=first + length)
+    read_columns("t", 3, data, header, bare, start=first, end=first + length)
+    records = decode_batch("t", 3, data, header)
+    assert rows_of(whole) == rows_wanted(records)
+    wanted = [record for record in records if first <= record.offset < first + length]
+    assert rows_of(some) == rows_wanted(wanted)
+    assert (bare.values, bare.keys, bare.headers) == (some.values, some.keys, None)
+    assert len(some) == len(wanted) == sum(len(run.offsets) for run in some.runs)
+
+
+def test_offsets_without_gaps_are_a_range() -> None:
+    columns = Columns()
+    for data in (
+        batch(5, count=3),
+        batch(8, count=2),
+        batch(20, [20, 22]),
+        batch(23, [23, 25]),
+        batch(26, count=4),
+    ):
+        read_columns("t", 3, data, header_of(data), columns)
+    assert [run.offsets for run in columns.runs] == [range(5, 10), [20, 22, 23, 25], range(26, 30)]
+    assert repr(columns) == "<Columns: 13 records in 3 runs>"
+    assert repr(columns.runs[0]) == "<Run t-3: range(5, 10)>"
+
+
+def test_a_batch_is_dense_or_not() -> None:
+    assert is_dense(header_of(batch(5, count=3)))
+    assert not is_dense(header_of(batch(5, [5, 7])))
+    assert not is_dense(header_of(batch(5, [5, 6], last=9)))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_batch_that_cannot_be_read_adds_nothing(codec: str) -> None:
+    data = bytearray(batch(10, count=5, codec=codec))
+    data[-8] ^= 0xFF
+    data[-30:-20] = bytes(10)
+    broken = sealed(bytes(data))
+    columns = Columns()
+    read_columns("t", 3, good := batch(0, count=3), header_of(good), columns)
+    with pytest.raises(CorruptRecordsError, match="t-3 at offset 10"):
+        read_columns("t", 3, broken, header_of(broken), columns)
+    assert (len(columns), len(columns.keys), len(columns.values)) == (3, 3, 3)
+    assert [run.offsets for run in columns.runs] == [range(3)]
+
+
+def test_the_size_is_that_of_what_was_compressed() -> None:
+    data = batch(0, count=10, codec="gzip", value=bytes(10_000))
+    columns = Columns()
+    read_columns("t", 3, data, header_of(data), columns)
+    assert len(data) < 5_000
+    assert 100_000 < columns.size < 110_000
+    with pytest.raises(CorruptRecordsError, match="more than the 5000 bytes"):
+        read_columns("t", 3, data, header_of(data), columns, limit=5_000)
+
+
+@pytest.mark.parametrize("fast", [fast_crc32c, None])
+def test_checksums_with_and_without_the_processors_help(
+    monkeypatch: pytest.MonkeyPatch, fast: object
+) -> None:
+    monkeypatch.setattr(wire, "fast_crc32c", fast)
+    for form in (bytes, bytearray, memoryview):
+        assert crc_is_valid(form(batch(7, count=3)))
+        assert not crc_is_valid(form(corrupt(batch(7, count=3))))
+    assert not crc_is_valid(batch(7)[:40])
+    assert not crc_is_valid(b"")
+
+
+def test_the_processors_help_is_there_where_it_is_installed() -> None:
+    pytest.importorskip("crc32c")
+    assert fast_crc32c is not None
+    assert fast_crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
+    assert struct.calcsize(">I") == 4
