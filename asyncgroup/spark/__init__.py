@@ -26,19 +26,26 @@ The bridge: claims in, DataFrames out, offsets committed after the work is done:
 
 Ready sinks for it: `ParquetByRange`, `Upsert`, and `OffsetsInSink` for exactly once.
 
-Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later; nothing of it is imported before it is used.
+Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later; nothing of it is imported before it is used, as every
+fresh Python worker of an executor imports this package.
 """
 
-from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.bridge.delivery import BatchInterrupted
-from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
-from asyncgroup.spark.bridge.retry import Retry
-from asyncgroup.spark.bridge.statistics import BridgeStatistics
-from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.registration import register
-from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
-from asyncgroup.spark.session import configure, local_session
-from asyncgroup.spark.sink import DbApiMerge, Dialect, OffsetsInSink, ParquetByRange, Upsert
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncgroup.spark.bridge.batch_id import BatchId
+    from asyncgroup.spark.bridge.delivery import BatchInterrupted
+    from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
+    from asyncgroup.spark.bridge.retry import Retry
+    from asyncgroup.spark.bridge.statistics import BridgeStatistics
+    from asyncgroup.spark.ranges import OffsetRange
+    from asyncgroup.spark.registration import register
+    from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
+    from asyncgroup.spark.session import configure, local_session
+    from asyncgroup.spark.sink import DbApiMerge, Dialect, OffsetsInSink, ParquetByRange, Upsert
 
 __all__ = [
     "BatchId",
@@ -59,3 +66,36 @@ __all__ = [
     "register",
     "require_spark",
 ]
+
+_HOMES = {
+    "BatchId": "bridge.batch_id",
+    "BatchInterrupted": "bridge.delivery",
+    "BridgeStatistics": "bridge.statistics",
+    "DbApiMerge": "sink",
+    "Dialect": "sink",
+    "ForeachBatch": "bridge.foreach_batch",
+    "OffsetRange": "ranges",
+    "OffsetsInSink": "sink",
+    "ParquetByRange": "sink",
+    "Retry": "bridge.retry",
+    "SparkUnavailable": "requirements",
+    "Upsert": "sink",
+    "check_session": "requirements",
+    "configure": "session",
+    "local_session": "session",
+    "register": "registration",
+    "require_spark": "requirements",
+}
+"""The module of each public name."""
+
+if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.spark.schema import frame_schema
-from asyncgroup.spark.sink.writer import make_writer
 from asyncgroup.spark.source.batch_reader import AsyncGroupReader
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options import read_include_headers, read_settings
@@ -56,10 +55,14 @@ class AsyncGroupDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """`df.write`. Raises ConfigError for an option, a column or a save mode that is not allowed."""
+        from asyncgroup.spark.sink.writer import make_writer  # who reads need not know how to write
+
         return make_writer(self.options, schema, stream=False, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """`df.writeStream`. Raises ConfigError for an option or a column that is not allowed."""
+        from asyncgroup.spark.sink.writer import make_writer  # who reads need not know how to write
+
         return make_writer(self.options, schema, stream=True, overwrite=overwrite)
 
     def _check_options(self) -> None:

@@ -20,11 +20,12 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.offsets_json import dump, parse
-from asyncgroup.spark.source.progress import StreamProgress
 from asyncgroup.spark.source.settings import ReadSettings
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from asyncgroup.spark.source.progress import StreamProgress
 
 __all__ = ["AsyncGroupStreamReader", "Ranges"]
 
@@ -110,6 +111,8 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     @property
     def _driver(self) -> StreamProgress:
         if self._progress is None:
+            from asyncgroup.spark.source.progress import StreamProgress  # executors have no use for it
+
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, self._terminate)
             self._progress = StreamProgress(self._settings)
