@@ -20,6 +20,10 @@ def register(spark: SparkSession) -> None:
 
     Where asyncgroup is installed from its wheel Spark finds the source by itself, through the module
     `pyspark_asyncgroup`. Executors (and a Connect server) need asyncgroup installed, too.
+    A query that writes to `asyncgroup` has to be started on a thread whose active session knows it: Spark looks a sink
+    up there, and says DATA_SOURCE_NOT_FOUND on a thread that has none. On a thread of your own (`asyncio.to_thread`)
+    anything that makes a DataFrame by the session, `spark.createDataFrame(…)`, makes it the active one.
+
     Raises SparkUnavailable if pyspark or pyarrow is missing or too old.
     """
     check_session(spark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,7 +29,9 @@ async def writing(
     async with EmbeddedCluster(nodes=nodes, seed=1) as cluster:
         cluster.create_topic(TOPIC, partitions)
         settings = ProducerConfig(**{"linger": 0.0, **config})
-        async with Producer(cluster.bootstrap_servers, settings, clock=clock) as producer:
+        async with Producer(
+            cluster.bootstrap_servers, settings, clock=clock, rng=random.Random(1)
+        ) as producer:
             yield cluster, producer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,13 @@ def forget_the_last_commit(checkpoint: Path) -> int:
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
     return int(last.name)
+
+
+@pytest.fixture(autouse=True)
+def first_session_again(spark: SparkSession) -> Iterator[None]:
+    """A pipeline has a session of its own, which pyspark then takes for the active one of the whole process."""
+    yield
+    spark.createDataFrame([], "nothing int")
 
 
 @pytest.mark.asyncio

@@ -180,7 +180,13 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     for name in SUITE:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", home)
-    for name in ("conftest.py", "apache_kafka.py", "one_spark.py", "real/support.py"):
+    for name in (
+        "conftest.py",
+        "apache_kafka.py",
+        "one_spark.py",
+        "interop/java_tools.py",
+        "real/support.py",
+    ):
         (home / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "tests" / name, home / "tests" / name)
     for name, text in SUITE.items():

@@ -37,7 +37,8 @@ PIECE_BYTES: Final = 1024 * 1024
 """Records are turned into Arrow on the event loop, at most so many (so many wire bytes) in one go: a few milliseconds.
 
 In a thread of its own that took a sixth more processor time, since thread and loop fight for the interpreter, and
-smaller pieces took more as well; neither let the loop turn faster on two busy cores.
+smaller pieces took more as well. The price: with records of 200 bytes at full speed the loop's turns take 20 to 30 ms
+instead of 5, which heartbeats do not mind.
 """
 
 
