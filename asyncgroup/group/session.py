@@ -112,6 +112,10 @@ class Session:
 
         Another task than a handler's may call it too: a session that ends waits for its answer, as long as for that of
         its own last commit; then nobody knows whether it was committed, and it counts as failed.
+
+        A request that was given up without an answer may still be served, behind a newer one, and set the group's
+        offset back. With `auto_commit` a session's last commit repeats what that may have undone; without it, what was
+        committed since that request may be delivered again.
         """
         if self._is_over:
             raise UsageError(f"{self!r} is over: nothing can be committed in its name any more")
