@@ -24,7 +24,7 @@ from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SHARED_SPARK", "spark", "spark_gateway", "spark_with_kafka"]
+__all__ = ["SHARED_SPARK", "do_without", "spark", "spark_gateway", "spark_with_kafka"]
 
 SHARED_SPARK: Final = """
 import pytest
@@ -42,8 +42,15 @@ def spark():
 """
 """The fixture that the README leaves to its reader, for a process that shares our Spark."""
 
-QUICK: Final = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
-"""A job of a few rows is done before its code would be compiled; the better compilers never pay here."""
+QUICK: Final = {
+    # a job of a few rows is done before its code would be compiled; the better compilers never pay here
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    # on a local disk the default one starts a program for some files: 100 ms more for each batch of a stream
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
 
 _no_kafka = pytest.StashKey[str]()
 
@@ -57,7 +64,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     try:
         require_java("run Spark")
     except JavaNotFound as error:
-        _do_without(f"no Spark: {error}")
+        do_without(f"no Spark: {error}")
     derby = f"-Dderby.system.home={tempfile.gettempdir()}"
     settings = QUICK | {"spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {derby}"}
     if any("spark_with_kafka" in getattr(item, "fixturenames", ()) for item in request.session.items):
@@ -76,7 +83,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 def spark_with_kafka(spark: SparkSession, pytestconfig: pytest.Config) -> SparkSession:
     """The session, if it has Spark's Kafka source."""
     if reason := pytestconfig.stash.get(_no_kafka, ""):
-        _do_without(f"no Spark with Kafka: {reason}")
+        do_without(f"no Spark with Kafka: {reason}")
     return spark
 
 
@@ -90,7 +97,8 @@ def spark_gateway(spark: SparkSession) -> dict[str, str]:
     }
 
 
-def _do_without(reason: str) -> NoReturn:
+def do_without(reason: str) -> NoReturn:
+    """Skip the test, or fail it."""
     if os.environ.get("ASYNCGROUP_REQUIRE_KAFKA") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -45,7 +45,16 @@ if TYPE_CHECKING:
     from asyncgroup.spark.registration import register
     from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
     from asyncgroup.spark.session import configure, local_session
-    from asyncgroup.spark.sink import DbApiMerge, Dialect, OffsetsInSink, ParquetByRange, Upsert
+    from asyncgroup.spark.sink import (
+        DbApiMerge,
+        Dialect,
+        OffsetGapError,
+        OffsetsInSink,
+        OffsetsMovedError,
+        ParquetByRange,
+        StorageError,
+        Upsert,
+    )
 
 __all__ = [
     "BatchId",
@@ -54,11 +63,14 @@ __all__ = [
     "DbApiMerge",
     "Dialect",
     "ForeachBatch",
+    "OffsetGapError",
     "OffsetRange",
     "OffsetsInSink",
+    "OffsetsMovedError",
     "ParquetByRange",
     "Retry",
     "SparkUnavailable",
+    "StorageError",
     "Upsert",
     "check_session",
     "configure",
@@ -74,11 +86,14 @@ _HOMES = {
     "DbApiMerge": "sink",
     "Dialect": "sink",
     "ForeachBatch": "bridge.foreach_batch",
+    "OffsetGapError": "sink",
     "OffsetRange": "ranges",
     "OffsetsInSink": "sink",
+    "OffsetsMovedError": "sink",
     "ParquetByRange": "sink",
     "Retry": "bridge.retry",
     "SparkUnavailable": "requirements",
+    "StorageError": "sink",
     "Upsert": "sink",
     "check_session": "requirements",
     "configure": "session",

@@ -18,8 +18,8 @@ _REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
 def register(spark: SparkSession) -> None:
     """Make `format("asyncgroup")` known to a session, classic or Spark Connect; safe to call twice.
 
-    Where asyncgroup is installed from its wheel Spark finds the source by itself, through the module
-    `pyspark_asyncgroup`. Executors (and a Connect server) need asyncgroup installed, too.
+    Where asyncgroup is installed by pip Spark finds the source by itself, through the module `pyspark_asyncgroup`; it
+    then notes in its log that this one replaces the other, which does no harm. Executors (and a Connect server) need asyncgroup installed, too.
     A query that writes to `asyncgroup` has to be started on a thread whose active session knows it: Spark looks a sink
     up there, and says DATA_SOURCE_NOT_FOUND on a thread that has none. On a thread of your own (`asyncio.to_thread`)
     anything that makes a DataFrame by the session, `spark.createDataFrame(…)`, makes it the active one.

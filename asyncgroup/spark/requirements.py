@@ -42,15 +42,17 @@ class SparkUnavailable(AsyncGroupError):
     """Spark cannot run here; the message says what is missing and how to get it."""
 
 
-def require_spark() -> None:
+def require_spark(master: str = "local") -> None:
     """See that Spark can run here, and tell it how: raises SparkUnavailable or JavaNotFound with the cure.
 
     Sets PYSPARK_PYTHON (unless it is set) and JAVA_HOME in this process's environment, where Spark looks for them. In a
-    program under spark-submit, or one that has run Spark before, Java runs already and stays as it is.
+    program under spark-submit both stay as they are; in one that has run Spark before Java does. If `master` is a
+    cluster's, so does PYSPARK_PYTHON: its machines need not have a Python where this one has.
     """
     require_packages()
-    # Spark would run `python3` from PATH, which may lack pyarrow: its workers then never connect back
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local") and not os.environ.get("PYSPARK_GATEWAY_PORT"):
+        # Spark would run `python3` from PATH, which may lack pyarrow: its workers then never connect back
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _java_runs():
         return
     os.environ["JAVA_HOME"] = str(require_java("run Spark").home)

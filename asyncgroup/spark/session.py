@@ -42,17 +42,18 @@ TAIL_LINES: Final = 15
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Set what we want of any session: fast sockets, this Python for the workers, a Java that is found.
+    """Set what we want of any session: fast sockets, a Java that is found, this Python for workers on this machine.
 
         spark = configure(SparkSession.builder.appName("reports")).getOrCreate()
 
     Calls `require_spark`, and raises what it raises. Where Spark runs already, what cannot be set any more is said as
     a warning in the log. A `builder.remote(…)` gets nothing set: the server's settings are its own.
     """
-    if "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {}):
+    options: Mapping[str, str] = getattr(builder, "_options", {})
+    if "SPARK_REMOTE" in os.environ or "spark.remote" in options:
         require_packages()
         return builder
-    require_spark()
+    require_spark(options.get("spark.master", "local"))
     from pyspark import SparkContext
 
     if (running := SparkContext._active_spark_context) is not None:
@@ -118,6 +119,12 @@ def _start(conf: Any, log: Path) -> SparkSession:
 
 def _end_java(gateway: Any) -> None:
     """Java ends when its input does; wait for it, so that it does not outlive us and its files can go."""
+    from pyspark import SparkContext
+
+    with contextlib.suppress(Exception):
+        # in a program that has not stopped Spark it would see Java's end, and show that as a traceback
+        if (running := SparkContext._active_spark_context) is not None:
+            running._accumulatorServer.shutdown()
     with contextlib.suppress(Exception):
         # otherwise py4j would tell Java of every object that the interpreter drops from now on
         gateway.shutdown()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from asyncgroup.testing.class_archive import ClassArchive
 from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError
 from asyncgroup.testing.kafka_properties import Value, property_text, server_properties
 from asyncgroup.testing.reserved_ports import ReservedPorts
@@ -20,6 +21,7 @@ from asyncgroup.testing.watchdog import Watchdog
 __all__ = ["ApacheCluster"]
 
 _PAUSE: Final = 0.05  # seconds between two looks at a process that is starting
+_ARCHIVE_LIMIT: Final = 15.0  # seconds for a node's end in order, which leaves the archive of classes
 _LOGGING: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
@@ -33,7 +35,8 @@ class ApacheCluster:
 
     `java` is the command line up to the class path, `options` go to each node's Java, `overrides` into its
     properties; `limit` in seconds holds for each wait. `listeners` are further ones: security protocols by name;
-    `scram_users` passwords by name, for both SCRAM mechanisms.
+    `scram_users` passwords by name, for both SCRAM mechanisms. Where an `archive` of classes is wanted, the first
+    node leaves one behind, if it still runs at the end.
     """
 
     def __init__(
@@ -45,11 +48,15 @@ class ApacheCluster:
         limit: float,
         listeners: Mapping[str, str] | None = None,
         scram_users: Mapping[str, str] | None = None,
+        archive: ClassArchive | None = None,
     ) -> None:
         self.cluster_id = _random_cluster_id()
         self.nodes: dict[int, KafkaNode] = {}
         self._java = [*java, *options]
         self._limit = limit
+        self._archive = archive
+        self._archived: KafkaNode | None = None
+        """The node whose present process will leave the archive."""
         self._directory = Path(tempfile.mkdtemp(prefix="asyncgroup-kafka-"))
         self._watchdog = Watchdog(self._directory)
         protocols = dict(listeners or {})
@@ -71,23 +78,35 @@ class ApacheCluster:
         Raises KafkaStartError; `close` has to be called either way.
         """
         self._format(abandoned)
+        recorder = self.nodes[1] if self._archive is not None and self._archive.is_wanted else None
         for node in self.nodes.values():
-            self._spawn(node)
+            self._spawn(node, ClassArchive.made_at(_archive_of(node)) if node is recorder else ())
         self._wait_ready(list(self.nodes.values()), abandoned)
+        self._archived = recorder
 
     def start_node(self, node_id: int) -> None:
         """Starts one node that is down, and waits until the cluster has it back."""
         node = self.nodes[node_id]
+        if node is self._archived:
+            self._archived = None
         self._spawn(node)
         self._wait_ready([node], threading.Event())
 
     def close(self) -> None:
         """Kills what runs, removes the directory, gives the ports back."""
+        self._keep_archive()
         for node in self.nodes.values():
             node.kill()
         shutil.rmtree(self._directory)
         self._watchdog.close()
         self._ports.close()
+
+    def _keep_archive(self) -> None:
+        node, self._archived = self._archived, None
+        if node is None or self._archive is None or node.pid is None:
+            return
+        if node.stop(_ARCHIVE_LIMIT) and _archive_of(node).is_file():
+            self._archive.keep(_archive_of(node))
 
     def _format(self, abandoned: threading.Event) -> None:
         """Has Kafka write each node's `meta.properties`: a short run of Java for each, side by side."""
@@ -110,8 +129,9 @@ class ApacheCluster:
             for word in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
         ]
 
-    def _spawn(self, node: KafkaNode) -> None:
-        node.start([*self._java_for(node), "kafka.Kafka", str(node.properties)])
+    def _spawn(self, node: KafkaNode, options: Sequence[str] = ()) -> None:
+        java = self._java_for(node)
+        node.start([java[0], *options, *java[1:], "kafka.Kafka", str(node.properties)])
 
     def _java_for(self, node: KafkaNode) -> list[str]:
         # Without -UsePerfData a killed Java leaves a file behind in the system's temporary directory.
@@ -145,6 +165,10 @@ class ApacheCluster:
                 f"Apache Kafka, node {node.node_id}, was not {goal} after {self._limit:g} s; "
                 f"its log says:\n{node.complaint()}"
             )
+
+
+def _archive_of(node: KafkaNode) -> Path:
+    return node.scratch / "classes.jsa"
 
 
 def _random_cluster_id() -> str:

@@ -22,6 +22,7 @@ from typing import Final, Self
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.java import require_java
 from asyncgroup.testing.apache_cluster import ApacheCluster
+from asyncgroup.testing.class_archive import ClassArchive
 from asyncgroup.testing.kafka_jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
 from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError, PortTaken
 from asyncgroup.testing.kafka_properties import HOST, Value, check_listeners, check_overrides
@@ -135,7 +136,11 @@ class ApacheKafka:
         self._start(threading.Event())
 
     def stop(self) -> None:
-        """Kills all nodes (nothing of them is kept) and removes their data. May be called twice."""
+        """Kills all nodes (nothing of them is kept) and removes their data. May be called twice.
+
+        Of the first cluster ever one node is shut down in order, within 15 s: it leaves an archive of Kafka's classes in
+        the user's cache, from which later ones start twice as fast (`asyncgroup.testing.class_archive`).
+        """
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
@@ -223,7 +228,8 @@ class ApacheKafka:
         if self._cluster is not None:
             raise UsageError("this cluster is running already: stop() it first")
         java, jars = require_java("run Apache Kafka"), kafka_jars(self.version)
-        self._java = [str(java.executable), "-cp", f"{jars}/*"]
+        archive = ClassArchive(java, jars)
+        self._java = [str(java.executable), *archive.options, "-cp", f"{jars}/*"]
         for attempt in range(1, _ATTEMPTS + 1):
             self._cluster = ApacheCluster(
                 self._count,
@@ -233,6 +239,7 @@ class ApacheKafka:
                 self._start_timeout,
                 self._listeners,
                 self._scram_users,
+                archive,
             )
             try:
                 self._cluster.start(abandoned)

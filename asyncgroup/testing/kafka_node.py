@@ -154,16 +154,21 @@ class KafkaNode:
             self._ended()
         self.suspended = False
 
-    def stop(self, limit: float) -> None:
-        """SIGTERM, on which Kafka hands over its leaders and ends in order; after `limit` seconds SIGKILL."""
+    def stop(self, limit: float) -> bool:
+        """SIGTERM, on which Kafka hands over its leaders and ends in order; after `limit` seconds SIGKILL.
+
+        Returns whether it ended in order.
+        """
+        in_order = False
         if self._process is not None and self._ended() is None:
             if self.suspended:
                 self.resume()
             self._process.terminate()
             # With most controllers down Kafka would try for minutes.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(limit)
+                in_order = self._process.wait(limit) != -signal.SIGKILL
         self.kill()
+        return in_order
 
     def _send(self, number: signal.Signals) -> None:
         if self._process is None or self._ended() is not None:

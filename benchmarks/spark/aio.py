@@ -7,6 +7,7 @@ gathered; offsets are committed when Spark is done.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,8 @@ CORES: Final = 2
 """Of `local_session`."""
 POLL: Final = 1000
 """Milliseconds that a poll waits for records."""
+LARGE: Final = 16 << 20
+"""Bytes of a batch that is worth tens of milliseconds to be forgotten."""
 
 
 class _Rows:
@@ -85,10 +88,17 @@ def _tuned(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 def _store(spark: SparkSession, table: pa.Table, called: Callable[[], object]) -> None:
-    """The work: the rows as a DataFrame, each of them read by Spark; tells when that begins."""
+    """The work: the rows as a DataFrame, each of them read by Spark; tells when that begins.
+
+    A DataFrame's rows stay in Java until Python's collector finds py4j's objects, which refer to themselves: without
+    a look at them Java runs out of memory after a few large batches.
+    """
     frame = spark.createDataFrame(table)
     called()
     frame.write.format("noop").mode("overwrite").save()
+    size = table.nbytes
+    del frame
+    gc.collect(2 if size > LARGE else 1)
 
 
 def _consumer(settings: BridgeSettings | LatencySettings) -> AIOKafkaConsumer:

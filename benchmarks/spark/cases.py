@@ -16,11 +16,14 @@ __all__ = [
     "LATENCY",
     "NO_QUERY",
     "READERS",
+    "SINKS",
+    "SINK_CLIENTS",
     "STREAMS",
     "BridgeSettings",
     "IdleSettings",
     "LatencySettings",
     "Reader",
+    "SinkSettings",
     "StreamSettings",
     "Workload",
 ]
@@ -62,9 +65,18 @@ BRIDGES: Final = {
 }
 """What goes through the bridge, by name."""
 
+SINKS: Final = {
+    each.name: each
+    for each in (
+        Workload("sink-1k", "1 KiB, {rows:,} rows", 1024, 200_000, 200_000),
+        Workload("sink-200", "200 B, {rows:,} rows", 200, 600_000, 600_000),
+    )
+}
+"""What the sinks write, by name: a batch each."""
+
 LATENCY: Final = "latency"
 IDLE: Final = "idle"
-CASES: Final = (*STREAMS, *BRIDGES, LATENCY, IDLE)
+CASES: Final = (*STREAMS, *BRIDGES, *SINKS, LATENCY, IDLE)
 
 
 class Reader(NamedTuple):
@@ -75,16 +87,16 @@ class Reader(NamedTuple):
     options: Mapping[str, str]
 
 
+TUNED: Final = {"kafka.max.partition.fetch.bytes": str(4 << 20), "kafka.max.poll.records": "5000"}
+
 READERS: Final = {
     each.name: each
     for each in (
         Reader("kafka", "kafka", {}),
         # what a user would set who has measured: larger answers of the broker, and fewer polls
-        Reader(
-            "kafka-tuned",
-            "kafka",
-            {"kafka.max.partition.fetch.bytes": str(4 << 20), "kafka.max.poll.records": "5000"},
-        ),
+        Reader("kafka-tuned", "kafka", TUNED),
+        # and the system's own buffers of sockets, as ours have: Java's 64 KiB cost it 5 to 20 % of the rate
+        Reader("kafka-buffers", "kafka", {**TUNED, "kafka.receive.buffer.bytes": "-1"}),
         Reader("asyncgroup", "asyncgroup", {}),
         Reader("asyncgroup-packed", "asyncgroup", {"tasks": "2"}),
     )
@@ -94,6 +106,7 @@ READERS: Final = {
 NO_QUERY: Final = "no query"
 IDLE_CLIENTS: Final = (NO_QUERY, "kafka", "asyncgroup")
 BRIDGE_CLIENTS: Final = ("aiokafka", "asyncgroup")
+SINK_CLIENTS: Final = ("kafka", "asyncgroup")
 CLIENTS: Final = (*READERS, "aiokafka")
 
 
@@ -119,6 +132,18 @@ class BridgeSettings:
     group_id: str
     rows: int
     batch: int
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """A batch query that writes `rows` rows with values of `size` bytes to an empty topic."""
+
+    bootstrap_servers: str
+    topic: str
+    format: str
+    rows: int
+    size: int
     limit: float
 
 

@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from benchmarks.spark.cases import BRIDGES, CASES, IDLE, LATENCY, STREAMS
+from benchmarks.spark.cases import BRIDGES, CASES, IDLE, LATENCY, SINKS, STREAMS
 
 __all__ = ["BASELINES", "Measurement", "Spread", "Summary", "summarize"]
 
 BASELINES: Final = {
     **dict.fromkeys(STREAMS, "kafka-tuned"),
     **dict.fromkeys((*BRIDGES, LATENCY), "aiokafka"),
-    IDLE: "kafka",
+    **dict.fromkeys((*SINKS, IDLE), "kafka"),
 }
 """The client that ratios of a case are to."""
 
@@ -27,6 +27,7 @@ class Measurement:
       `overhead` (seconds of a trigger beside addBatch), all without the first batch, whose seconds are `first`;
       `rows` and `batches`, that one included;
     - bridges: `rate`, `cpu`, `rows`, `batches`, in the same sense;
+    - sinks: `rate` and `cpu` of the whole query, `rows` that stand in the topic;
     - latency, in seconds: `total`, `worst`, and its parts `before`, `inside` and `after` the function;
     - idle: `share` of a core that Spark uses, and `broker`'s.
     """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from rich.progress import Progress
 
-from asyncgroup import Cluster
+from asyncgroup import Cluster, TopicPartition
+from asyncgroup.consumer.list_offsets import LATEST, look_up
 from benchmarks.spark.cases import (
     BRIDGE_CLIENTS,
     BRIDGES,
@@ -19,17 +20,20 @@ from benchmarks.spark.cases import (
     LATENCY,
     NO_QUERY,
     READERS,
+    SINK_CLIENTS,
+    SINKS,
     STREAMS,
     BridgeSettings,
     IdleSettings,
     LatencySettings,
+    SinkSettings,
     StreamSettings,
 )
 from benchmarks.spark.figures import Measurement
-from benchmarks.spark.sessions import MeasuredSpark
+from benchmarks.spark.sessions import MeasuredSpark, TurnFailed
 from benchmarks.topic import Topic
 
-__all__ = ["Broker", "Turn", "measure_all"]
+__all__ = ["Broker", "Turn", "begun_anew", "measure_all", "turns"]
 
 PARTITIONS: Final = 4
 SMALL: Final = 200
@@ -65,9 +69,16 @@ def turns(options: argparse.Namespace, cases: list[str]) -> list[Turn]:
     ]
 
 
+def begun_anew(plan: Sequence[Turn], left: Sequence[Turn]) -> list[Turn]:
+    """The turns of a plan that are left, after those that warm up a Spark that was started anew."""
+    return [turn for turn in plan if turn.round <= 0 or turn in left]
+
+
 def _clients(options: argparse.Namespace, case: str) -> Iterator[str]:
     if case in STREAMS:
         candidates = tuple(READERS)
+    elif case in SINKS:
+        candidates = SINK_CLIENTS
     elif case == IDLE:
         candidates = IDLE_CLIENTS
     else:
@@ -76,9 +87,16 @@ def _clients(options: argparse.Namespace, case: str) -> Iterator[str]:
 
 
 async def measure_all(
-    broker: Broker, spark: MeasuredSpark, options: argparse.Namespace, progress: Progress
+    broker: Broker,
+    spark: MeasuredSpark,
+    options: argparse.Namespace,
+    progress: Progress,
+    missing: dict[str, str],
 ) -> list[Measurement]:
-    """Every case and client `rounds` times, size of values by size, so that a topic goes before the next one comes."""
+    """Every case and client `rounds` times, size of values by size, so that a topic goes before the next one comes.
+
+    What fails is put into `missing`, with the reason, and the others go on: with another Spark, if it was the end of one.
+    """
     workloads = {**STREAMS, **BRIDGES}
     by_size: dict[int, list[str]] = {}
     for case in options.cases:
@@ -88,7 +106,7 @@ async def measure_all(
         for size, cases in by_size.items():
             rows = (workloads[cases[0]].limited(options.rows)).rows if size else 0
             async with _topic(cluster, rows, size, progress) as topic:
-                measuring = _Measuring(broker, spark, options, topic)
+                measuring = _Measuring(broker, spark, options, topic, cluster, missing)
                 found += await measuring.take(turns(options, cases), progress)
     return found
 
@@ -117,37 +135,83 @@ class _Loaded:
         self.groups: list[str] = []
 
     def group(self, turn: Turn) -> str:
-        self.groups.append(f"{self.topic.name}-{turn.case}-{turn.client}-{turn.round}")
+        # a turn that is taken again begins at the start, too
+        self.groups.append(f"{self.topic.name}-{turn.case}-{turn.client}-{turn.round}-{len(self.groups)}")
         return self.groups[-1]
 
 
 class _Measuring:
     def __init__(
-        self, broker: Broker, spark: MeasuredSpark, options: argparse.Namespace, loaded: _Loaded
+        self,
+        broker: Broker,
+        spark: MeasuredSpark,
+        options: argparse.Namespace,
+        loaded: _Loaded,
+        cluster: Cluster,
+        missing: dict[str, str],
     ) -> None:
         self._broker, self._spark, self._options, self._loaded = broker, spark, options, loaded
+        self._cluster, self._missing = cluster, missing
 
     async def take(self, plan: list[Turn], progress: Progress) -> list[Measurement]:
-        found = []
+        found, left = [], list(plan)
         task = progress.add_task("", total=len(plan))
-        for turn in plan:
+        while left:
+            turn = left.pop(0)
             which = f"round {turn.round}" if turn.round > 0 else "warming up"
             progress.update(task, description=f"{which}: {turn.case} {turn.client}")
-            figures = await self._measure(turn)
-            if turn.round > 0:
-                found.append(
-                    Measurement(case=turn.case, client=turn.client, round=turn.round, figures=figures)
-                )
-            progress.advance(task)
+            try:
+                figures = await self._measure(turn)
+            except TurnFailed as error:
+                reason = str(error).rstrip().splitlines()[-1]
+                if await self._spark.revive():
+                    reason += "; it was the end of Spark, and is not tried again"
+                    plan = [each for each in plan if each[:2] != turn[:2]]
+                    left = begun_anew(plan, left)
+                self._missing[f"{turn.client} in {turn.case}, {which}"] = reason
+            else:
+                if turn.round > 0:
+                    found.append(
+                        Measurement(case=turn.case, client=turn.client, round=turn.round, figures=figures)
+                    )
+            progress.update(task, total=len(plan), completed=len(plan) - len(left))
         progress.remove_task(task)
         return found
 
     async def _measure(self, turn: Turn) -> dict[str, float | None]:
+        if turn.case in SINKS:
+            return await self._measure_sink(turn)
         function, settings = self._task(turn)
         figures: dict[str, float | None] = await self._spark.measure(
             function, asdict(settings), self._options.limit + GRACE
         )
         return figures
+
+    async def _measure_sink(self, turn: Turn) -> dict[str, float | None]:
+        """Into a topic of its own; what stands there in the end is counted."""
+        workload, options = SINKS[turn.case].limited(self._options.rows), self._options
+        topic = Topic(self._cluster, PARTITIONS, 0, workload.size)
+        try:
+            await topic.create()
+            settings = SinkSettings(
+                bootstrap_servers=self._broker.bootstrap_servers,
+                topic=topic.name,
+                format=turn.client,
+                rows=workload.rows,
+                size=workload.size,
+                limit=options.limit,
+            )
+            figures: dict[str, float | None] = await self._spark.measure(
+                "benchmarks.spark.sink:measure", asdict(settings), options.limit + GRACE
+            )
+            partitions = [TopicPartition(topic.name, number) for number in range(PARTITIONS)]
+            await self._cluster.refresh()
+            ends = await look_up(self._cluster, dict.fromkeys(partitions, LATEST))
+            for problem in ends.problems.values():
+                raise problem
+            return {**figures, "rows": sum(ends.offsets.values())}
+        finally:
+            await topic.remove([])
 
     def _task(
         self, turn: Turn

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from benchmarks.running import console_for_tables, foot, paragraph, show_table
-from benchmarks.spark.cases import BRIDGES, IDLE, LATENCY, STREAMS
+from benchmarks.spark.cases import BRIDGES, IDLE, LATENCY, SINKS, STREAMS
 from benchmarks.spark.figures import BASELINES, Measurement, Spread, Summary, summarize
 
 __all__ = ["show"]
@@ -36,6 +36,7 @@ def show(
     summaries = summarize(measurements)
     _show_streams(options, [each for each in summaries if each.case in STREAMS])
     _show_bridges(options, [each for each in summaries if each.case in BRIDGES])
+    _show_sinks(options, [each for each in summaries if each.case in SINKS])
     _show_latency(options, [each for each in summaries if each.case == LATENCY])
     _show_idle(options, [each for each in summaries if each.case == IDLE])
     print_line = console_for_tables().print
@@ -76,7 +77,10 @@ def _show_streams(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
         _caption(
             f"4 partitions, sink noop, {options.rounds} rounds, medians; rows/s by triggerExecution and by addBatch of "
             f"the query's progress, the first batch left out. Ratios: to {BASELINES['1k-large']}, within a round. CPU: "
-            "seconds of all of Spark's processes for a million rows."
+            "seconds of all of Spark's processes for a million rows. kafka-tuned: max.partition.fetch.bytes 4 MiB and "
+            "max.poll.records 5,000; kafka-buffers: receive.buffer.bytes -1 as well, which asyncgroup has by default. "
+            "asyncgroup-packed: tasks=2, one for each core; the others have one for each partition. All check CRCs, and "
+            "write checkpoints alike."
         )
 
 
@@ -92,6 +96,22 @@ def _show_bridges(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
         _caption(
             "A group with one member; each batch becomes a DataFrame, is written to the sink noop and committed, while "
             "the next one is gathered. CPU: seconds of the consumer and all of Spark's processes for a million rows."
+        )
+
+
+def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> None:
+    columns = ("sink", "rows/s", "range", "ratio", "range", "CPU", "ratio")
+    rows = []
+    for each in summaries:
+        workload = SINKS[each.case].limited(options.rows)
+        cells = [each.client, *_rates(each), *_pair(each, "cpu", ".2f")]
+        rows.append((each.case, workload.title.format(rows=workload.rows), cells))
+    if rows:
+        show_table("Sinks of a batch query", columns, _groups(rows, len(columns)))
+        _caption(
+            "Two tasks write to an empty topic of 4 partitions, keys of 8 bytes; the whole query is timed. Both producers "
+            "are told the same: acks=all, not idempotent, linger 5 ms, batches of 128 KiB, not compressed. CPU: seconds of "
+            "all of Spark's processes for a million rows."
         )
 
 

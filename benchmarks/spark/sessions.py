@@ -3,63 +3,90 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from benchmarks.running import ClientFailed, worker
 
-__all__ = ["MeasuredSpark", "measured_spark"]
+__all__ = ["MeasuredSpark", "TurnFailed", "measured_spark"]
 
 START_LIMIT: Final = 120.0
 END_LIMIT: Final = 30.0
 LAST_WORDS: Final = 5.0
 """Seconds for what a process that has ended said before."""
+ALIVE_LIMIT: Final = 60.0
+"""Seconds for the smallest job that there is."""
 SAID_LINES: Final = 40
 LINE_BYTES: Final = 1 << 20
+
+
+class TurnFailed(ClientFailed):
+    """One measurement failed; `MeasuredSpark.revive` says whether that was the end of Spark."""
 
 
 class MeasuredSpark:
     """A process with a Spark session (`benchmarks.spark.session`) that measures what it is asked to."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = dict(config)
+        self._stack = AsyncExitStack()
         self._said: deque[str] = deque(maxlen=SAID_LINES)
+        self._listening: asyncio.Task[None] | None = None
+        self._is_lost = False
         self.version = ""
 
     def __repr__(self) -> str:
         return f"<MeasuredSpark {self.version} pid {self._process.pid}>"
 
-    @property
-    def pid(self) -> int:
-        """The process id of the Python that Java is a child of."""
-        return self._process.pid
-
     async def start(self) -> None:
-        """Wait until Spark is there; raises ClientFailed."""
+        """Start the process and wait until Spark is there; raises ClientFailed."""
+        command = (sys.executable, "-m", "benchmarks.spark.session", json.dumps({"config": self._config}))
+        self._process = await self._stack.enter_async_context(worker(*command, limit=LINE_BYTES))
         self._listening = asyncio.create_task(self._listen(), name="what Spark's process says")
-        self.version = str((await self._read("Spark", START_LIMIT))["spark"])
+        self._is_lost = False
+        try:
+            self.version = str((await self._read("Spark", START_LIMIT))["spark"])
+        except TurnFailed as error:
+            raise ClientFailed(str(error)) from None
 
     async def measure(self, function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """Call a function (`module:name`) there; raises ClientFailed with what it raised, or after `limit` seconds."""
+        """Call a function (`module:name`) there; raises TurnFailed with what it raised, or after `limit` seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"function": function, "settings": settings}).encode() + b"\n")
-        await self._process.stdin.drain()
+        with contextlib.suppress(ConnectionError):  # a process that has ended gives no answer
+            await self._process.stdin.drain()
         return await self._read(function, limit)
+
+    async def revive(self) -> bool:
+        """After a failure: start Spark anew if its Java, or the whole process, did not survive; whether that was so."""
+        if not self._is_lost:
+            try:
+                await self.measure("benchmarks.spark.session:alive", {}, ALIVE_LIMIT)
+            except TurnFailed:
+                self._is_lost = True
+        if not self._is_lost:
+            return False
+        await self.aclose()
+        await self.start()
+        return True
 
     async def end(self) -> None:
         """Let it stop Spark and tidy up; after `END_LIMIT` seconds it may be killed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        await asyncio.wait({self._listening}, timeout=END_LIMIT)
+        await self._heard_out(END_LIMIT)
 
     async def aclose(self) -> None:
-        """Listen no more."""
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        """Listen no more; kill the process if it still runs."""
+        await self._stack.aclose()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _listen(self) -> None:
         """Keep the last lines of what the process says beside its answers, until it ends."""
@@ -67,19 +94,25 @@ class MeasuredSpark:
         async for line in self._process.stderr:
             self._said.append(line.decode(errors="replace").rstrip())
 
+    async def _heard_out(self, limit: float) -> None:
+        if self._listening is not None:
+            await asyncio.wait({self._listening}, timeout=limit)
+
     async def _read(self, what: str, limit: float) -> dict[str, Any]:
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(limit):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise ClientFailed(f"{what} took longer than {limit:g} s\n{self._tail()}") from None
+            self._is_lost = True  # nobody knows when it will answer
+            raise TurnFailed(f"{what} took longer than {limit:g} s\n{self._tail()}") from None
         if not line:
-            await asyncio.wait({self._listening}, timeout=LAST_WORDS)
-            raise ClientFailed(f"the process with Spark has ended:\n{self._tail()}")
+            self._is_lost = True
+            await self._heard_out(LAST_WORDS)
+            raise TurnFailed(f"the process with Spark has ended:\n{self._tail()}")
         answer = json.loads(line)
         if "error" in answer:
-            raise ClientFailed(f"{what}: {answer['error']}")
+            raise TurnFailed(f"{what}: {answer['error']}")
         figures: dict[str, Any] = answer["figures"]
         return figures
 
@@ -90,12 +123,10 @@ class MeasuredSpark:
 @asynccontextmanager
 async def measured_spark(config: Mapping[str, str]) -> AsyncIterator[MeasuredSpark]:
     """A process of its own with a Spark that has these settings."""
-    command = (sys.executable, "-m", "benchmarks.spark.session", json.dumps({"config": dict(config)}))
-    async with worker(*command, limit=LINE_BYTES) as process:
-        spark = MeasuredSpark(process)
-        try:
-            await spark.start()
-            yield spark
-            await spark.end()
-        finally:
-            await spark.aclose()
+    spark = MeasuredSpark(config)
+    try:
+        await spark.start()
+        yield spark
+        await spark.end()
+    finally:
+        await spark.aclose()

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS
 from benchmarks.spark.figures import BASELINES, Measurement, summarize
 from benchmarks.spark.plan import Broker, Turn, measure_all, turns
 from benchmarks.spark.report import GOALS, show
-from benchmarks.spark.sessions import MeasuredSpark, measured_spark
+from benchmarks.spark.sessions import MeasuredSpark, TurnFailed, measured_spark
 from benchmarks.spark.tree import tree_cpu
 from benchmarks.spark.watch import Watch
 
@@ -51,8 +51,13 @@ class InThisProcess(MeasuredSpark):
         module, _, name = function.partition(":")
         call = getattr(importlib.import_module(module), name)
         async with asyncio.timeout(limit):
-            figures: dict[str, Any] = await asyncio.to_thread(call, self._spark, dict(settings))
+            figures: dict[str, Any] = await asyncio.to_thread(self._call, call, dict(settings))
         return figures
+
+    def _call(self, call: Callable[..., dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
+        # Spark looks a sink up in the active session, and a new thread has none; this makes it so
+        self._spark.createDataFrame([], "nothing int")
+        return call(self._spark, settings)
 
 
 def little(*arguments: str) -> argparse.Namespace:
@@ -70,7 +75,7 @@ async def test_sources_and_bridges(
     options = little("--cases", "1k-small,bridge-200,latency", "--only", clients)
     async with EmbeddedCluster() as cluster:
         broker = Broker(cluster.bootstrap_servers, os.getpid())
-        found = await measure_all(broker, InThisProcess(spark_with_kafka), options, SILENT)
+        found = await measure_all(broker, InThisProcess(spark_with_kafka), options, SILENT, {})
         async with Cluster(cluster.bootstrap_servers) as client:
             assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
     assert [(each.case, each.client) for each in found] == [
@@ -116,6 +121,81 @@ def test_the_command() -> None:
         assert measured >= {(case, client) for case in STREAMS for client in ("kafka-tuned", "asyncgroup")}
     assert {each["case"] for each in report["summaries"]} == set(CASES)
     assert report["versions"]["asyncgroup"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(300)
+async def test_sinks(spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    options = little("--cases", "sink-200", "--only", "kafka,asyncgroup")
+    async with EmbeddedCluster() as cluster:
+        broker = Broker(cluster.bootstrap_servers, os.getpid())
+        found = await measure_all(broker, InThisProcess(spark_with_kafka), options, SILENT, {})
+        async with Cluster(cluster.bootstrap_servers) as client:
+            assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
+    assert [(each.case, each.client) for each in found] == [("sink-200", "kafka"), ("sink-200", "asyncgroup")]
+    assert [each.figures["rows"] for each in found] == [400, 400]
+    assert min(each.figures["rate"] or 0 for each in found) > 0
+    about = dict.fromkeys(("python", "system", "processor", "cores", "load"), "x")
+    show(options, found, {}, {"asyncgroup": "0"}, about)
+    assert "200 B, 400 rows" in capsys.readouterr().out
+
+
+class Dying(MeasuredSpark):
+    """Answers, but for one function: that is the end of Spark, if `dies`, and a failure otherwise."""
+
+    def __init__(self, function: str, *, dies: bool) -> None:
+        self._function, self._dies = function, dies
+        self.asked: list[str] = []
+
+    async def measure(self, function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        self.asked.append(function.rpartition(".")[2])
+        if function == self._function:
+            raise TurnFailed("module:name: OutOfMemoryError\nJava heap space")
+        return {"total": 1.0}
+
+    async def revive(self) -> bool:
+        self.asked.append("revive")
+        return self._dies
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("dies", [True, False])
+async def test_a_turn_that_fails_is_told_and_the_others_go_on(dies: bool) -> None:
+    """A Spark that was started anew is warmed up again, and does not get what has killed the one before."""
+    options = little("--cases", "latency", "--rounds", "2")
+    options.rounds, options.warm_ups = 2, 1
+    spark, missing = Dying("benchmarks.spark.aio:latency", dies=dies), dict[str, str]()
+    async with EmbeddedCluster() as cluster:
+        broker = Broker(cluster.bootstrap_servers, None)
+        found = await measure_all(broker, spark, options, SILENT, missing)
+    assert [(each.client, each.round) for each in found] == [("asyncgroup", 1), ("asyncgroup", 2)]
+    theirs, ours = ["aio:latency", "revive"], ["bridge:latency"]
+    assert spark.asked == (theirs + ours * 3 if dies else (theirs + ours) * 3)
+    assert missing["aiokafka in latency, warming up"].startswith("Java heap space")
+    assert ("round 1" in " ".join(missing)) is not dies
+    assert ("end of Spark" in " ".join(missing.values())) is dies
+
+
+@pytest.mark.soak
+@pytest.mark.asyncio
+@pytest.mark.timeout(300)
+async def test_spark_is_started_anew_when_its_java_is_gone() -> None:
+    async with measured_spark({}) as spark:
+        before = spark.version
+        with pytest.raises(TurnFailed, match="no_such_function"):
+            await spark.measure("benchmarks.spark.session:no_such_function", {}, 60)
+        assert not await spark.revive()
+        with pytest.raises(TurnFailed):
+            await spark.measure("tests.benchmarks.test_spark_smoke:end_java", {}, 60)
+        assert await spark.revive()
+        assert await spark.measure("benchmarks.spark.session:alive", {}, 60) == {"rows": 1}
+        assert spark.version == before
+
+
+def end_java(spark: Any, _settings: object) -> None:
+    """As if it had run out of memory."""
+    spark.sparkContext._gateway.proc.kill()
+    spark.range(1).count()
 
 
 @pytest.mark.asyncio

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from asyncgroup.java import JavaNotFound, find_java, require_java
 from tests.cli.programs import Running
+from tests.one_spark import do_without
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +21,10 @@ def demo_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark_demo(demo_directory: Path) -> Iterator[Running]:
     """The demonstration with Spark, under way; the first test of this directory starts it if one waits for its end."""
+    try:
+        require_java("run Spark")
+    except JavaNotFound as error:
+        do_without(f"no Spark: {error}")
     arguments = ("demo", "--json", "--rows", "20000", "--keep", str(demo_directory / "kept"))
     with Running(*arguments, cwd=demo_directory) as running:
         yield running
@@ -26,5 +32,6 @@ def spark_demo(demo_directory: Path) -> Iterator[Running]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _spark_demo_beside(request: pytest.FixtureRequest) -> None:
-    if any("spark_demo" in getattr(item, "fixturenames", ()) for item in request.session.items):
+    wanted = any("spark_demo" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    if wanted and find_java() is not None:  # where there is none, the test that waits for it says so
         request.getfixturevalue("spark_demo")

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup.cli.demo.flights import find_data
 from tests.cli.flights import shortened
-from tests.cli.programs import run, started
+from tests.cli.programs import broker, run, started
 
 LAST_LINE = "336,776 of 336,776 flights, each exactly once"
 
@@ -44,19 +44,34 @@ def test_the_demo_without_spark(tmp_path: Path) -> None:
 def test_the_demo_can_be_ended_at_any_time(
     tmp_path: Path, number: signal.Signals, moment: str, code: int
 ) -> None:
-    with started("demo", "--no-spark", path=[shortened(tmp_path, 100_000)]) as demo:
+    with started("demo", "--no-spark", path=[shortened(tmp_path, 30_000)]) as demo:
         while moment not in (line := demo.line()):
             assert line, "it ended by itself"
         ended, _, err = demo.end(number)
     assert (ended, err) == (code, "")
 
 
-def test_few_flights_are_enough(tmp_path: Path) -> None:
-    ended = run("demo", "--no-spark", "--json", "--rows", "3000", cwd=tmp_path)
+@pytest.mark.parametrize("rows", [300, 3_000])
+def test_few_flights_are_enough(tmp_path: Path, rows: int) -> None:
+    ended = run("demo", "--no-spark", "--json", "--rows", str(rows), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
-    assert (result["flights"], result["distinct"], result["counted"]) == (3_000,) * 3
-    assert_two_rebalances(result, 3_000)
+    assert (result["flights"], result["distinct"], result["counted"]) == (rows,) * 3
+    assert_two_rebalances(result, rows)
+
+
+def test_flights_for_others() -> None:
+    with broker() as servers:
+        ended = run("demo", "--only-produce", "--rows", "300", "-b", servers)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        consumed = run(
+            "consume", "-b", servers, "-t", "flights", "--from", "earliest", "--max-messages", "300"
+        )
+        assert len(consumed.stdout.splitlines()) == 300
+        again = run("demo", "--only-produce", "--rows", "300", "-b", servers)
+        assert again.returncode == 1
+        assert "topic 'flights' already exists" in again.stderr
+    assert "needs --bootstrap-servers" in run("demo", "--only-produce").stderr
 
 
 @pytest.mark.parametrize("rows", ["0", "-1", "many"])

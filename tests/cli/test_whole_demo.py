@@ -25,12 +25,8 @@ def assert_results_are_kept(kept: Path, result: dict[str, Any], departures: str)
         "delays",
         "flights",
     ]
-    starts = [
-        int(place.name.removeprefix("start="))
-        for place in (kept / "flights").glob("topic=flights/partition=*/start=*")
-    ]
-    assert starts.count(0) == PARTITIONS
-    assert not list(kept.glob("**/.spark-staging*"))
+    assert len(list((kept / "flights").glob("topic=flights/partition=*/offsets=0-*"))) == PARTITIONS
+    assert not list(kept.glob("flights/_staging/*"))
     assert list((kept / "delays").glob("*.parquet"))
     assert result["plot"] == str(kept / "delay_by_hour.svg")
     picture = ElementTree.parse(result["plot"]).getroot()

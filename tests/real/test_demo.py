@@ -27,12 +27,13 @@ async def left_behind(servers: str) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-async def test_it_works_twice_and_tidies_up(apache_kafka: RunningKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flights", [40_000, pytest.param(336_776, marks=pytest.mark.soak)])
+async def test_it_works_twice_and_tidies_up(apache_kafka: RunningKafka, flights: int) -> None:
     servers = apache_kafka.bootstrap_servers
-    for path, flights in (((), "336,776"), ([shortened(tmp_path, 50_000)], "50,000")):
-        ended = run("demo", "--no-spark", "--json", "-b", servers, limit=140, path=path)
+    for rows in (flights, 20_000):
+        ended = run("demo", "--no-spark", "--json", "--rows", str(rows), "-b", servers, limit=140)
         assert ended.returncode == 0, ended.stderr
-        assert ended.stderr.splitlines()[-1] == f"{flights} of {flights} flights, each exactly once"
+        assert ended.stderr.splitlines()[-1] == f"{rows:,} of {rows:,} flights, each exactly once"
         assert len(json.loads(ended.stdout)["rebalances"]) == 2
         assert await left_behind(servers) == []
 
@@ -52,7 +53,7 @@ async def test_with_spark_it_works_and_tidies_up_as_well(apache_kafka: RunningKa
 @pytest.mark.timeout(180)
 async def test_it_tidies_up_when_it_is_interrupted(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     servers = apache_kafka.bootstrap_servers
-    with started("demo", "--no-spark", "-b", servers, path=[shortened(tmp_path, 100_000)]) as demo:
+    with started("demo", "--no-spark", "-b", servers, path=[shortened(tmp_path, 30_000)]) as demo:
         while "generation" not in (line := demo.line()):
             assert line, "it ended by itself"
         code, _, err = demo.end(signal.SIGINT)

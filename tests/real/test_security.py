@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from asyncgroup import Claim, Cluster, Consumer, ConsumerConfig, ConsumerGroup, Producer, Session
+from asyncgroup import (
+    Claim,
+    Cluster,
+    Consumer,
+    ConsumerConfig,
+    ConsumerGroup,
+    OffsetManager,
+    Producer,
+    Session,
+)
 from asyncgroup.config import ClientConfig, ProducerConfig
 from asyncgroup.errors import AuthenticationError, NoBrokersError
 from asyncgroup.hooks import Hooks
 from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
+from asyncgroup.spark import register
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from tests.real.certificates import Authority
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.asyncio
 
@@ -263,3 +278,99 @@ async def test_certificates(secured: Secured) -> None:
     loose = Tls(ca_file=secured.ca_file, cert_file=secured.client_file, check_hostname=False)
     async with Cluster(named, ClientConfig(security=Security(tls=loose))) as cluster:
         assert 1 in cluster.view.brokers
+
+
+# --- Spark's source ---------------------------------------------------------------------------------------------------
+
+
+def as_spark_writes(secured: Secured, way: str) -> dict[str, str]:
+    """The options of a query, as those of Spark's own source are written."""
+    line = '{0}Module required\n  username="alice"\n  password="{1}";'.format
+    client = Path(secured.client_file).read_text()
+    key, _, chain = client.partition("-----BEGIN CERTIFICATE-----")
+    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": secured.ca_file}
+    said = {
+        "PLAIN": {
+            "bootstrap.servers": secured.servers("SASL"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": line(f"{JAAS}.plain.PlainLogin", PASSWORD.replace('"', '\\"')),
+        },
+        "SCRAM-SHA-512": {
+            "bootstrap.servers": secured.servers("SECURE"),
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": line(f"{JAAS}.scram.ScramLogin", "scr-secret"),
+            **trust,
+        },
+        "mutual TLS": {
+            "bootstrap.servers": secured.servers("MUTUAL"),
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": Path(secured.ca_file).read_text(),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": key,
+            "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----" + chain,
+        },
+    }
+    return {f"kafka.{name}": value for name, value in said[way].items()}
+
+
+def shown(frame: Any) -> str:
+    """What Spark prints of a query."""
+    plan = io.StringIO()
+    with contextlib.redirect_stdout(plan):
+        frame.explain(True)
+    return plan.getvalue()
+
+
+SECRETS = ("scr-secret", PASSWORD, "PRIVATE KEY")
+
+
+@pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "mutual TLS"])
+async def test_a_batch_query_of_spark(secured: Secured, spark: SparkSession, way: str) -> None:
+    register(spark)
+    topic, options = f"batch-{way.replace(' ', '-')}", as_spark_writes(secured, way)
+    config = ProducerConfig(security=Security(sasl=Plain("alice", PASSWORD)))
+    async with Cluster(secured.servers("SASL"), config) as cluster:
+        await create_topic(cluster, topic)
+        async with Producer(cluster, config) as producer:
+            await asyncio.gather(*(producer.send(topic, b"%d" % number) for number in range(10)))
+
+    def read() -> None:
+        frame = spark.read.format("asyncgroup").options(**options, subscribe=topic).load()
+        assert sorted(int(row.value) for row in frame.collect()) == list(range(10))
+        assert not [secret for secret in SECRETS if secret in shown(frame)]
+
+    await asyncio.to_thread(read)
+
+
+async def test_a_stream_of_spark_commits_and_resumes(
+    secured: Secured, spark: SparkSession, tmp_path: Path
+) -> None:
+    register(spark)
+    options = as_spark_writes(secured, "SCRAM-SHA-512")
+    options |= {"subscribe": "streamed", "startingOffsets": "earliest", "kafka.group.id": "secured-reports"}
+    config = ProducerConfig(security=Security(sasl=Plain("alice", PASSWORD)))
+    rows: list[int] = []
+
+    def keep(frame: Any, _batch: int) -> None:
+        rows.extend(int(row.value) for row in frame.collect())
+
+    def run() -> None:
+        frame = spark.readStream.format("asyncgroup").options(**options).load()
+        writing = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
+        query = writing.trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        told = f"{query.lastProgress} {shown(frame)} {query.status}"
+        assert not [secret for secret in SECRETS if secret in told]
+
+    async with Cluster(secured.servers("SASL"), config) as cluster, Producer(cluster, config) as producer:
+        await create_topic(cluster, "streamed")
+        for part in range(2):
+            for number in range(part * 5, part * 5 + 5):
+                await producer.send("streamed", b"%d" % number)
+            await asyncio.to_thread(run)
+        assert sorted(rows) == list(range(10))
+        async with OffsetManager(cluster, "secured-reports") as manager:
+            assert (await manager.manage("streamed", 0)).next_offset == 10

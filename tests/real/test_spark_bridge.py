@@ -7,12 +7,11 @@ import contextlib
 import random
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, OffsetManager
 from asyncgroup.model import TopicPartition
@@ -20,7 +19,6 @@ from asyncgroup.spark import BatchId, BatchInterrupted, ForeachBatch, ParquetByR
 from tests.real.bridge_driver import bridging, connected
 from tests.real.spark_driver import Driver
 from tests.real.spark_support import Kafka
-from tests.real.support import RunningKafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,12 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio
 
 PARTITIONS = 4
-
-
-@pytest_asyncio.fixture
-async def kafka(apache_kafka: RunningKafka) -> AsyncIterator[Kafka]:
-    async with Kafka.at(apache_kafka.bootstrap_servers) as kafka:
-        yield kafka
 
 
 class Stored:
@@ -110,7 +102,7 @@ async def test_a_bridge_that_is_started_anew_goes_on_by_offset_and_number(
     numbers = [int(batch_id) for batch_id in store.batches]
     assert numbers == list(range(len(numbers))), "the second life counts on"
     found = await committed(kafka, topic)
-    assert f"foreachBatch/1:{numbers[-1]}" in {metadata for _, metadata in found.values()}
+    assert f"foreachBatch/1:{numbers[-1]}@4000" in {metadata for _, metadata in found.values()}
 
 
 @pytest.mark.soak

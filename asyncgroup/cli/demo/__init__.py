@@ -34,9 +34,15 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep", type=_new_directory, metavar="DIR", help="put all results into DIR")
     parser.add_argument(
+        "--only-produce",
+        action="store_true",
+        help="make the topics flights and flights-streaks on the Kafka at --bootstrap-servers, produce the flights, "
+        "and leave it all there: for the pipeline of asyncgroup.spark.examples.flights, or your own",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object, the rest to stderr"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, usage=parser)
 
 
 def _new_directory(text: str) -> Path:
@@ -48,6 +54,8 @@ def _new_directory(text: str) -> Path:
 
 async def run(options: argparse.Namespace) -> int:
     """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
+    if options.only_produce:
+        return await _only_produce(options)
     from asyncgroup.cli.demo.story import Settings, Story
 
     settings = Settings(
@@ -59,3 +67,16 @@ async def run(options: argparse.Namespace) -> int:
     )
     with terminated_by_signal():
         return await Story(settings).run()
+
+
+async def _only_produce(options: argparse.Namespace) -> int:
+    from asyncgroup.cli.demo.fill import fill
+    from asyncgroup.cli.demo.screen import Screen
+
+    if options.bootstrap_servers is None:
+        options.usage.error(
+            "--only-produce needs --bootstrap-servers: the embedded cluster ends with the demo"
+        )
+    with terminated_by_signal():
+        await fill(options.bootstrap_servers, options.rows, Screen(to_stderr=options.json))
+    return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, Streak
-from asyncgroup.cli.demo.place import Place
+from asyncgroup.cli.demo.place import PARTITIONS, Place
 from asyncgroup.cli.demo.progress import DemoFailed
 from asyncgroup.lifecycle import finish
 from asyncgroup.producer import Producer
@@ -54,7 +54,7 @@ class Queries:
             streaks_topic=place.streaks_topic,
             output=output.absolute().as_uri(),
             group_id=place.query_group_id,
-            rows_per_trigger=-(-flights // BATCHES),
+            rows_per_trigger=-(-flights // BATCHES) + PARTITIONS,  # each one's share is rounded down
             tasks=spark.sparkContext.defaultParallelism,
         )
         self._spark = spark

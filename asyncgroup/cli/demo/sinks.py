@@ -1,4 +1,4 @@
-"""Where the flights go: Parquet files written by Spark, or a ledger in memory. Both count a second delivery once."""
+"""Where the flights go: with Spark to Parquet files, else to a ledger in memory. Both count a second delivery once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from asyncgroup.model import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncgroup.spark import BatchId
-
-__all__ = ["Found", "Ledger", "LedgerHandler", "ParquetSink"]
+__all__ = ["Found", "Ledger", "LedgerHandler", "decoded", "read_back"]
 
 EXAMPLES: Final = 5
 SCHEMA: Final = "row int, carrier string, dep_delay int"
@@ -31,62 +29,38 @@ class Found(NamedTuple):
     twice: list[int]
 
 
-class ParquetSink:
-    """Called with each batch by ForeachBatch, in several threads at once.
+def decoded(df: DataFrame) -> DataFrame:
+    """What is stored of a batch: the flights' columns, and whence they came."""
+    from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-    Each range of offsets has a directory of its own, named by topic, partition and start, which is overwritten: a batch
-    that is delivered again starts where it started before. One write for all ranges of a batch takes two thirds of the
-    time of one for each.
-    """
+    flight = F.from_json(F.col("value").cast("string"), SCHEMA).alias("flight")
+    return df.select("topic", "partition", "offset", flight).select(
+        "topic", "partition", "offset", "flight.*"
+    )
 
-    def __init__(self, spark: SparkSession, root: Path) -> None:
-        self._spark, self._root = spark, root
 
-    def __call__(self, df: DataFrame, batch_id: BatchId) -> None:
-        from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
+def read_back(spark: SparkSession, root: Path, flights: int) -> Found:
+    """Read what `ParquetByRange` has stored; `flights` should be there. Blocks: to be called off the event loop."""
+    from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-        start = F.coalesce(
-            *(
-                F.when(
-                    (F.col("topic") == part.topic) & (F.col("partition") == part.partition), F.lit(part.start)
-                )
-                for part in batch_id.ranges
-            )
-        )
-        flight = F.from_json(F.col("value").cast("string"), SCHEMA)
-        rows = df.select("topic", "partition", start.alias("start"), "offset", flight.alias("flight"))
-        (
-            rows.select("topic", "partition", "start", "offset", "flight.*")
-            .write.partitionBy("topic", "partition", "start")
-            .mode("overwrite")
-            .option(
-                "partitionOverwriteMode", "dynamic"
-            )  # the directories that the batch names, and no others
-            .parquet(str(self._root))
-        )
+    from asyncgroup.spark import ParquetByRange
 
-    def read(self, flights: int) -> Found:
-        """Read everything back; `flights` should be there. Blocks: to be called off the event loop."""
-        from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
-
-        if not any(self._root.rglob("*.parquet")):
-            return Found(Figures(), 0, list(range(1, EXAMPLES + 1)), [])
-        found = self._spark.read.parquet(str(self._root)).select("row", "carrier", "dep_delay").cache()
-        by_carrier = found.groupBy("carrier").agg(
-            F.count(F.lit(1)).alias("flights"),
-            F.count("dep_delay").alias("delays"),
-            F.sum("dep_delay").alias("delay_sum"),
-        )
-        figures = Figures(
-            {r.carrier: CarrierFigures(r.flights, r.delays, r.delay_sum or 0) for r in by_carrier.collect()}
-        )
-        distinct = found.agg(F.count_distinct("row")).collect()[0][0]
-        wanted = self._spark.range(1, flights + 1).withColumnRenamed("id", "row")
-        missing = [] if distinct == flights else _rows(wanted.join(found, "row", "left_anti"))
-        several = found.groupBy("row").count().where("count > 1")
-        twice = [] if distinct == figures.flights else _rows(several)
-        found.unpersist()
-        return Found(figures, distinct, missing, twice)
+    found = ParquetByRange.read(spark, root).select("row", "carrier", "dep_delay").cache()
+    by_carrier = found.groupBy("carrier").agg(
+        F.count(F.lit(1)).alias("flights"),
+        F.count("dep_delay").alias("delays"),
+        F.sum("dep_delay").alias("delay_sum"),
+    )
+    figures = Figures(
+        {r.carrier: CarrierFigures(r.flights, r.delays, r.delay_sum or 0) for r in by_carrier.collect()}
+    )
+    distinct = found.agg(F.count_distinct("row")).collect()[0][0]
+    wanted = spark.range(1, flights + 1).withColumnRenamed("id", "row")
+    missing = [] if distinct == flights else _rows(wanted.join(found, "row", "left_anti"))
+    several = found.groupBy("row").count().where("count > 1")
+    twice = [] if distinct == figures.flights else _rows(several)
+    found.unpersist()
+    return Found(figures, distinct, missing, twice)
 
 
 def _rows(df: DataFrame) -> list[int]:
@@ -124,12 +98,12 @@ def _columns(flight: dict[str, Any]) -> tuple[int, str, int | None]:
 
 
 class LedgerHandler(Handler):
-    """Aggregates without Spark."""
+    """Aggregates without Spark, at most `max_records` at a time."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, max_records: int = 1_000) -> None:
+        self._ledger, self._max_records = ledger, max_records
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
-        async for batch in claim.batches(max_records=1_000):
+        async for batch in claim.batches(max_records=self._max_records):
             self._ledger.add(batch)
             claim.mark(batch)

@@ -21,7 +21,7 @@ from asyncgroup.cli.demo.queries import Queries
 from asyncgroup.cli.demo.query_screen import QueriesView
 from asyncgroup.cli.demo.results import Results
 from asyncgroup.cli.demo.screen import Screen
-from asyncgroup.cli.demo.sinks import Found, Ledger, LedgerHandler, ParquetSink
+from asyncgroup.cli.demo.sinks import Found, Ledger, LedgerHandler, decoded, read_back
 from asyncgroup.cli.demo.tables import comparison, longest_streaks
 from asyncgroup.cli.demo.verify import differences, verdict
 from asyncgroup.group import Handler
@@ -37,6 +37,10 @@ BATCH_WAIT: Final = 0.3
 
 LEAST_BATCHES: Final = 16
 """Few flights are read in smaller batches, so that the rebalances come while records flow."""
+
+LEDGER_ROWS: Final = 1_000
+LEAST_LEDGER_BATCHES: Final = 64
+"""The same without Spark, where each of five claims takes a batch at the moment at which the gate closes."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,10 @@ class Story:
             self._screen.say(f"topic {place.topic!r} with {PARTITIONS} partitions, group {place.group_id!r}")
             expected = await self._timed("produce", self._fill(place, data))
             if starting is None:
-                ledger = Ledger()
+                ledger, flights = Ledger(), expected.figures.flights
+                most = max(1, min(LEDGER_ROWS, flights // LEAST_LEDGER_BATCHES))
                 outcome = await self._group(
-                    place, expected, names, lambda: LedgerHandler(ledger), ledger.read
+                    place, expected, names, lambda: LedgerHandler(ledger, most), ledger.read
                 )
             else:
                 outcome = await self._with_spark(place, expected, names, starting)
@@ -138,21 +143,22 @@ class Story:
         names: dict[str, str],
         starting: asyncio.Task[SparkSession],
     ) -> Outcome:
-        from asyncgroup.spark import ForeachBatch
+        from asyncgroup.spark import ForeachBatch, ParquetByRange
 
         with self._screen.waiting("Spark starts"):
             spark = await starting
         results, well = Results(self._settings.keep), False
         try:
             self._screen.say(f"Spark {spark.version} writes to {results.root}")
-            sink, flights = ParquetSink(spark, results.flights), expected.figures.flights
+            sink = ParquetByRange(spark, results.flights, transform=decoded)
+            flights = expected.figures.flights
             max_rows = max(1, min(BATCH_ROWS, flights // LEAST_BATCHES))
             outcome = await self._group(
                 place,
                 expected,
                 names,
                 lambda: ForeachBatch(spark, sink, max_rows=max_rows, max_wait=BATCH_WAIT),
-                sink.read,
+                lambda flights: read_back(spark, results.flights, flights),
             )
             queries = Queries(spark, place, results.root, flights)
             outcome.pipeline = await self._pipeline(queries, expected, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from asyncgroup.errors import (
@@ -15,7 +15,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group import Session
-from asyncgroup.lifecycle import wait_within
+from asyncgroup.lifecycle import run_until, wait_within
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.spark.bridge.delivery import Delivery, Lane
 from asyncgroup.spark.bridge.numbers import to_metadata
@@ -26,6 +26,8 @@ _log = logging.getLogger("asyncgroup.spark")
 
 COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses between tries of a commit, on top of the session's own retries; the last one repeats."""
+
+GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 Lanes = Mapping[TopicPartition, Lane]
 
@@ -39,11 +41,14 @@ async def mark_and_commit(
     """
     _mark(delivery, lanes)
     for pause in _pauses():
-        try:
-            await session.commit()
+        # a request may be without an answer for longer than a bridge has to close; the session waits for it by itself
+        commit = await run_until(closing.wait(), session.commit(), "foreachBatch: commit")
+        if commit.cancelled():
             return None
+        try:
+            return commit.result()
         except CommitFailedError as error:
-            reasons = _reasons(session, error, lambda tp: tp in delivery.partitions and tp in lanes)
+            reasons = _reasons(session, error, delivery, lanes)
             if not reasons or closing.is_set():
                 return None
             if not all(map(_heals, reasons)):
@@ -54,19 +59,30 @@ async def mark_and_commit(
 
 
 def _mark(delivery: Delivery, lanes: Lanes) -> None:
-    metadata = to_metadata(delivery.batch_id)
     ends = {piece.tp: piece for piece in delivery.pieces}
     for tp, piece in ends.items():
         if (lane := lanes.get(tp)) is not None:
             # as a record's mark, so that the leader epoch is committed as well (KIP-320)
+            metadata = to_metadata(delivery.batch_id, piece.end)
             lane.claim.mark(Record(*tp, piece.end - 1, leader_epoch=piece.leader_epoch), metadata)
 
 
 def _reasons(
-    session: Session, error: CommitFailedError, is_ours: Callable[[TopicPartition], bool]
+    session: Session, error: CommitFailedError, delivery: Delivery, lanes: Lanes
 ) -> list[AsyncGroupError]:
     """Why partitions of this batch that we still own could not be committed."""
-    return [] if session.is_lost else [reason for tp, reason in error.errors.items() if is_ours(tp)]
+    if session.is_lost:
+        return []
+    return [
+        reason
+        for tp, reason in error.errors.items()
+        if tp in delivery.partitions and tp in lanes and not (lanes[tp].claim.ended and _is_gone(reason))
+    ]
+
+
+def _is_gone(error: AsyncGroupError) -> bool:
+    """Whether the topic was deleted, or made anew: of a claim that has ended with it nothing can be committed."""
+    return isinstance(error, BrokerError) and error.code in GONE
 
 
 def _heals(error: AsyncGroupError) -> bool:

@@ -9,6 +9,7 @@ from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.gatherer import Piece, ranges_of
+from asyncgroup.spark.bridge.numbers import first_start
 from asyncgroup.spark.bridge.retry import Tries
 
 __all__ = ["BatchInterrupted", "Delivery", "Lane"]
@@ -25,10 +26,10 @@ class BatchInterrupted(AsyncGroupError):
 class Lane:
     """A claim's place in the bridge. `position` is where its next range starts."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, start: int | None) -> None:
         self.claim = claim
         self.tp = TopicPartition(claim.topic, claim.partition)
-        self.position = claim.position
+        self.position = first_start(claim) if start is None else start
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """What this claim has to raise for the whole bridge."""
 
@@ -48,7 +49,7 @@ class Delivery:
         self.partitions = {piece.tp for piece in pieces}
         self.tries, self.began = tries, now
         self.is_last_try = asyncio.Event()
-        """Set when a claim of the batch has ended: what runs may end, but nothing is begun any more."""
+        """Set when a claim of the batch has ended, or is cancelled: what runs may end, but nothing is begun any more."""
         self.interrupt: asyncio.Future[None] = loop.create_future()
         self.freed: asyncio.Future[None] = loop.create_future()
         self.over: asyncio.Future[None] = loop.create_future()
@@ -72,8 +73,9 @@ class Delivery:
         return self.interrupt.done()
 
     def interrupt_now(self) -> bool:
-        """Let the function end soon; nothing of the batch is marked. Whether that was news."""
+        """Let the function end soon, and begin nothing; nothing of the batch is marked. Whether that was news."""
         if self.freed.done() or self.interrupt.done():
             return False
         self.interrupt.set_result(None)
+        self.is_last_try.set()  # who waits to try again need not
         return True

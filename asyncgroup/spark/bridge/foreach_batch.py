@@ -48,6 +48,8 @@ class ForeachBatch(Handler):
       interrupted as well, without an error. The claims end when `fn`'s thread has: a `fn` that does no Spark work
       cannot be stopped.
     - A commit that may heal is tried again while the session lives; one that cannot raises CommitFailedError.
+    - A member that was lost and does not know it yet (frozen, cut off) may write behind its successor, who may have cut
+      the ranges in another way: `ParquetByRange`, `Upsert` and `OffsetsInSink` stand that, a plain overwrite does not.
 
     Exactly once also with a sink that stores its offsets in the transaction of its rows: `start_from(partitions)`, by
     default `fn.start_offsets` if `fn` has such a method, says in a thread where partitions go on. It may leave out those
@@ -97,6 +99,8 @@ class ForeachBatch(Handler):
         self.random = random.Random()
         """What the pauses between tries are spread by; seed it for pauses that can be repeated."""
         self._bridges: dict[Session, Bridge] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        """Where the sink wants partitions that are owned to begin."""
 
     def __repr__(self) -> str:
         name = getattr(self._fn, "__qualname__", repr(self._fn))
@@ -111,8 +115,10 @@ class ForeachBatch(Handler):
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         """Ask the sink where to go on, before any claim reads."""
+        for tp in partitions:
+            self._starts.pop(tp, None)
         if self._start_from is not None:
-            await seek_to_starts(self._start_from, session, partitions)
+            self._starts |= await seek_to_starts(self._start_from, session, partitions)
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         """Hand a claim's records over until it ends, and its last batch with it."""
@@ -121,7 +127,7 @@ class ForeachBatch(Handler):
             jobs = SparkJobs(self._spark, self._fn)
             bridge = Bridge(session, jobs, self._wishes, self._numbers, self._tally, self.random)
             self._bridges[session] = bridge
-        lane = bridge.open(claim)
+        lane = bridge.open(claim, self._starts.get(TopicPartition(claim.topic, claim.partition)))
         try:
             await bridge.consume(lane)
         finally:

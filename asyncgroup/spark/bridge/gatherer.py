@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -41,6 +42,13 @@ class Piece:
         object.__setattr__(self, "rows", self.records.num_rows)
         object.__setattr__(self, "bytes", self.records.nbytes)
 
+    def before(self, offset: int) -> Piece | None:
+        """What of it lies before `offset`; None if that holds no record."""
+        if self.end <= offset:
+            return self
+        rows = bisect_left(self.records["offset"].to_pylist(), offset)
+        return Piece(self.tp, self.start, offset, self.at, self.records.slice(0, rows)) if rows else None
+
 
 class Gatherer:
     """Pieces in the order in which they came, which is fair to all partitions and keeps each one's own order.
@@ -76,6 +84,20 @@ class Gatherer:
     def may_pull(self, tp: TopicPartition) -> bool:
         """Whether a partition may hand over more: while there is room, and always a first piece."""
         return self.has_room or not self._waiting[tp]
+
+    def start_of(self, tp: TopicPartition, default: int) -> int:
+        """Where what waits of a partition begins; `default` if nothing does."""
+        return next((piece.start for piece in self._pieces if piece.tp == tp), default)
+
+    def rewind(self, tp: TopicPartition, offset: int) -> int:
+        """Forget what waits of a partition from `offset` on; returns where the piece that comes now has to start."""
+        waiting = [piece for piece in self._pieces if piece.tp == tp]
+        self.drop(tp)
+        for piece in waiting:
+            if (part := piece.before(offset)) is None:
+                return min(piece.start, offset)
+            self.put(part)
+        return offset
 
     def put(self, piece: Piece) -> None:
         """Take in a piece behind all others."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import logging
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from asyncgroup.lifecycle import describe
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.frames import create_frame
+from asyncgroup.spark.requirements import SparkUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["BatchFunction", "Called", "SparkJobs"]
@@ -85,19 +89,19 @@ class SparkJobs:
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
     ) -> Called:
         """The exception is returned, since a future cannot carry every kind of it."""
-        context = self._spark.sparkContext
         began = framed = time()
         error: BaseException | None = None
         try:
-            context.addJobTag(tag)
-            try:
+            with _tagged(self._spark, tag) as context:
                 context.setJobDescription(f"batch {batch_id}: {', '.join(map(str, batch_id.ranges))}")
                 frame = create_frame(self._spark, records)
                 framed = time()
                 self._leftovers.note(frame, sum(batch.nbytes for batch in records))
                 self._fn(frame, batch_id)
-            finally:
-                context.removeJobTag(tag)
+        except asyncio.CancelledError as raised:
+            # as itself it would pass for a cancellation of whoever waits for the group
+            error = RuntimeError("the function raised CancelledError")
+            error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001  it goes on in the event loop
             error = raised
         return Called(error, framed - began, time() - framed)
@@ -107,6 +111,29 @@ class SparkJobs:
             self._spark.sparkContext.cancelJobsWithTag(tag)
         except Exception as error:  # noqa: BLE001  a JVM that is gone has no jobs either
             _log.warning("Spark jobs could not be cancelled: %s", error)
+
+
+@contextlib.contextmanager
+def _tagged(spark: SparkSession, tag: str) -> Iterator[SparkContext]:
+    """Spark jobs of the block have this tag. Raises SparkUnavailable if the session was stopped, or its Java is gone.
+
+    Where the tag cannot be taken away Spark has gone meanwhile: the next batch says so, and this one is what its
+    function has made of it.
+    """
+    context = spark.sparkContext
+    if getattr(context, "_jsc", context) is None:
+        raise SparkUnavailable("the SparkSession of the ForeachBatch was stopped")
+    try:
+        context.addJobTag(tag)
+    except Exception as error:  # whatever py4j makes of a Java that is gone
+        raise SparkUnavailable(f"Spark does not answer: {describe(error)}") from error
+    try:
+        yield context
+    finally:
+        try:
+            context.removeJobTag(tag)
+        except Exception as error:  # noqa: BLE001  whatever py4j makes of it
+            _log.warning("the job tag of a batch is left in Spark: %s", describe(error))
 
 
 class _Leftovers:

@@ -1,24 +1,49 @@
-"""The numbers of a member's batches, and how they outlive it: in the metadata of its commits."""
+"""What a member's commits tell the next one beside their offsets, in the metadata: the batch's number, and its end."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-__all__ = ["BatchNumbers", "from_metadata", "to_metadata"]
+if TYPE_CHECKING:
+    from asyncgroup.group import Claim
 
-_METADATA: Final = re.compile(r"foreachBatch/1:(0|[1-9][0-9]{0,17})")
+__all__ = ["BatchNumbers", "LastBatch", "first_start", "from_metadata", "to_metadata"]
 
-
-def to_metadata(number: int) -> str:
-    """What is committed beside the offsets of a batch: the number of that batch, and the version of this format."""
-    return f"foreachBatch/1:{number}"
+_METADATA: Final = re.compile(r"foreachBatch/1:(0|[1-9][0-9]{0,17})@(0|[1-9][0-9]{0,18})")
 
 
-def from_metadata(metadata: str) -> int | None:
-    """The number of the batch that a commit was made for; None for what others wrote there, or later versions."""
+class LastBatch(NamedTuple):
+    """The batch that a commit was made for: its number, and where its range of the partition ended."""
+
+    number: int
+    end: int
+
+
+def to_metadata(number: int, end: int) -> str:
+    """What is committed beside the offset of a range that ends at `end`, with the version of this format.
+
+    The group's offset may lie behind the range's end, as transaction markers and what was aborted are passed over.
+    """
+    return f"foreachBatch/1:{number}@{end}"
+
+
+def from_metadata(metadata: str) -> LastBatch | None:
+    """The batch that a commit was made for; None for what others wrote there, or later versions."""
     match = _METADATA.fullmatch(metadata)
-    return None if match is None else int(match[1])
+    return None if match is None else LastBatch(int(match[1]), int(match[2]))
+
+
+def first_start(claim: Claim) -> int:
+    """Where a claim's first range starts: where the range before it ended, though the group may have committed more.
+
+    How far the group was when a batch was begun, and how far it is when that batch is delivered again, may differ by
+    what was passed over in between; the start of a range must not.
+    """
+    last = from_metadata(claim.initial_metadata)
+    if last is None or claim.position != claim.initial_offset:
+        return claim.position
+    return min(last.end, claim.position)
 
 
 class BatchNumbers:
@@ -35,9 +60,9 @@ class BatchNumbers:
 
     def see(self, metadata: str) -> None:
         """Take in the metadata of a partition's last commit, whoever made it."""
-        number = from_metadata(metadata)
-        if number is not None:
-            self._next = max(self._next, number + 1)
+        last = from_metadata(metadata)
+        if last is not None:
+            self._next = max(self._next, last.number + 1)
 
     def take(self) -> int:
         """The next number."""

@@ -92,10 +92,10 @@ class Bridge:
 
     # --- the claims' side ---------------------------------------------------------------------------------------
 
-    def open(self, claim: Claim) -> Lane:
-        """Make a place for a claim."""
+    def open(self, claim: Claim, start: int | None) -> Lane:
+        """Make a place for a claim, whose first range starts at `start`; None: where the group says."""
         self._numbers.see(claim.initial_metadata)
-        lane = Lane(claim)
+        lane = Lane(claim, start)
         self._lanes[lane.tp] = lane
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")
@@ -111,9 +111,11 @@ class Bridge:
         """End the runner and its threads; no batch is under way any more."""
         self._closing.set()
         self._news.set()
-        if self._runner is not None:
-            await finish(self._runner)
-        self._jobs.close()
+        try:
+            if self._runner is not None:
+                await finish(self._runner)
+        finally:
+            self._jobs.close()
 
     async def consume(self, lane: Lane) -> None:
         """Hand over a claim's records until it ends; then wait for the batch that holds some of them.
@@ -132,7 +134,9 @@ class Bridge:
         except asyncio.CancelledError:
             if (interrupted := await self._abandon(lane)) is not None:
                 raise interrupted from None
-            raise
+            if not lane.failure.done():
+                raise
+            # in the same turn: the bridge has failed, and nobody else would raise it
         finally:
             await cancel_and_wait(pulling, ended)
         if lane.failure.done():
@@ -153,7 +157,10 @@ class Bridge:
 
     def _piece(self, lane: Lane, batch: Batch) -> Piece:
         # a gap in the log belongs to the range after it, so that a range starts where the last commit was
-        start = min(lane.position, batch.first_offset)
+        start = lane.position
+        if batch.first_offset < start:
+            # the reader was told to go back, or the log was truncated: what it had read from here on does not count
+            start = self._gatherer.rewind(lane.tp, batch.first_offset)
         lane.position = batch.last_offset + 1
         records = batch.to_arrow(include_headers=self._wishes.include_headers)
         return Piece(lane.tp, start, lane.position, self.time(), records, batch.leader_epoch)
@@ -260,7 +267,12 @@ class Bridge:
         """Whatever came of it counts as not done; the claims that stay get their part delivered again."""
         self._tally.interrupted += 1
         _log.warning("%r was interrupted; it will be delivered again", delivery.batch_id)
-        self._gatherer.put_back(delivery.pieces)
+        parts = (self._not_read_again(piece) for piece in delivery.pieces if piece.tp in self._lanes)
+        self._gatherer.put_back([piece for piece in parts if piece is not None])
+
+    def _not_read_again(self, piece: Piece) -> Piece | None:
+        """All of a piece, unless its reader went back meanwhile."""
+        return piece.before(self._gatherer.start_of(piece.tp, self._lanes[piece.tp].position))
 
     async def _settle(self, delivery: Delivery) -> BaseException | None:
         began = self.time()

@@ -12,6 +12,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import finish
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.bridge.numbers import from_metadata, to_metadata
 
 __all__ = ["StartOffsets", "seek_to_starts"]
 
@@ -19,24 +20,29 @@ StartOffsets: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPart
 """A plain function that says, for partitions, the next offset that the sink wants; it leaves out those it doesn't know."""
 
 
-async def seek_to_starts(ask: StartOffsets, session: Session, partitions: Sequence[TopicPartition]) -> None:
+async def seek_to_starts(
+    ask: StartOffsets, session: Session, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, int]:
     """Have the claims of `partitions` begin where `ask` says, called in a thread; marks go there as well.
 
-    Claims that it leaves out begin at the group's offset. Raises what `ask` raises, ConfigError for an answer that is
-    none.
+    Returns what it has said. Claims that it leaves out begin at the group's offset. Raises what `ask` raises,
+    ConfigError for an answer that is none.
     """
     if not partitions:
-        return
+        return {}
     starts = _checked(await _in_thread(ask, partitions), partitions)
     claims = {TopicPartition(claim.topic, claim.partition): claim for claim in session.claims}
     for tp, offset in sorted(starts.items()):
         if tp in claims:
             _go_to(session, claims[tp], offset)
+    return starts
 
 
 def _go_to(session: Session, claim: Claim, offset: int) -> None:
     """The sink is right, whether it is ahead of the group or behind it."""
     place, metadata = (claim.topic, claim.partition, offset), claim.initial_metadata
+    if (last := from_metadata(metadata)) is not None:
+        metadata = to_metadata(last.number, offset)
     if offset > claim.next_mark:
         session.mark_offset(*place, metadata)
     elif offset < claim.next_mark:

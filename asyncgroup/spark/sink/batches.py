@@ -11,7 +11,7 @@ from asyncgroup.spark.ranges import OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KEYS", "RangedBatch", "require_columns"]
+__all__ = ["KEYS", "RangedBatch", "ranges_of", "require_columns"]
 
 KEYS = ("topic", "partition", "offset")
 """The columns by which a row is known: no two rows of a topic's records share them."""
@@ -23,6 +23,16 @@ class RangedBatch(Protocol):
     @property
     def ranges(self) -> Sequence[OffsetRange]:
         """The ranges."""
+
+
+def ranges_of(batch_id: RangedBatch) -> tuple[OffsetRange, ...]:
+    """The ranges; raises ConfigError for the number that Spark's own foreachBatch gives."""
+    ranges = getattr(batch_id, "ranges", None)
+    if ranges is None:
+        raise ConfigError(
+            "batch_id", batch_id, "one of ForeachBatch: Spark's own foreachBatch tells no offset ranges"
+        )
+    return tuple(ranges)
 
 
 def require_columns(df: DataFrame, columns: Iterable[str]) -> None:

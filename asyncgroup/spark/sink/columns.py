@@ -67,7 +67,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[OutgoingRow]:
-    """The rows of a batch as Spark hands it over; raises ConfigError at a row whose topic is null."""
+    """The rows of a batch as Spark hands it over; raises ConfigError at a row whose topic or one of its headers is null."""
     columns: dict[str, Any] = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
     keys = _bytes(columns["key"]) if "key" in columns else repeat(None)
     values = _bytes(columns["value"])
@@ -92,5 +92,9 @@ def _bytes(column: pyarrow.Array) -> list[bytes | None]:
     return found
 
 
-def _headers(headers: list[dict[str, Any]] | None) -> Sequence[Header]:
-    return [(header["key"], header["value"]) for header in headers] if headers else ()
+def _headers(headers: list[dict[str, Any] | None] | None) -> Sequence[Header]:
+    if not headers:
+        return ()
+    if None in headers:
+        raise ConfigError("a row has a header that is null: each is a struct of a key and a value")
+    return [(header["key"], header["value"]) for header in headers if header is not None]

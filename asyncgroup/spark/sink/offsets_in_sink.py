@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, ranges_of, require_columns
 from asyncgroup.spark.sink.sql import Connect, Dialect, execute_in_chunks, rows_of, transaction
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class OffsetsInSink:
 
         Raises OffsetGapError, OffsetsMovedError, ConfigError, and what the database raises.
         """
-        ranges = tuple(batch_id.ranges)
+        ranges = ranges_of(batch_id)
         with transaction(self._connect) as connection:
             cursor = connection.cursor()
             stored = self._stored(cursor, (TopicPartition(*part[:2]) for part in ranges))

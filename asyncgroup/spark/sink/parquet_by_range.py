@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncgroup.checks import check_count
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, ranges_of, require_columns
 from asyncgroup.spark.sink.range_files import HadoopFiles, RangeFiles, StorageError
 from asyncgroup.spark.sink.range_layout import Piece, visible_pieces
 from asyncgroup.spark.sink.range_store import RANGE, RangeStore
@@ -86,7 +86,7 @@ class ParquetByRange:
 
         Raises ConfigError if a column is missing, StorageError, and what Spark raises.
         """
-        ranges = tuple(batch_id.ranges)
+        ranges = ranges_of(batch_id)
         rows = df if self._transform is None else self._transform(df)
         require_columns(rows, KEYS)
         stored = self._store.deliver(ranges, functools.partial(self._write, rows, ranges))

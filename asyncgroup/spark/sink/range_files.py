@@ -25,7 +25,7 @@ STAGING: Final = "_staging"
 COPYING: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "swift", "wasb", "wasbs"})
 """Schemes of stores that rename by copying."""
 
-_PATTERN: Final = frozenset("*?[]{}")
+_PATTERN: Final = frozenset("*?[]{}\\")
 
 
 class StorageError(AsyncGroupError):
@@ -74,14 +74,17 @@ class HadoopFiles:
         text = os.fspath(path)
         if not text or _PATTERN.intersection(text):
             raise ConfigError(
-                "path", text, "a path without any of *?[]{}, by which Hadoop and Spark mean patterns"
+                "path", text, "a path without any of *?[]{}\\, by which Hadoop and Spark mean patterns"
             )
         context: Any = spark.sparkContext
         self._jvm, self._gateway = context._jvm, context._gateway
         self._new_path = self._jvm.org.apache.hadoop.fs.Path
-        root = self._new_path(text)
-        self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
-        root = self._files.makeQualified(root)
+        with _told(f"{text!r} cannot be used"):
+            root = self._new_path(text)
+            self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
+            root = self._files.makeQualified(root)
+        if ":" in root.toUri().getPath():
+            raise ConfigError("path", text, "a path without a colon, which Hadoop cannot list")
         self._root: str = root.toString().rstrip("/") + "/"
         self.renames_at_once = root.toUri().getScheme() not in COPYING
 
@@ -157,6 +160,7 @@ class HadoopFiles:
 def _told(what: str) -> Iterator[None]:
     """Errors of Java, and refusals, as StorageError."""
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
 
     try:
         yield
@@ -164,3 +168,5 @@ def _told(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}") from None
     except Py4JJavaError as error:
         raise StorageError(f"{what}: {error.java_exception.toString()}") from error
+    except CapturedException as error:  # what pyspark makes of some of them
+        raise StorageError(f"{what}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from asyncgroup.checks import check_count
 from asyncgroup.errors import ConfigError
+from asyncgroup.lifecycle import describe
 
 if TYPE_CHECKING:
     import pyarrow
 
 __all__ = ["Connect", "Dialect", "execute_in_chunks", "rows_of", "transaction"]
+
+_log = logging.getLogger("asyncgroup.spark")
 
 Connect: TypeAlias = Callable[[], Any]
 """Opens a DB-API connection, which is closed after use. To be used on executors it must be picklable."""
@@ -89,14 +93,29 @@ class Dialect:
 
 @contextlib.contextmanager
 def transaction(connect: Connect) -> Iterator[Any]:
-    """A connection whose work is committed at the end of the block, or rolled back; then it is closed."""
-    with contextlib.closing(connect()) as connection:
-        try:
-            yield connection
-        except BaseException:
-            connection.rollback()
-            raise
+    """A connection whose work is committed at the end of the block, or rolled back; then it is closed.
+
+    Raises ConfigError for a connection that would commit each statement by itself.
+    """
+    connection = connect()
+    try:
+        if getattr(connection, "autocommit", False) is True:
+            raise ConfigError("connect", connection, "a function that opens connections without autocommit")
+        yield connection
         connection.commit()
+    except BaseException:
+        _end(connection.rollback)
+        raise
+    finally:
+        _end(connection.close)
+
+
+def _end(call: Callable[[], Any]) -> None:
+    """Where the connection is gone, this fails as well; what counts is what failed before, or that nothing did."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001  each driver has its own
+        _log.warning("a connection of a sink was not ended in order: %s", describe(error))
 
 
 def rows_of(batch: pyarrow.RecordBatch) -> Iterator[Row]:

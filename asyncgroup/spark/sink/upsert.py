@@ -30,7 +30,7 @@ class Merger(Protocol):
     """Puts rows into a table by their keys. To be used on executors it must be picklable."""
 
     def merge(self, columns: Sequence[str], keys: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        """Insert each row, or replace the one with the same keys; when this returns, all of them will stay."""
+        """Insert each row, or replace the one with the same keys, be it of this call; when this returns, all will stay."""
 
 
 class DbApiMerge:
@@ -61,10 +61,10 @@ class DbApiMerge:
         with transaction(self._connect) as connection:
             cursor = connection.cursor()
             if dialect.upsert == "delete_insert":
-                rows = list(rows)
                 places = [columns.index(key) for key in keys]
-                deletions = (tuple(row[place] for place in places) for row in rows)
-                execute_in_chunks(cursor, dialect.delete(self._table, keys), deletions, self._chunk_rows)
+                newest = {tuple(row[place] for place in places): row for row in rows}
+                rows = newest.values()
+                execute_in_chunks(cursor, dialect.delete(self._table, keys), newest, self._chunk_rows)
                 statement = dialect.insert(self._table, columns)
             else:
                 statement = dialect.merge(self._table, columns, keys)

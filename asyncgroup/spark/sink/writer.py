@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.producer import Producer
+from asyncgroup.spark.plain_errors import plain_errors
 from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
 from asyncgroup.spark.sink.delivery import AtLeastOnce, Delivery, Receipt
 from asyncgroup.spark.sink.producers import Opened, Written, producers
@@ -68,6 +69,7 @@ class _Writer:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
 
+    @plain_errors
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """On an executor: write the rows of a task; returns when every one is acknowledged.
 

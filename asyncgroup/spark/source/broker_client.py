@@ -15,6 +15,7 @@ from asyncgroup.errors import ClosedError
 from asyncgroup.spark.source.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.commits import GroupCommits
 from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.standing import notice_ends
 
 __all__ = ["BrokerClient"]
 
@@ -118,6 +119,8 @@ class BrokerClient:
             lookups = BrokerLookups(self._settings)
             await lookups.open()
             self._lookups = lookups
+        else:
+            await notice_ends()
         return await work(self._lookups)
 
     async def _close(self) -> None:

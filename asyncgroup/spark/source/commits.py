@@ -34,6 +34,11 @@ TopicIds: TypeAlias = Mapping[TopicPartition, UUID]
 PATIENCE: Final = 1.0
 """Seconds that a trigger waits for its commit at most; it goes on while the driver does something else."""
 
+FIRST_PATIENCE: Final = 10.0
+"""Seconds that the first trigger waits to hear whether the group is free, if `commitFailure=warn`: a coordinator that is
+not there must not keep records back that can be had.
+"""
+
 GIVE_UP: Final = 60.0
 """Seconds of failures after which `commitFailure=fail` ends the query: Java's `default.api.timeout.ms`."""
 
@@ -61,27 +66,17 @@ class GroupCommits:
 
     # --- the life of a query ------------------------------------------------------------------------------------
 
-    async def check_free(self) -> None:
-        """Raises a coded error if the group has members, who would be at odds with the query."""
-
-        async def ask() -> Members:
-            return await group_members(self._cluster, self.group_id)
-
-        if members := await self._lookups.patience.persist(
-            f"Finding the members of group {self.group_id!r}", ask
-        ):
-            raise errors.group_in_use(self.group_id, members)
-
     async def finished(self, offsets: Offsets, ids: TopicIds) -> None:
         """Everything before `offsets` is done. Commits what is new, or all of it if the last time is long ago.
 
         `ids` says of which topics the offsets are, as far as that is known.
 
-        Returns when that is committed or has failed, after `PATIENCE` in any case. Raises a coded error for a failure
-        if `commitFailure=fail`: at once for a final one, after `GIVE_UP` seconds of those that may heal.
+        Returns when that is committed or has failed, after `PATIENCE` in any case. Raises a coded error if the group has
+        members, who would be at odds with the query, when it begins; and for a failure if `commitFailure=fail`: at once
+        for a final one, after `GIVE_UP` seconds of those that may heal.
         """
-        if not self._begun:
-            await self._begin(offsets)
+        if not self._begun and not await self._has_begun(offsets):
+            return
         now = asyncio.get_running_loop().time()
         again = now - self._done_at >= self._settings.commit_interval
         if again or offsets != self._marked:
@@ -112,19 +107,33 @@ class GroupCommits:
 
     # --- steps --------------------------------------------------------------------------------------------------
 
+    async def _has_begun(self, offsets: Offsets) -> bool:
+        """Whether it is known by now how things stand with the group; raises what `_begin` raises."""
+        strict, first = self._settings.commit_failure == "fail", self._task is None
+        if self._task is None:
+            self._task = asyncio.create_task(self._begin(offsets), name=f"look at group {self.group_id!r}")
+        patience = None if strict else FIRST_PATIENCE if first else PATIENCE
+        await asyncio.wait([self._task], timeout=patience)
+        self._collect()
+        return self._begun
+
     async def _begin(self, offsets: Offsets) -> None:
         """See what the group has: going back from there is said, since the group's own lag would jump.
 
-        A query without a right to use the group fails only if its commits are asked to.
+        A query without a right to use the group, or without its coordinator, fails only if its commits are asked to.
         """
+        members: Members = []
+        committed: Offsets = {}
         try:
-            await self.check_free()
-            committed = await self._lookups.committed(offsets)
-        except BrokerError as error:
+            members = await self._find_members()
+            if not members:
+                committed = await self._lookups.committed(offsets)
+        except AsyncGroupError as error:
             if self._settings.commit_failure == "fail":
                 raise errors.commit_failed(self.group_id, error) from error
             _log.warning("what group %r has committed is not known: %s", self.group_id, error)
-            committed = {}
+        if members:
+            raise errors.group_in_use(self.group_id, members)
         back = [tp for tp, offset in sorted(offsets.items()) if offset < committed.get(tp, offset)]
         if back:
             places = ", ".join(f"{tp} from {committed[tp]} to {offsets[tp]}" for tp in back)
@@ -134,6 +143,12 @@ class GroupCommits:
                 places,
             )
         self._begun = True
+
+    async def _find_members(self) -> Members:
+        async def ask() -> Members:
+            return await group_members(self._cluster, self.group_id)
+
+        return await self._lookups.patience.persist(f"Finding the members of group {self.group_id!r}", ask)
 
     def _mark(self, offsets: Offsets, ids: TopicIds, *, again: bool) -> None:
         for tp in self._committer.partitions:

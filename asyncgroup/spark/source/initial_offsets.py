@@ -77,7 +77,7 @@ def stays(limit: OffsetLimit) -> bool:
 def asks_for_end(limit: OffsetLimit, tp: TopicPartition) -> bool:
     """Whether the start of a partition may be the log's end of the moment at which it is looked up."""
     if isinstance(limit, Specific):
-        return limit.offsets.get(tp) == LATEST
+        return limit.resolve([tp]).get(tp) == LATEST
     return not isinstance(limit, Earliest)
 
 

@@ -48,6 +48,9 @@ _MEMBERS: Final = frozenset(
 )
 """About members of groups, and a source is none: without effect, as in Spark's, but times must be such."""
 
+_OPEN: Final = (".mechanism", ".mechanisms", ".type", ".location", ".algorithm")
+"""What no secret's name ends with: such a value helps to see what is wrong."""
+
 _APART: Final = ("bootstrap.servers", "metadata.broker.list", "group.id")
 
 
@@ -72,12 +75,16 @@ def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
     wanted = {name: value for name, value in properties.items() if name not in _PRODUCERS}
     left_out = {*_APART, *_MEMBERS}
     _check_members(wanted)
+    if wanted.get("sasl.mechanism", "").strip().upper() == "OAUTHBEARER":
+        allowed = "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: tokens need a function, which no option can be"
+        raise OptionError(f"{KAFKA}sasl.mechanism", "OAUTHBEARER", allowed)
     try:
         config, _ = ConsumerConfig.from_properties(
             {name: value for name, value in wanted.items() if name not in left_out}, **_fixed(wanted)
         )
     except ConfigError as error:
         raise _named(error) from None
+    _check_tls(config)
     given = "max.partition.fetch.bytes" in wanted or "fetch.message.max.bytes" in wanted
     return KafkaOptions(
         _servers(wanted), config, _group_id(wanted), config.max_partition_fetch_bytes if given else None
@@ -99,6 +106,24 @@ def _check_members(properties: Mapping[str, str]) -> None:
                 BY_CLASS["ConsumerConfig"][name].read(properties[name])
         except ValueError as error:
             raise OptionError(KAFKA + name, properties[name], str(error)) from None
+
+
+_TLS_NAMES: Final[Mapping[str, str]] = {
+    "ca_file": "ssl.truststore.location",
+    "ca_data": "ssl.truststore.certificates",
+    "cert_file": "ssl.keystore.location",
+    "cert_data": "ssl.keystore.certificate.chain",
+}
+
+
+def _check_tls(config: ConsumerConfig) -> None:
+    """Certificates that cannot be read are an error of the options, and not of each connection."""
+    if config.security is None or config.security.tls is None:
+        return
+    try:
+        config.security.tls.make_context()
+    except ConfigError as error:
+        raise OptionError(KAFKA + _TLS_NAMES.get(error.key, error.key), error.value, error.allowed) from None
 
 
 def _servers(properties: Mapping[str, str]) -> str:
@@ -129,5 +154,6 @@ def _named(error: ConfigError) -> OptionError:
     """The error by the option's name; its own words may speak of other properties, without the prefix."""
     if error.allowed is None:
         return OptionError(f"kafka.* options: {error}")
-    value = HIDDEN if is_secret(error.key) and error.value else error.value
+    is_hidden = is_secret(error.key) and not error.key.endswith(_OPEN)
+    value = HIDDEN if is_hidden and error.value else error.value
     return OptionError(KAFKA + error.key if "." in error.key else error.key, value, error.allowed)

@@ -67,7 +67,7 @@ async def _fetch(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, Wanted], sizes: RowSizes
 ) -> None:
     known = all(one.topic_id != m.NO_UUID for one in wanted.values())
-    config = ConsumerConfig(fetch_max_bytes=LOOK_BYTES * len(wanted), fetch_min_bytes=1)
+    config = ConsumerConfig(fetch_min_bytes=1)  # an answer is bounded, however many partitions there are
     try:
         response = await cluster.request_built(
             node_id,

@@ -63,7 +63,7 @@ def read_starting(options: Options, strategy: Strategy, *, stream: bool) -> Offs
     if not stream and isinstance(limit, Latest):
         raise OptionError(_STARTING.offsets, "latest", "earliest, group or JSON of offsets in batch queries")
     if not stream and isinstance(limit, Specific):
-        _refuse(_STARTING.offsets, limit, LATEST_OFFSET, "the latest (-1) in batch queries")
+        _refuse(options, _STARTING.offsets, limit, LATEST_OFFSET, "the latest (-1) in batch queries")
     return limit
 
 
@@ -81,7 +81,7 @@ def read_ending(options: Options, strategy: Strategy, starting: OffsetLimit, *, 
     if isinstance(limit, Earliest):
         raise OptionError(_ENDING.offsets, "earliest", "latest, or JSON of offsets")
     if isinstance(limit, Specific):
-        _refuse(_ENDING.offsets, limit, EARLIEST_OFFSET, "the earliest (-2)")
+        _refuse(options, _ENDING.offsets, limit, EARLIEST_OFFSET, "the earliest (-2)")
     _check_order(starting, limit)
     return limit
 
@@ -185,10 +185,10 @@ def _unknown(partitions: Iterable[TopicPartition], topics: Iterable[str], strate
 # --- what contradicts itself ------------------------------------------------------------------------------------------
 
 
-def _refuse(name: str, limit: Specific, offset: int, what: str) -> None:
+def _refuse(options: Options, name: str, limit: Specific, offset: int, what: str) -> None:
     for one, wanted in [*limit.offsets.items(), *limit.topics.items()]:
         if wanted == offset:
-            raise OptionError(name, offsets_json.dumps(limit.offsets), f"anything but {what}, as {one} has")
+            raise OptionError(name, options.get(name), f"anything but {what}, as {one} has")
 
 
 def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:

@@ -19,8 +19,9 @@ Ours:
 - `startingOffsets=group`: where the group `kafka.group.id` has committed; `groupFallback` for partitions without a
   commit: earliest, latest or error. Default: what a query without startingOffsets does, latest in a stream, earliest in
   a batch query.
-- `commitOffsets` (auto, off): whether a stream with a `kafka.group.id` commits its finished batches; `commitFailure`
-  (warn, fail); `commitInterval` (60s): how often it commits again while idle, so that the group does not expire.
+- `commitOffsets` (auto, off): whether a stream with a `kafka.group.id` commits its finished batches. It does so when
+  Spark next asks for news: at once, but at the next trigger with `processingTime`. `commitFailure` (warn, fail);
+  `commitInterval` (60s): how often it commits again while idle, so that the group does not expire.
 - `maxBytesPerTrigger` (as 64m): about how much of the log a batch takes. `tasks`: into how many Spark tasks a batch is
   packed. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): what a task asks of a partition at a time.
 """

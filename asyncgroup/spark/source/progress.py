@@ -6,6 +6,7 @@ The rules are those of Spark's `KafkaMicroBatchStream`; what differs is said whe
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
@@ -21,9 +22,11 @@ from asyncgroup.spark.source.initial_offsets import asks_for_end, resolve, stays
 from asyncgroup.spark.source.limits import Admission
 from asyncgroup.spark.source.log_sizes import LogSizes
 from asyncgroup.spark.source.planner import check_available_now, plan, tasks_of
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 
 __all__ = ["StreamProgress"]
+
+_log = logging.getLogger("asyncgroup.spark")
 
 T = TypeVar("T")
 
@@ -65,6 +68,11 @@ class StreamProgress:
     def latest(self) -> Offsets:
         """The logs' ends as they were found the last time; the query's end with Trigger.AvailableNow."""
         return self._latest
+
+    @property
+    def topic_ids(self) -> TopicIds:
+        """The topics that the query's offsets are of, as far as that is known."""
+        return self._ids
 
     def interrupt(self) -> bool:
         """End the call that runs, if one does, by CancelledError; whether one did. For signal handlers."""
@@ -156,13 +164,16 @@ class StreamProgress:
 
     async def _find_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
         if self._target is not None:
+            if not self._asked:
+                await self._complete_target(lookups, start, self._target)
             return self._target
         latest = await lookups.everywhere(LATEST, known=start)
         anew = self._made_anew(start, lookups.topic_ids)
         for _ in range(1, self._settings.offset_retries):
-            if not any(offset < start.get(tp, offset) for tp, offset in latest.items() if tp not in anew):
+            if all(latest.get(tp, -1) >= offset for tp, offset in start.items() if tp not in anew):
                 break
-            # stale metadata may be the cause (KAFKA-7703), so that is asked again, as Spark does
+            # stale metadata may be the cause (KAFKA-7703), so that is asked again, as Spark does; or a broker that has
+            # just started, and knows of no topic yet
             await asyncio.sleep(self._settings.offset_retry_interval)
             latest = await lookups.everywhere(LATEST, anew=True, known=start)
             anew = self._made_anew(start, lookups.topic_ids)
@@ -170,6 +181,15 @@ class StreamProgress:
         self._rewound |= await lookups.offsets({tp: EARLIEST for tp in anew if tp not in self._rewound})
         back = self._made_anew(start, lookups.topic_ids)  # but for those that are at the start already
         return latest | {tp: self._rewound[tp] for tp in back if tp in self._rewound}
+
+    async def _complete_target(self, lookups: BrokerLookups, start: Offsets, target: Offsets) -> None:
+        """Add what was not there for a moment when Trigger.AvailableNow began: the checkpoint knows of it."""
+        for _ in range(1, self._settings.offset_retries):
+            if not (missing := start.keys() - target.keys()):
+                break
+            await asyncio.sleep(self._settings.offset_retry_interval)
+            found = await lookups.everywhere(LATEST, anew=True, known=start)
+            target |= {tp: found[tp] for tp in missing if tp in found}
 
     def _made_anew(self, start: Offsets, ids: Mapping[TopicPartition, UUID]) -> list[TopicPartition]:
         """The partitions whose `start` is of a topic that is gone, and that a namesake has taken the place of."""
@@ -204,8 +224,18 @@ class StreamProgress:
             latest = await lookups.everywhere(LATEST, known=end)
             check_available_now(self._target, end, latest, replayed=not self._asked)
         earliest = await lookups.offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
-        first_again = self._initial is not None and not self._asked and not stays(self._settings.starting)
-        found = plan(start, end, earliest, group_id=self._settings.group_id, first_again=first_again)
+        first_again = self._initial is not None and not self._asked
+        if first_again:  # the start was looked up anew: partitions that have come since are the next batch's
+            start = {tp: offset for tp, offset in start.items() if tp in end}
+        moved = first_again and not stays(self._settings.starting)
+        if moved and (behind := [tp for tp, offset in sorted(end.items()) if offset < start.get(tp, offset)]):
+            # in a checkpoint that this source has begun there is nothing to read then (`_pins_start`)
+            _log.warning(
+                "the query's first batch is done again, and where it began is not in the checkpoint; if another source"
+                " has begun that, rows of this batch are left out: %s",
+                ", ".join(map(str, behind)),
+            )
+        found = plan(start, end, earliest, group_id=self._settings.group_id, first_again=moved)
         for loss in found.losses:
             errors.report_data_loss(loss, fail=self._settings.fail_on_data_loss)
         self._planned = True
@@ -217,6 +247,10 @@ async def _beside(work: Awaitable[T], other: Awaitable[None]) -> T:
     beside = asyncio.ensure_future(other)
     try:
         return await work
+    except asyncio.CancelledError:
+        beside.cancel()  # Spark has ended the query: nobody waits for anything any more
+        raise
     finally:
         await asyncio.wait([beside])
-        beside.result()
+        if not beside.cancelled():
+            beside.result()

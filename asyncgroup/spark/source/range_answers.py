@@ -8,17 +8,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from asyncgroup.cluster import Cluster
-from asyncgroup.cluster.metadata import BrokerInfo
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
 from asyncgroup.consumer.fetch_plan import ACTIONS, Action
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, heals, look_up
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import AsyncGroupError, BrokerError, NoBrokersError, RequestTimedOut
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut
 from asyncgroup.spark.source.errors import (
     brokers_unreachable,
     could_not_read_offset_range,
     no_progress,
     report_data_loss,
 )
+from asyncgroup.spark.source.range_ends import leaders_end
 from asyncgroup.spark.source.range_fetch import Asked
 from asyncgroup.spark.source.range_loss import lose_rest, resume_within
 from asyncgroup.spark.source.range_progress import Outcome, RangeProgress
@@ -32,9 +33,12 @@ LEASE: Final = 600.0
 """Seconds that a preferred replica is kept (KIP-392)."""
 
 GONE_AFTER: Final = 10.0
-"""Seconds for which metadata must know nothing of a partition before it counts as deleted: a broker that has just
-started may know nothing yet.
+"""Seconds for which metadata must know nothing of a partition, or only another topic of its name, before it counts as
+deleted: a broker that has just started may know nothing yet, or what was long ago.
 """
+
+SHORT_AFTER: Final = 10.0
+"""Seconds without progress after which the leader of a log that seems to end too early is asked for its true end."""
 
 EMPTY_PAUSE: Final = 0.01
 """Seconds before a log that had nothing more is asked again; brokers wait by themselves, where they wait at all."""
@@ -72,14 +76,19 @@ class RangeAnswers:
         action = ACTIONS.get(code, Action.REDISPATCH if is_retriable(code) else Action.FAIL)
         try:
             if action is Action.DELIVER:
-                return self._deliver(asked, data, node_id)
+                if self._deliver(asked, data, node_id):
+                    return True
+                await self._check_end(progress)
+                return False
             error = BrokerError(code, f"fetch of {progress.tp} from node {node_id}")
             if action is Action.REDISPATCH:
                 self._take_hint(progress, data, response)
                 progress.whereabouts.forget_replica()
                 self.failed([progress], error)
             elif progress.whereabouts.forget_replica():
-                pass  # what a follower lacks the leader may have; its word counts
+                # what a follower lacks the leader may have; its word counts. But it may send us there again and again
+                pause = self._pause(progress) if progress.failures else 0.0
+                progress.failed(error, asyncio.get_running_loop().time() + pause)
             elif action is Action.RESET:
                 await self._out_of_range(progress, error)
             else:
@@ -92,7 +101,7 @@ class RangeAnswers:
         progress, now = asked.progress, asyncio.get_running_loop().time()
         outcome = progress.answered(data, node_id, now)
         if outcome is Outcome.ELSEWHERE:
-            progress.whereabouts.prefer(data.preferred_read_replica, now + LEASE)
+            self._go_elsewhere(progress, data.preferred_read_replica, now)
         elif outcome is Outcome.TRUNCATED:
             lost = f"the log was cut, its epoch {data.diverging_epoch.epoch} ends at {data.diverging_epoch.end_offset}"
             self._report(progress, progress.fetch_offset, progress.end, lost)
@@ -102,8 +111,41 @@ class RangeAnswers:
         elif outcome is Outcome.NOTHING:
             progress.not_before = now + EMPTY_PAUSE
             return False
-        progress.whereabouts.topic_id = asked.wanted.topic_id
+        if progress.whereabouts.topic_id == m.NO_UUID:
+            progress.whereabouts.topic_id = asked.wanted.topic_id
         return True
+
+    def _go_elsewhere(self, progress: RangeProgress, replica: int, now: float) -> None:
+        view = self._cluster.view
+        info = view.partition(*progress.tp)
+        if info is not None and replica in info.replicas and replica in view.brokers:
+            progress.whereabouts.prefer(replica, now + LEASE)
+        else:  # metadata are older than the replica: its leader would name it again and again, and give nothing
+            what = f"fetch of {progress.tp} from node {replica}, the leader's choice"
+            self.failed([progress], BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, what))
+
+    async def _check_end(self, progress: RangeProgress) -> None:
+        """See whether a log that has nothing more for its readers holds the rest of the range: is that late, or lost?
+
+        Java's consumer, and so Spark, cannot tell: there the range waits as long as it may, and is lost then.
+        """
+        now = asyncio.get_running_loop().time()
+        since = now if progress.since is None else max(progress.since, progress.end_asked_at)
+        if progress.log_end is None or now < since + SHORT_AFTER:
+            return
+        progress.end_asked_at = now
+        try:
+            progress.leaders_end = await leaders_end(self._cluster, progress.tp)
+        except AsyncGroupError as error:
+            progress.end_asked_at = float("-inf")
+            self.failed([progress], error)
+            return
+        progress.whereabouts.forget_replica()  # a follower may be far behind
+        if progress.leaders_end is not None and progress.leaders_end <= progress.fetch_offset:
+            self._lose_end(progress, progress.leaders_end)
+
+    def _lose_end(self, progress: RangeProgress, end: int) -> None:
+        lose_rest(progress, f"the log ends at {end}", fail=self._fail_on_data_loss)
 
     def _report(self, progress: RangeProgress, start: int, end: int, reason: str) -> None:
         error = could_not_read_offset_range(progress.tp, start, end, reason)
@@ -157,7 +199,9 @@ class RangeAnswers:
         if now < self._next_refresh:
             return False
         view = self._cluster.view
-        return self._is_stale or any(view.leader(progress.tp) < 0 for progress in waiting)
+        return self._is_stale or any(
+            view.leader(progress.tp) < 0 or _is_gone(view, progress) for progress in waiting
+        )
 
     def refreshed(self, waiting: Iterable[RangeProgress], error: Exception | None) -> None:
         """Metadata came, or did not come because of `error`."""
@@ -169,7 +213,7 @@ class RangeAnswers:
             if error is not None:
                 progress.problem = error
                 progress.begin(now)
-            elif view.partition(*progress.tp) is None:
+            elif _is_gone(view, progress):
                 progress.begin(now)
                 if progress.unknown_since is None:
                     progress.unknown_since = now
@@ -183,7 +227,7 @@ class RangeAnswers:
             self._next_refresh = now + self._refresh_backoff.next()
 
     def check_topics(self, waiting: Iterable[RangeProgress]) -> None:
-        """Raises BrokerError for a topic that may not be read, and looks for topics that were made anew (KIP-516)."""
+        """Raises BrokerError for a topic that may not be read."""
         topics = self._cluster.view.topics
         for progress in waiting:
             topic = topics.get(progress.tp.topic)
@@ -191,16 +235,17 @@ class RangeAnswers:
                 continue
             if topic.error_code and not is_retriable(topic.error_code):
                 raise BrokerError(topic.error_code, f"topic {topic.name!r}")
-            places = progress.whereabouts
-            known = m.NO_UUID not in (places.topic_id, topic.topic_id)
-            if known and places.topic_id != topic.topic_id:
-                self._report(
-                    progress, progress.fetch_offset, progress.end, "the topic was deleted and made anew"
-                )
-                places.sought()
-                progress.skip_to(progress.fetch_offset)
 
     # --- patience -----------------------------------------------------------------------------------------------
+
+    def take_a_place(self, progress: RangeProgress, now: float) -> None:
+        """It was not asked for: does it wait for its turn, because others fill the requests, or for something to heal?"""
+        view = self._cluster.view
+        has_leader = view.leader(progress.tp) >= 0 and not _is_gone(view, progress)
+        if has_leader and progress.not_before <= now and progress.wants_more:
+            progress.queue(now)
+        else:
+            progress.take_turn(now)
 
     def due_times(self, waiting: Iterable[RangeProgress], now: float) -> Iterator[float]:
         """Loop times at which something has to be looked at again."""
@@ -209,8 +254,8 @@ class RangeAnswers:
         for progress in waiting:
             if progress.not_before > now:
                 yield progress.not_before
-            if progress.since is not None:
-                yield progress.since + self._poll_timeout
+            if (ends := progress.patience_ends(self._poll_timeout)) is not None:
+                yield ends
             if progress.unknown_since is not None:
                 yield progress.unknown_since + GONE_AFTER
 
@@ -219,20 +264,33 @@ class RangeAnswers:
         for progress in waiting:
             if progress.has_data or progress.is_done:
                 continue
-            over = progress.since is not None and now >= progress.since + self._poll_timeout
+            ends = progress.patience_ends(self._poll_timeout)
+            over = ends is not None and now >= ends
             unknown = progress.unknown_since
             if unknown is not None and (over or now >= unknown + GONE_AFTER):
-                lose_rest(progress, "there is no such partition any more", fail=self._fail_on_data_loss)
+                self._lose_topic(progress)
             elif over:
                 self._give_up(progress)
 
+    def _lose_topic(self, progress: RangeProgress) -> None:
+        """What a namesake holds is not read in its place: the driver begins at its start, once it knows of it."""
+        anew = self._cluster.view.partition(*progress.tp) is not None
+        reason = "the topic was deleted and made anew" if anew else "there is no such partition any more"
+        lose_rest(progress, reason, fail=self._fail_on_data_loss)
+
     def _give_up(self, progress: RangeProgress) -> None:
-        if progress.log_end is not None:
-            lose_rest(progress, f"the log ends at {progress.log_end}", fail=self._fail_on_data_loss)
+        if progress.log_end is not None and progress.leaders_end is None:
+            self._lose_end(progress, progress.log_end)
             return
-        reason = progress.problem or RequestTimedOut("no broker has answered")
+        reason = progress.problem or progress.held_back or RequestTimedOut("no broker has answered")
         if isinstance(reason, NoBrokersError):
             raise brokers_unreachable(f"Reading {progress.tp}", self._servers, reason) from reason
         raise no_progress(
             progress.tp, progress.fetch_offset, progress.end, self._poll_timeout, reason
         ) from progress.problem
+
+
+def _is_gone(view: ClusterView, progress: RangeProgress) -> bool:
+    """Whether metadata know no such partition; that of a namesake is another one."""
+    topic = view.topics.get(progress.tp.topic)
+    return topic is None or progress.tp.partition not in topic.partitions or progress.is_other(topic.topic_id)

@@ -99,9 +99,11 @@ def plan_fetches(
         if not progress.wants_more or progress.not_before > now:
             continue
         info = view.partition(*tp)
+        if info is None or progress.is_other(view.topics[tp.topic].topic_id):
+            continue
         leader = view.leader(tp)
         node_id = progress.whereabouts.home(leader, now, info)
-        if info is None or leader < 0 or node_id in busy or room.get(node_id, most) <= 0:
+        if leader < 0 or node_id in busy or room.get(node_id, most) <= 0:
             continue
         plan = plans.setdefault(node_id, RangeFetch(node_id, {}))
         size = progress.ask_bytes(most)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from enum import Enum
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from asyncgroup.columns import Columns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.whereabouts import Whereabouts
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.wire.messages import NO_UUID
 from asyncgroup.wire.records import read_batch_header
 
 __all__ = ["Outcome", "RangeProgress", "Sizes"]
@@ -35,7 +37,7 @@ class Outcome(Enum):
     """What an answer without an error did for a range."""
 
     NEWS = "it brought offsets that were wanted"
-    NOTHING = "there is nothing more before the log's end"
+    NOTHING = "it brought nothing, since the log ends there, or others filled it, or a transaction is open"
     TRUNCATED = "the log is not the one that was read before"
     ELSEWHERE = "another replica is the one to ask"
     LOST = "the log begins behind the offset asked for"
@@ -44,20 +46,27 @@ class Outcome(Enum):
 class RangeProgress:
     """One range on its way. `is_asked` while a Fetch for it is under way.
 
-    `since` is the loop's time of the last progress (None: not asked yet), `not_before` when a failure allows the next
-    try after `failures` in a row, `problem` what the last one was. `unknown_since` tells since when metadata know no such
-    partition, `log_end` where the log ended when it had nothing more, `missing` which offsets an answer has passed over.
+    `topic_id` is that of the topic which the range was planned for (nil: whatever topic there is at first).
+    `since` is the loop's time of the last progress (None: not asked yet), `queued_at` since when others are asked before
+    it (None: they are not), `not_before` when a failure allows the next try after `failures` in a row, `problem` what the
+    last one was. `unknown_since` tells since when metadata know no such partition, `log_end` where the log ended for its
+    readers when it had nothing more, `hidden_until` where it ended if it had more and did not give it, `leaders_end` what
+    its leader said of its true end, when asked at `end_asked_at`, `missing` which offsets an answer has passed over.
     """
 
     __slots__ = (
         "buffer",
         "end",
+        "end_asked_at",
         "failures",
+        "hidden_until",
         "is_asked",
+        "leaders_end",
         "log_end",
         "missing",
         "not_before",
         "problem",
+        "queued_at",
         "retried_at",
         "since",
         "sizes",
@@ -67,17 +76,28 @@ class RangeProgress:
         "whereabouts",
     )
 
-    def __init__(self, wanted: OffsetRange, buffer: RecordBuffer, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        buffer: RecordBuffer,
+        sizes: Sizes | None = None,
+        topic_id: UUID = NO_UUID,
+    ) -> None:
         self.tp = TopicPartition(wanted.topic, wanted.partition)
         self.start, self.end = wanted.start, wanted.end
         self.buffer, self.sizes = buffer, sizes
         self.whereabouts = Whereabouts()
+        self.whereabouts.topic_id = topic_id
         self.is_asked = False
         self.since: float | None = None
+        self.queued_at: float | None = None
+        self.end_asked_at = float("-inf")
         self.not_before = float("-inf")
         self.problem: Exception | None = None
         self.failures = 0
         self.log_end: int | None = None
+        self.hidden_until: int | None = None
+        self.leaders_end: int | None = None
         self.missing = (self.start, self.start)
         self.unknown_since: float | None = None
         self.retried_at = -1
@@ -106,6 +126,18 @@ class RangeProgress:
         return not self.is_asked and self.buffer.fetch_offset < self.end and self.buffer.broken is None
 
     @property
+    def held_back(self) -> str:
+        """Why records that are there do not come, as far as answers tell it; "" if they do not."""
+        if self.leaders_end is not None:
+            return f"its leader's log goes on up to {self.leaders_end}, but its other replicas lack that"
+        if self.hidden_until is not None:
+            return (
+                f"the log goes on up to {self.hidden_until}, but none of it is given"
+                " (with read_committed an open transaction holds it back)"
+            )
+        return ""
+
+    @property
     def fetch_offset(self) -> int:
         """The next offset to ask for."""
         return self.buffer.fetch_offset
@@ -114,6 +146,11 @@ class RangeProgress:
     def lacks(self) -> int:
         """Offsets that have not been fetched yet."""
         return max(0, self.end - self.fetch_offset)
+
+    def is_other(self, topic_id: UUID) -> bool:
+        """Whether a topic of this id, with the same name, is not the one that the range is of (KIP-516)."""
+        ours = self.whereabouts.topic_id
+        return ours != topic_id and NO_UUID not in (ours, topic_id)
 
     def ask_bytes(self, most: int) -> int:
         """How many bytes to ask for: what the rest should take and one batch more, at most `most`.
@@ -135,7 +172,9 @@ class RangeProgress:
             buffer.add(data.records, own=True, aborted=data.aborted_transactions or ())
         brought = buffer.fetch_offset - before
         if not brought and buffer.broken is None:
-            self.log_end = before
+            # what lies before the high watermark is there, even if it did not come
+            there = data.high_watermark > before
+            self.log_end, self.hidden_until = (None, data.high_watermark) if there else (before, None)
             return Outcome.NOTHING
         if brought:
             self._learn(len(data.records), brought)
@@ -157,16 +196,39 @@ class RangeProgress:
             self.since += seconds
         if self.unknown_since is not None:
             self.unknown_since += seconds
+        if self.queued_at is not None:
+            self.queued_at += seconds
+
+    def queue(self, now: float) -> None:
+        """Others are asked before it: until `take_turn` no patience is lost."""
+        if self.queued_at is None:
+            self.queued_at = now
+
+    def take_turn(self, now: float) -> None:
+        """Whatever it waits for from now on, it is not its turn."""
+        queued_at, self.queued_at = self.queued_at, None
+        if queued_at is not None and self.since is not None:
+            self.since += now - queued_at
+
+    def crowded_out(self, now: float) -> None:
+        """Others have filled the answer, so it was not its turn; but for one whose log had nothing more."""
+        if self.log_end is None:
+            self.since = now
+
+    def patience_ends(self, seconds: float) -> float | None:
+        """The loop's time at which it has gone without progress for so long; None while it has no turn."""
+        return None if self.since is None or self.queued_at is not None else self.since + seconds
 
     def failed(self, error: Exception, not_before: float) -> None:
         """A try failed; the next one is at `not_before`."""
         self.failures += 1
-        self.problem, self.not_before, self.log_end = error, not_before, None
+        self.problem, self.not_before = error, not_before
+        self.log_end = self.hidden_until = self.leaders_end = None
 
     def succeeded(self, now: float) -> None:
         """Something came: troubles are over."""
         self.since, self.failures = now, 0
-        self.problem = self.unknown_since = self.log_end = None
+        self.problem = self.unknown_since = self.log_end = self.hidden_until = self.leaders_end = None
         self.not_before = float("-inf")
 
     def _learn(self, size: int, offsets: int) -> None:

@@ -164,9 +164,13 @@ class RangeReader:
                 break
             for asked in fetch.asked.values():
                 asked.progress.is_asked = True
+                asked.progress.take_turn(now)
                 asked.progress.begin(now)
             task = asyncio.create_task(self._fetch(fetch), name=f"fetch ranges from node {fetch.node_id}")
             self._flights[fetch.node_id] = _Flight(fetch, task, now)
+        for progress in self._waiting:
+            if not progress.is_asked:
+                self._answers.take_a_place(progress, now)
         if self._refreshing is None and self._answers.must_refresh(self._waiting, now):
             self._refreshing = asyncio.create_task(self._refresh(), name="refresh for ranges")
 
@@ -221,6 +225,10 @@ class RangeReader:
             unanswered.pop(asked.progress.tp, None)
             if not await self._answers.take(asked, data, response, fetch.node_id):
                 empty.add(asked.progress.tp)
+        if 0 < len(empty) < len(fetch.asked):
+            now = asyncio.get_running_loop().time()
+            for tp in empty:
+                fetch.asked[tp].progress.crowded_out(now)
         if unanswered:
             error = BrokerError(-1, f"fetch from node {fetch.node_id}", "the answer lacks partitions")
             self._answers.failed([one.progress for one in unanswered.values()], error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
@@ -24,7 +25,11 @@ __all__ = [
     "Strategy",
     "Subscribe",
     "SubscribePattern",
+    "TopicIds",
 ]
+
+TopicIds: TypeAlias = Mapping[TopicPartition, UUID]
+"""Partitions with the ids of their topics (KIP-516); nil where brokers are older than the ids."""
 
 LATEST_OFFSET: Final = -1
 """Stands for the log's end in Spark's JSON of offsets."""

@@ -18,9 +18,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from asyncgroup.model import TopicPartition
+from asyncgroup.spark.plain_errors import plain_batches, plain_errors
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.offsets_json import dump, parse
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,10 +38,12 @@ _TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Ranges(InputPartition):
-    """What one task reads."""
+    """What one task reads; `topic_ids` says of which topics, as far as that is known."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], topic_ids: TopicIds | None = None) -> None:
         super().__init__(tuple(ranges))
+        ids, places = topic_ids or {}, {TopicPartition(one.topic, one.partition) for one in self.ranges}
+        self.topic_ids = {tp: ids[tp] for tp in places if tp in ids}
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -66,10 +70,12 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # --- in the driver's process --------------------------------------------------------------------------------
 
+    @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts."""
         return dump(self._driver.initial())
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query reads what there is now, and ends."""
         self._driver.prepare_available_now()
@@ -78,6 +84,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """One of Spark's own limits; those of the options are applied by ourselves, as Python's API knows one only."""
         return ReadMaxRows(self._settings.max_offsets_per_trigger or NO_LIMIT)
 
+    @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the batch ends that starts at `start`, which is what the query has finished."""
         offsets = parse(start)
@@ -89,9 +96,11 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """The logs' ends, for the query's progress."""
         return dump(self._driver.latest) or None
 
+    @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What the tasks of a batch read."""
-        return [Ranges(ranges) for ranges in self._driver.tasks(parse(start), parse(end))]
+        tasks = self._driver.tasks(parse(start), parse(end))
+        return [Ranges(ranges, self._driver.topic_ids) for ranges in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: what was finished is known from `latestOffset`, earlier than from here.
@@ -133,4 +142,4 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         from asyncgroup.spark.source.workers import read_ranges
 
         assert isinstance(partition, Ranges)
-        return read_ranges(self._settings, partition.ranges)
+        return plain_batches(read_ranges(self._settings, partition.ranges, partition.topic_ids))

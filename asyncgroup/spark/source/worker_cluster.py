@@ -8,6 +8,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.consumer.buffer import RecordBuffer
@@ -19,7 +20,9 @@ from asyncgroup.spark.source.errors import brokers_unreachable
 from asyncgroup.spark.source.range_fetch import fetching_config
 from asyncgroup.spark.source.range_progress import RangeProgress, Sizes
 from asyncgroup.spark.source.range_reader import RangeReader
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.settings import ReadSettings, TopicIds
+from asyncgroup.spark.source.standing import notice_ends
+from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["Leftovers", "WorkerCluster"]
 
@@ -29,19 +32,20 @@ LEFT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all that is kept for later ranges."""
 
 LEFT_SECONDS: Final = 60.0
-"""For which they are kept: a topic may be made anew meanwhile, and its offsets then mean other records."""
+"""For which they are kept: an unclean election may take records back, and the offsets then mean others."""
 
 MOST_SIZES: Final = 10_000
 """Partitions whose record sizes are remembered."""
 
 MOST_TOPICS: Final = 100
-"""Topics that stay in the metadata after their tasks ended."""
+"""Topics that stay in the metadata after their tasks ended; a task may have more."""
 
 
 class _Left(NamedTuple):
     offset: int
     buffer: RecordBuffer
     at: float
+    topic_id: UUID
 
 
 class Leftovers:
@@ -61,16 +65,22 @@ class Leftovers:
             return
         self._drop(progress.tp)
         buffer.own()
-        self._left[progress.tp] = _Left(progress.end, buffer, now)
+        self._left[progress.tp] = _Left(progress.end, buffer, now, progress.whereabouts.topic_id)
         self._bytes += buffer.bytes
         while self._bytes > LEFT_BYTES:
             self._drop(next(iter(self._left)))
 
-    def take(self, tp: TopicPartition, offset: int, now: float) -> RecordBuffer | None:
-        """What was kept of a partition from an offset on; whatever else was kept of it is of no use any more."""
+    def take(
+        self, tp: TopicPartition, offset: int, now: float, topic_id: UUID = NO_UUID
+    ) -> RecordBuffer | None:
+        """What was kept of a partition from an offset on; whatever else was kept of it is of no use any more.
+
+        Of a topic of another id (if both are known) it is what a namesake held there.
+        """
         left = self._drop(tp)
-        fits = left is not None and left.offset == offset and now - left.at < LEFT_SECONDS
-        return left.buffer if left is not None and fits else None
+        if left is None or left.offset != offset or now - left.at >= LEFT_SECONDS:
+            return None
+        return left.buffer if left.topic_id == topic_id or NO_UUID in (left.topic_id, topic_id) else None
 
     def _drop(self, tp: TopicPartition) -> _Left | None:
         left = self._left.pop(tp, None)
@@ -119,10 +129,7 @@ class WorkerCluster:
         Raises SourceError if no broker answers, AuthenticationError and other errors that do not heal.
         """
         async with self._opening:
-            # a broker may have closed idle connections while no loop ran: notice it before they are used. One turn to
-            # look at the sockets, one to read their ends, one to close them
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await notice_ends()
             backoff, time = self._cluster.backoff(), asyncio.get_running_loop().time
             deadline = time() + patience
             while not self._cluster.is_open:
@@ -138,10 +145,18 @@ class WorkerCluster:
                     for topic in self._topics:
                         self._cluster.track([topic])
 
-    def reader(self, settings: ReadSettings, ranges: Iterable[OffsetRange]) -> RangeReader:
-        """A reader of ranges, which begins with what was left over of them; to be given back by `release`."""
-        now = self.last_used
-        progresses = [self._progress(wanted, now) for wanted in ranges]
+    def reader(
+        self, settings: ReadSettings, ranges: Iterable[OffsetRange], topic_ids: TopicIds | None = None
+    ) -> RangeReader:
+        """A reader of ranges, which begins with what was left over of them; to be given back by `release`.
+
+        `topic_ids` says of which topics the ranges are, as far as that is known.
+        """
+        now, ids = self.last_used, topic_ids or {}
+        progresses = [
+            self._progress(wanted, now, ids.get(TopicPartition(wanted.topic, wanted.partition), NO_UUID))
+            for wanted in ranges
+        ]
         self._track({progress.tp.topic for progress in progresses})
         return RangeReader(
             self._cluster,
@@ -152,16 +167,16 @@ class WorkerCluster:
             servers=self._servers,
         )
 
-    def _progress(self, wanted: OffsetRange, now: float) -> RangeProgress:
+    def _progress(self, wanted: OffsetRange, now: float, topic_id: UUID) -> RangeProgress:
         tp = TopicPartition(wanted.topic, wanted.partition)
-        buffer = self._leftovers.take(tp, wanted.start, now)
+        buffer = self._leftovers.take(tp, wanted.start, now, topic_id)
         if buffer is None:
             config = self._config
             on_skip = _skipped if config.on_corrupt_batch == "skip" else None
             buffer = RecordBuffer(
                 tp, wanted.start, config.check_crcs, on_skip, limit=config.max_response_size
             )
-        return RangeProgress(wanted, buffer, self._sizes.get(tp))
+        return RangeProgress(wanted, buffer, self._sizes.get(tp), topic_id)
 
     async def release(self, reader: RangeReader) -> None:
         """A task has ended: keep what it has learned, end what it has under way."""
@@ -174,6 +189,8 @@ class WorkerCluster:
             self._leftovers.put(progress, self.last_used)
         while len(self._sizes) > MOST_SIZES:
             self._sizes.popitem(last=False)
+        if not self.users:
+            self._forget_topics()
 
     def _track(self, topics: Iterable[str]) -> None:
         """Keep topics in the metadata, those of the last tasks as well: workers go to and fro between them."""
@@ -183,6 +200,8 @@ class WorkerCluster:
             else:
                 self._topics[topic] = None
                 self._cluster.track([topic])
+
+    def _forget_topics(self) -> None:
         while len(self._topics) > MOST_TOPICS:
             self._cluster.untrack([self._topics.popitem(last=False)[0]])
 

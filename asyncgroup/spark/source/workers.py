@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.range_reader import RangeReader
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
 
 if TYPE_CHECKING:
@@ -31,13 +31,18 @@ MOST_CLUSTERS: Final = 8
 """Clusters (or settings for them) that a process keeps connections to."""
 
 IDLE_SECONDS: Final = 300.0
-"""After which an unused cluster is closed, when the next task comes."""
+"""After which an unused cluster is closed, when the next task comes, of whatever query: firewalls and load balancers forget
+idle connections without a word to either end, and a request would wait for its answer in vain.
+"""
 
 
-def read_ranges(settings: ReadSettings, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    settings: ReadSettings, ranges: Sequence[OffsetRange], topic_ids: TopicIds | None = None
+) -> Iterator[pa.RecordBatch]:
     """Every record of the ranges that is in the log, with the columns of `frame_schema`, in each range's order.
 
-    What an executor's `read(partition)` yields. Connections, metadata and what was fetched beyond a range's end are
+    What an executor's `read(partition)` yields. `topic_ids` says of which topics the ranges are: of one that was deleted
+    nothing is read, whatever a namesake holds at those offsets. Connections, metadata and what was fetched beyond a range's end are
     kept in this process for later calls. Leader moves, lost connections and other errors that heal are tried again,
     for up to `settings.poll_timeout` seconds without progress. May be closed early.
 
@@ -54,7 +59,7 @@ def read_ranges(settings: ReadSettings, ranges: Sequence[OffsetRange]) -> Iterat
     batches = ArrowBatches(include_headers=settings.include_headers)
     try:
         process.run(home.open(settings.poll_timeout))
-        reader = home.reader(settings, wanted)
+        reader = home.reader(settings, wanted, topic_ids)
         while not reader.is_done:
             process.run(reader.advance())
             yield from reader.read(batches)
@@ -134,6 +139,10 @@ class _Process:
         """
         with self._lock:
             now = self._loop.time()
+            unused = [one for one in self._clusters if not one.users]
+            for one in unused:
+                if one.last_used < now - IDLE_SECONDS:
+                    self._close(one)
             found = next((one for one in self._clusters if one.fits(settings)), None)
             if found is None:
                 found = WorkerCluster(settings)
@@ -143,11 +152,13 @@ class _Process:
             found.used(now)
             found.users += 1
             unused = [one for one in self._clusters if not one.users]
-            old = [one for one in unused if one.last_used < now - IDLE_SECONDS]
-            for one in old or unused[: max(0, len(self._clusters) - MOST_CLUSTERS)]:
-                self._clusters.remove(one)
-                self.run(one.aclose())
+            for one in unused[: max(0, len(self._clusters) - MOST_CLUSTERS)]:
+                self._close(one)
             return found
+
+    def _close(self, cluster: WorkerCluster) -> None:
+        self._clusters.remove(cluster)
+        self.run(cluster.aclose())
 
     def close(self) -> None:
         """Close all of it."""

@@ -161,9 +161,16 @@ def test_rows_of_no_range_are_refused(spark: SparkSession, tmp_path: Path) -> No
         ParquetByRange(spark, tmp_path)(df, batch_id)
 
 
-@pytest.mark.parametrize("path", ["", "/data/[1]", "/data/{a,b}", "/data/*"])
-def test_paths_that_are_patterns(spark: SparkSession, path: str) -> None:
+@pytest.mark.parametrize("path", ["", "/data/[1]", "/data/{a,b}", "/data/*", "/data/a\\b", "/data/12:30"])
+def test_paths_that_hadoop_would_not_list(spark: SparkSession, path: str) -> None:
+    """Rows that are not listed where they were written would be taken for none."""
     with pytest.raises(ConfigError, match="path="):
+        ParquetByRange(spark, path)
+
+
+@pytest.mark.parametrize("path", ["nosuch://host/data", "data:12"])
+def test_paths_of_no_file_system(spark: SparkSession, path: str) -> None:
+    with pytest.raises(StorageError, match=f"'{path}' cannot be used"):
         ParquetByRange(spark, path)
 
 

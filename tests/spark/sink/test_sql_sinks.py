@@ -96,6 +96,36 @@ def test_a_transaction_is_rolled_back_and_closed(connect: Callable[[], sqlite3.C
     assert stored(connect) == []
 
 
+class Gone(sqlite3.Connection):
+    """A connection that its server has closed."""
+
+    def rollback(self) -> None:
+        raise sqlite3.ProgrammingError("no rollback on a closed connection")
+
+
+def test_a_connection_that_is_gone_does_not_hide_what_went_wrong(
+    connect: Callable[[], sqlite3.Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    """`Retry(only=…)` goes by the kind of the error."""
+    with (
+        pytest.raises(sqlite3.OperationalError, match="the server has gone"),
+        transaction(functools.partial(connect, factory=Gone)),
+    ):
+        raise sqlite3.OperationalError("the server has gone")
+    assert "no rollback on a closed connection" in caplog.text
+
+
+def test_a_connection_that_commits_each_statement_is_refused(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    class Automatic(sqlite3.Connection):
+        autocommit = True
+
+    opens = functools.partial(connect, factory=Automatic)
+    with pytest.raises(ConfigError, match="without autocommit"), transaction(opens):
+        pytest.fail("it was taken")
+
+
 # --- upsert -----------------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +137,17 @@ def test_merging_twice_is_merging_once(connect: Callable[[], sqlite3.Connection]
     merger.merge(COLUMNS, KEYS, iter([(*row[:3], "new") for row in rows[15:]] + [("orders", 0, 20, "new")]))
     merger.merge(COLUMNS, KEYS, [])
     assert [row[2] for row in stored(connect)] == [*(f"v{n}" for n in range(15)), *["new"] * 6]
+
+
+@pytest.mark.parametrize("upsert", ["on_conflict", "delete_insert"])
+def test_of_rows_with_the_same_keys_the_last_one_stays(tmp_path: Path, upsert: Any) -> None:
+    connect = functools.partial(sqlite3.connect, str(tmp_path / "db"))
+    with transaction(connect) as connection:
+        connection.execute(f"CREATE TABLE t (k{' PRIMARY KEY' if upsert == 'on_conflict' else ''}, v)")
+    merger = DbApiMerge(connect, "t", Dialect(upsert=upsert))
+    merger.merge(["k", "v"], ["k"], [(1, "a"), (2, "b"), (1, "c")])
+    with transaction(connect) as connection:
+        assert sorted(connection.execute("SELECT * FROM t").fetchall()) == [(1, "c"), (2, "b")]
 
 
 @pytest.mark.parametrize("run_on", ["driver", "executors"])
@@ -239,6 +280,14 @@ def test_a_zombie_is_fenced(spark: SparkSession, connect: Callable[[], sqlite3.C
     with pytest.raises(OffsetsMovedError, match="orders-0 is no longer 5"):
         zombie(*batch_frame(spark, [part(5, 9)], word="late"))
     assert stored(connect) == expected(part(0, 8))
+
+
+def test_the_number_of_sparks_own_foreach_batch_will_not_do(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    store = OffsetsInSink(connect, "orders", name="to-db")
+    with pytest.raises(ConfigError, match=r"batch_id=7 .*one of ForeachBatch"):
+        store(None, 7)  # type: ignore[arg-type]
 
 
 def test_moves_by_hand() -> None:

@@ -156,6 +156,9 @@ def test_rows_of_a_batch() -> None:
     assert second == ("all", None, None, (), None)
     with pytest.raises(ConfigError, match="a row's topic is null; the option topic"):
         list(outgoing_rows(batch, None))
+    null = pa.RecordBatch.from_pydict({"value": ["v"], "headers": pa.array([[None]], HEADERS)})
+    with pytest.raises(ConfigError, match="a header that is null"):
+        list(outgoing_rows(null, "all"))
     assert next(outgoing_rows(batch.select(["value"]), "x")) == ("x", None, "ä".encode(), (), None)
 
 

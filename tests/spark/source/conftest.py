@@ -1,12 +1,16 @@
-"""Brokers for the tests of the source's parts."""
+"""Brokers and queries for the tests of the source's parts."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.spark.source import broker_lookups
+from asyncgroup.testing import KafkaServer
+from tests.spark.source.driver_support import Queries
 from tests.spark.source.reading import TOPIC
 
 
@@ -18,3 +22,13 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
         for number in range(4):
             cluster.move_leader(TOPIC, number, 1 + number % 2)
         yield cluster
+
+
+@pytest.fixture
+def query(kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queries]:
+    """Makes queries that ask for partitions each time."""
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 0.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_SHARE", 0)
+    queries = Queries(kafka_server)
+    yield queries
+    queries.end()

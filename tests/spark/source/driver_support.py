@@ -8,6 +8,7 @@ from typing import Any
 from asyncgroup import Producer
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.source.progress import StreamProgress
 from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
 from asyncgroup.testing import KafkaServer
 
@@ -58,3 +59,20 @@ def produce(
 def committed(kafka: KafkaServer, group: str) -> dict[TopicPartition, int]:
     """What the group has committed."""
     return {place: value.offset for place, value in kafka.group(group).offsets.items()}
+
+
+class Queries:
+    """Queries of one test, ended with it."""
+
+    def __init__(self, kafka: KafkaServer) -> None:
+        self._kafka = kafka
+        self._running: list[StreamProgress] = []
+
+    def __call__(self, **options: Any) -> StreamProgress:
+        self._running.append(StreamProgress(settings(self._kafka, **options)))
+        return self._running[-1]
+
+    def end(self) -> None:
+        """End them all."""
+        for progress in self._running:
+            progress.stop()

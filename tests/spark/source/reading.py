@@ -9,9 +9,10 @@ from typing import Any
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
+from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe, TopicIds
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
 from asyncgroup.wire.records import BatchBuilder
 
@@ -20,14 +21,21 @@ TIME = 1_700_000_000_000
 
 
 def batch(
-    first: int, count: int, *, size: int = 20, codec: str = "none", headers: bool = False, keys: int = 1 << 30
+    first: int,
+    count: int,
+    *,
+    size: int = 20,
+    codec: str = "none",
+    headers: bool = False,
+    keys: int = 1 << 30,
+    first_key: int = 0,
 ) -> bytes:
     """A record batch with records numbered from `first` on, their keys repeating after `keys` of them."""
     builder = BatchBuilder(codec, 1 << 30)
     for number in range(first, first + count):
         told = [("n", b"%d" % number)] if headers and number % 2 else []
         assert builder.append(
-            TIME + number, b"k%d" % (number % keys), (b"%d " % number).ljust(size, b"."), told
+            TIME + number, b"k%d" % (first_key + number % keys), (b"%d " % number).ljust(size, b"."), told
         )
     return builder.build()
 
@@ -66,6 +74,8 @@ class Worker:
     def __init__(self, servers: str, **options: Any) -> None:
         self.settings = settings(servers, **options)
         self.home = WorkerCluster(self.settings)
+        self.topic_ids: TopicIds = {}
+        """Of which topics the ranges are, as the driver would say."""
         self.steps = 0
 
     async def batches(
@@ -75,7 +85,7 @@ class Worker:
         home = self.home
         await home.open(self.settings.poll_timeout)
         home.used(asyncio.get_running_loop().time())
-        reader = home.reader(self.settings, ranges)
+        reader = home.reader(self.settings, ranges, self.topic_ids)
         gathered = ArrowBatches(include_headers=self.settings.include_headers)
         try:
             while not reader.is_done:
@@ -125,6 +135,12 @@ def by_partition(rows: Iterable[dict[str, Any]]) -> dict[int, list[int]]:
 def fetches(cluster: EmbeddedCluster) -> int:
     """How many Fetch requests have come."""
     return len(cluster.history.of("Fetch"))
+
+
+def topic_ids(cluster: EmbeddedCluster) -> TopicIds:
+    """The ids that the topic's partitions have now."""
+    topic = cluster._shared.controller.topics[TOPIC]
+    return {TopicPartition(TOPIC, number): topic.id for number in range(len(topic.partitions))}
 
 
 def now() -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from asyncgroup import OffsetManager, Producer
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import register
 from asyncgroup.spark.schema import frame_schema
@@ -56,6 +58,40 @@ def test_all_of_a_topic(spark: SparkSession, kafka_server: KafkaServer) -> None:
     )
 
 
+def test_rows_and_columns_are_those_of_sparks_own_source(
+    spark_with_kafka: SparkSession, kafka_server: KafkaServer
+) -> None:
+    kafka_server.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"})
+
+    async def send() -> None:
+        async with Producer(kafka_server.bootstrap_servers) as producer:
+            for number in range(12):
+                await producer.send(
+                    "stamped" if number % 3 == 2 else TOPIC,
+                    None if number % 4 == 1 else b"\x00value %d" % number,
+                    key=None if number % 2 else "schlüssel".encode(),
+                    headers=[("h", b"\xff"), ("h", None), ("", b"")][: number % 4],
+                    partition=number % 2 if number % 3 < 2 else 0,
+                    timestamp=1_700_000_000_123 + number,
+                )
+
+    asyncio.run(send())
+    register(spark_with_kafka)
+    options = {"kafka.bootstrap.servers": kafka_server.bootstrap_servers, "subscribe": f"{TOPIC},stamped"}
+    theirs, ours = (
+        spark_with_kafka.read.format(source).options(**options, includeHeaders="true").load()
+        for source in ("kafka", "asyncgroup")
+    )
+    assert ours.schema == theirs.schema
+    rows, others = (
+        sorted(frame.collect(), key=lambda row: (row.topic, row.partition, row.offset))
+        for frame in (ours, theirs)
+    )
+    assert rows == others
+    assert len(rows) == 12
+    assert {row.timestampType for row in rows} == {0, 1}
+
+
 def test_an_empty_topic_has_no_rows(spark: SparkSession, kafka_server: KafkaServer) -> None:
     assert frame(spark, kafka_server).count() == 0
 
@@ -77,6 +113,11 @@ def test_a_schema_of_the_users_is_refused(spark: SparkSession, kafka_server: Kaf
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "minOffsetsPerTrigger"),
         ({"endingOffsets": "earliest"}, "endingOffsets"),
         ({"subscribePattern": "o.*"}, "subscribePattern"),
+        (
+            {"startingOffsets": json.dumps({"other": {"0": 1}})},
+            "startingOffsets.*other is not in subscribe",
+        ),
+        ({"kafkaConsumer.pollTimeoutMs": "-1"}, "kafkaConsumer.pollTimeoutMs"),
     ],
 )
 def test_bad_options_are_refused_when_the_source_is_loaded(
@@ -120,16 +161,12 @@ def test_starts_and_ends(
 
 
 def test_where_the_group_is(kafka_server: KafkaServer) -> None:
-    from asyncgroup import OffsetManager
-
     produce(kafka_server, 10)
 
     async def commit() -> None:
         async with OffsetManager(kafka_server.bootstrap_servers, "reports") as manager:
             (await manager.manage(TOPIC, 0)).mark(6)
             await manager.commit()
-
-    import asyncio
 
     asyncio.run(commit())
     found = planned(kafka_server, startingOffsets="group", **{"kafka.group.id": "reports"})

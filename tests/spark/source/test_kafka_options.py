@@ -13,6 +13,7 @@ from asyncgroup.spark.source.kafka_options import KafkaOptions, read_kafka
 from asyncgroup.spark.source.options import read_settings
 
 SERVERS = {"bootstrap.servers": "one:9092"}
+TLS = SERVERS | {"security.protocol": "SSL"}
 SECRET = "hunter2"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{SECRET}";'
 
@@ -115,6 +116,21 @@ def test_security_reaches_the_executors_and_never_shows(properties, security):
         ),
         (SERVERS | {"sasl.passwrd": SECRET}, ["kafka.sasl.passwrd", "did you mean sasl.password"]),
         (SERVERS | {"ssl.truststore.password": SECRET}, ["kafka.ssl.truststore.password"]),
+        (TLS | {"ssl.truststore.location": "ca.jks"}, ["kafka.ssl.truststore.type='JKS'", "PEM"]),
+        (TLS | {"ssl.truststore.type": "PEM", "ssl.truststore.location": "no.pem"}, ["'no.pem'", "exists"]),
+        (TLS | {"ssl.ca.pem": SECRET}, ["kafka.ssl.truststore.certificates", "readable PEM"]),
+        (
+            TLS | {"ssl.keystore.key": SECRET, "ssl.keystore.certificate.chain": "chain"},
+            ["kafka.ssl.keystore.certificate.chain", "readable PEM certificate with its key"],
+        ),
+        (
+            SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},
+            ["kafka.sasl.mechanism='GSSAPI'", "SCRAM-SHA-512"],
+        ),
+        (
+            SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+            ["kafka.sasl.mechanism='OAUTHBEARER'", "a function, which no option can be"],
+        ),
         (SERVERS | {"isolation.level": "serializable"}, ["kafka.isolation.level='serializable'"]),
         (SERVERS | {"request.timeout.ms": "-1"}, ["kafka.request.timeout.ms"]),
         (SERVERS | {"fetch.max.byte": "5"}, ["kafka.fetch.max.byte='5'", "did you mean fetch.max.bytes"]),

@@ -245,7 +245,8 @@ def test_offsets_of_whole_topics():
     ],
 )
 def test_offsets_of_whole_topics_that_do_not_fit(stream, options):
-    assert refused(stream, **options).startswith(list(options)[-1])
+    name, value = list(options.items())[-1]
+    assert refused(stream, **options).startswith(f"{name}={value!r} is not allowed")
 
 
 def test_ends_that_are_not_known_yet_are_not_compared():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup import ConsumerConfig
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import broker_lookups, patience
+from asyncgroup.spark.source import broker_lookups
 from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.spark.source.progress import StreamProgress
 from asyncgroup.spark.source.settings import (
@@ -24,38 +24,10 @@ from asyncgroup.spark.source.settings import (
     SubscribePattern,
 )
 from asyncgroup.testing import KafkaServer
-from tests.spark.source.driver_support import TOPIC, offsets, produce, settings, tp
+from tests.broker.transactional import Writer
+from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce, tp
 
 pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
-
-
-@pytest.fixture(autouse=True)
-def _metadata_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 0.0)
-    monkeypatch.setattr(broker_lookups, "METADATA_SHARE", 0)
-
-
-class Queries:
-    """Queries of one test, ended with it."""
-
-    def __init__(self, kafka: KafkaServer) -> None:
-        self._kafka = kafka
-        self._running: list[StreamProgress] = []
-
-    def __call__(self, **options: Any) -> StreamProgress:
-        self._running.append(StreamProgress(settings(self._kafka, **options)))
-        return self._running[-1]
-
-    def end(self) -> None:
-        for progress in self._running:
-            progress.stop()
-
-
-@pytest.fixture
-def query(kafka_server: KafkaServer) -> Iterator[Queries]:
-    queries = Queries(kafka_server)
-    yield queries
-    queries.end()
 
 
 def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
@@ -105,11 +77,12 @@ def test_limits_of_bytes(kafka_server: KafkaServer, query: Queries) -> None:
         sizes.append(end[tp(0)] - start[tp(0)])
         start = end
     assert start == offsets(400, 0)
+    assert len(sizes) >= 4
     assert all(80 <= size <= 105 for size in sizes[:-1]), sizes
 
 
 def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
-    kafka_server: KafkaServer, query: Queries
+    kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture
 ) -> None:
     produce(kafka_server, 10)
     progress = query(starting=Latest())
@@ -121,7 +94,9 @@ def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
     produce(kafka_server, 5)
     again = query(starting=Latest())
     assert again.initial() == offsets(20, 0)
-    assert ranges(again, again.initial(), start) == []
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        assert ranges(again, again.initial(), start) == []
+    assert "if another source has begun that, rows of this batch are left out: orders-0" in caplog.text
     end = again.next_end(start)
     assert ranges(again, start, end) == [OffsetRange(TOPIC, 0, 10, 20)]
 
@@ -146,7 +121,10 @@ def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, que
     assert progress.next_end(last) == last
 
 
-@pytest.mark.parametrize("starting", [Latest(), Specific(offsets(-1, 0)), AtTimestamp(2**62, "latest")])
+@pytest.mark.parametrize(
+    "starting",
+    [Latest(), Specific(offsets(-1, 0)), Specific({}, {TOPIC: -1}), AtTimestamp(2**62, "latest")],
+)
 def test_available_now_from_the_end(kafka_server: KafkaServer, query: Queries, starting: Any) -> None:
     """What comes between the trigger's beginning and the question for the start belongs to the next run."""
     produce(kafka_server, 5)
@@ -242,19 +220,29 @@ def test_a_log_that_lost_its_end_goes_on_from_there(kafka_server: KafkaServer, q
     assert ranges(progress, end, progress.next_end(end)) == [OffsetRange(TOPIC, 0, 6, 8)]
 
 
-def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
-    kafka_server: KafkaServer, query: Queries
-) -> None:
-    def stale(response: Any) -> Any:
-        for part in response.topics[0].partitions:
-            part.offset = 0
-        return response
+def test_read_committed_ends_before_an_open_transaction(kafka_server: KafkaServer, query: Queries) -> None:
+    """A task that was to read on would wait for the transaction to end, and fail if that takes too long."""
+    writers: list[Writer] = []
 
-    produce(kafka_server, 10)
-    progress = query()
-    start = progress.next_end(progress.initial())
-    kafka_server.faults.on("ListOffsets", mutate=stale)
-    assert progress.next_end(start) == start
+    def write(cluster: EmbeddedCluster) -> None:
+        place = cluster.partition(TOPIC, 0)
+        writers.append(Writer(place.log, 1))
+        writers[0].write(b"a", b"b")
+        cluster.nodes[1].appended(place)
+
+    def commit(cluster: EmbeddedCluster) -> None:
+        writers[0].commit()
+        cluster.nodes[1].appended(cluster.partition(TOPIC, 0))
+
+    produce(kafka_server, 3)
+    kafka_server.call(write)
+    produce(kafka_server, 4)
+    careful, careless = query(config=ConsumerConfig(isolation_level="read_committed")), query()
+    start = careful.initial()
+    assert careless.next_end(careless.initial()) == offsets(9, 0)
+    assert careful.next_end(start) == careful.latest == offsets(3, 0)
+    kafka_server.call(commit)
+    assert careful.next_end(offsets(3, 0)) == offsets(10, 0)
 
 
 def test_assigned_partitions_only(kafka_server: KafkaServer, query: Queries) -> None:
@@ -290,77 +278,6 @@ def test_a_topic_that_was_never_there_is_an_error(
     assert not any(exchange.request.allow_auto_topic_creation for exchange in asked)
 
 
-def test_nobody_at_the_address(
-    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patience, "API_TIMEOUT", 0.3)
-    kafka_server.stop_node(1)
-    with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_BROKERS_UNREACHABLE\]"):
-        query().initial()
-
-
-def test_what_is_forbidden_is_not_tried_again(kafka_server: KafkaServer, query: Queries) -> None:
-    progress = query()
-    fault = kafka_server.faults.on("ListOffsets", times=None, error="TOPIC_AUTHORIZATION_FAILED")
-    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
-        progress.initial()
-    assert fault.hits == 1
-
-
-def test_what_nobody_calls_retriable_is_tried_a_few_times(kafka_server: KafkaServer, query: Queries) -> None:
-    """As Spark's source does (`fetchOffset.numRetries`): topics that come and go give odd errors for a moment."""
-    progress = query(offset_retries=3)
-    fault = kafka_server.faults.on("ListOffsets", times=2, error="UNKNOWN_SERVER_ERROR")
-    assert progress.initial() == offsets(0, 0)
-    assert fault.hits == 2
-
-
-@pytest.mark.kafka(nodes=3, topics={TOPIC: 2})
-def test_leaders_move_connections_break_and_the_query_goes_on(
-    kafka_server: KafkaServer, query: Queries
-) -> None:
-    produce(kafka_server, 5)
-    progress = query()
-    end = progress.next_end(progress.initial())
-    for fault in (
-        {"error": "NOT_LEADER_OR_FOLLOWER"},
-        {"disconnect": "before"},
-        {"error": "LEADER_NOT_AVAILABLE"},
-    ):
-        kafka_server.faults.on("ListOffsets", times=2, **fault)
-        assert progress.next_end(end) == end
-    kafka_server.stop_node(kafka_server.leader(TOPIC, 0))
-    produce(kafka_server, 2)
-    assert progress.next_end(end) == offsets(7, 0)
-
-
-@pytest.mark.kafka(nodes=3, topics={TOPIC: 2, "other": 1})
-def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
-    kafka_server: KafkaServer,
-    query: Queries,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def silent(response: Any) -> Any:
-        for part in response.topics[0].partitions:
-            if part.partition_index == 0:
-                part.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-        return response
-
-    monkeypatch.setattr(broker_lookups, "TROUBLE_SECONDS", 0.2)
-    progress = query()
-    end = progress.next_end(progress.initial())
-    fault = kafka_server.faults.on("ListOffsets", topic=TOPIC, times=None, mutate=silent)
-    produce(kafka_server, 2)
-    produce(kafka_server, 3, partition=1)
-    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
-        end = progress.next_end(end)
-    assert end == offsets(0, 3)
-    assert "without news of orders-0" in caplog.text
-    fault.cancel()
-    assert progress.next_end(end) == offsets(2, 3)
-
-
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_checkpoint_may_know_topics_that_are_gone(
     kafka_server: KafkaServer, query: Queries, available_now: bool
@@ -390,12 +307,3 @@ def test_an_idle_query_costs_little(
     assert time.thread_time() - used < 0.3
     assert len(kafka_server.history.of("ListOffsets")) == 12
     assert kafka_server.history.of("Metadata") == []
-
-
-def test_a_query_that_was_stopped_is_over(kafka_server: KafkaServer, query: Queries) -> None:
-    progress = query()
-    progress.initial()
-    progress.stop()
-    progress.stop()
-    with pytest.raises(Exception, match="stopped"):
-        progress.next_end(offsets(0, 0))

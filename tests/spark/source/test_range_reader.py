@@ -195,3 +195,30 @@ async def test_the_next_fetch_is_sent_before_the_last_is_read(brokers: EmbeddedC
 
         assert len(await one.offsets(part(0, 400), between=look)) == 400
     assert seen[:3] == [2, 3, 4]
+
+
+async def test_the_next_range_is_asked_for_before_the_last_is_read() -> None:
+    async with EmbeddedCluster(history_payloads=True) as brokers:
+        brokers.create_topic(TOPIC, 2)
+        for number in range(2):
+            fill(brokers, 100, partition=number, per_batch=100, size=1000)
+
+        def asked() -> list[int]:
+            """The partition of each Fetch."""
+            return [
+                part.partition
+                for exchange in brokers.history.of("Fetch")
+                for topic in exchange.request.topics
+                for part in topic.partitions
+            ]
+
+        async with worker(brokers, fetch_bytes=150_000) as one:
+            seen = []
+
+            async def look(_step: int) -> None:
+                await asyncio.sleep(0.01)  # decoding takes a while
+                seen.append(asked())
+
+            rows = await one.rows(part(0, 100), part(0, 100, 1), between=look)
+        assert by_partition(rows) == {0: list(range(100)), 1: list(range(100))}
+        assert seen[0] == [0, 1], "the first range was decoded while the second one was on its way"

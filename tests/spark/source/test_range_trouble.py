@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.spark.source.errors import SourceError
-from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, worker
+from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, worker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
 
@@ -201,3 +201,42 @@ async def test_a_nearer_replica_is_read() -> None:
         asked = [exchange.node_id for exchange in brokers.history.of("Fetch")]
         assert asked[0] == 1
         assert set(asked[1:]) == {2}
+
+
+async def test_a_replica_that_metadata_do_not_know_yet() -> None:
+    """A partition was given to other nodes, and its leader names one of these: to come back to it at once leads nowhere."""
+    async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as brokers:
+        brokers.create_topic(TOPIC, 1)
+        brokers.move_leader(TOPIC, 0, 1)
+        fill(brokers, 100, size=300)
+
+        def older(response: object) -> None:
+            for topic in response.topics:  # type: ignore[attr-defined]
+                for partition in topic.partitions:
+                    partition.replica_nodes = partition.isr_nodes = [1]
+
+        brokers.faults.on("Metadata", times=2).mutate(older)
+        async with worker(brokers, config={"rack_id": "b"}, fetch_bytes=5000) as one:
+            assert await one.offsets(part(0, 100)) == list(range(100))
+        asked = [exchange.node_id for exchange in brokers.history.of("Fetch")]
+        assert asked[-1] == 2
+        assert asked.count(1) < 5
+    assert now() < 5
+
+
+async def test_brokers_that_send_to_and_fro_are_asked_with_pauses() -> None:
+    async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as brokers:
+        brokers.create_topic(TOPIC, 1)
+        brokers.move_leader(TOPIC, 0, 1)
+        fill(brokers, 10)
+        fault = brokers.faults.on("Fetch", node=2, topic=TOPIC, times=None).error("OFFSET_OUT_OF_RANGE")
+
+        async def heal() -> None:
+            await asyncio.sleep(5)
+            fault.cancel()
+
+        healing = asyncio.create_task(heal())
+        async with worker(brokers, config={"rack_id": "b"}) as one:
+            assert await one.offsets(part(0, 10)) == list(range(10))
+        await healing
+        assert fetches(brokers) < 200

@@ -98,6 +98,19 @@ def test_a_stream_that_is_run_twice(kafka_server: KafkaServer, stream: Callable[
     assert kafka_server.group("reports").state == "Empty"
 
 
+@pytest.mark.soak
+def test_tasks_find_the_connections_of_those_before_them(
+    kafka_server: KafkaServer, stream: Callable[..., Stream]
+) -> None:
+    produce(kafka_server, 20)
+    kafka_server.call(lambda cluster: cluster.history.clear())
+    query = stream(maxOffsetsPerTrigger=1, tasks=1)
+    query.run()
+    assert len(query.batches) == 20
+    made = len(kafka_server.history.of("ApiVersions"))
+    assert made < 20, "the driver's, and those of a worker or two: not one for each task"
+
+
 def test_a_first_batch_that_has_to_be_done_again(
     kafka_server: KafkaServer, stream: Callable[..., Stream]
 ) -> None:

@@ -79,6 +79,19 @@ def test_idle_clusters_are_closed(broker: KafkaServer, monkeypatch: pytest.Monke
     assert [home._config.client_id for home in workers._process()._clusters] == ["another"]
 
 
+def test_connections_that_were_idle_for_long_are_not_trusted(
+    broker: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something on the way may have forgotten them without a word: a request would wait in vain for half a minute."""
+    asked = settings(broker.bootstrap_servers)
+    assert offsets(asked, part(0, 10)) == list(range(10))
+    before = handshakes(broker)
+    monkeypatch.setattr(workers, "IDLE_SECONDS", -1.0)
+    assert offsets(asked, part(10, 20)) == list(range(10, 20))
+    assert handshakes(broker) > before
+    assert len(workers._process()._clusters) == 1
+
+
 def test_a_generator_that_is_closed_early(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers, fetch_bytes=20_000)
     for _ in range(3):

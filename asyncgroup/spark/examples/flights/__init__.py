@@ -4,5 +4,5 @@
                                          └──▶ streaks.delay_streaks ──▶ flights-streaks (topic)
 
 `python -m asyncgroup.spark.examples.flights --help` runs it on a topic of yours, `asyncgroup demo` on its own, and
-`declarative.py` says the same to Spark's declarative pipelines.
+`declarative/tables.py` says the same to Spark's declarative pipelines.
 """

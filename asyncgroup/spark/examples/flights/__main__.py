@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.spark.examples.flights.pipeline import Pipeline, QueryProgress, hours_of_day
-from asyncgroup.spark.examples.flights.plot import delay_by_hour_svg
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.spark.session import local_session
 
 if TYPE_CHECKING:
@@ -25,7 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The program: raises what a query raises."""
     options = _parser().parse_args(arguments)
     cores = os.cpu_count() or 1
-    spark = local_session("flights", cores=cores, config=CONFIG)
+    try:
+        spark = local_session("flights", cores=cores, config=CONFIG)
+    except AsyncGroupError as error:
+        sys.exit(str(error))
+    # only now, as these import pyspark and pyarrow, and the session says what to do if they are not there
+    from asyncgroup.spark.examples.flights.pipeline import Pipeline, hours_of_day
+    from asyncgroup.spark.examples.flights.plot import delay_by_hour_svg
+
     try:
         pipeline = Pipeline(
             bootstrap_servers=options.bootstrap_servers,
@@ -47,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _watch(query: StreamingQuery) -> None:
+    from asyncgroup.spark.examples.flights.pipeline import QueryProgress
+
     said = ended = None
     while not ended:
         ended = query.awaitTermination(LOOK)

@@ -7,29 +7,24 @@ import itertools
 
 import pytest
 
+from asyncgroup import Producer
 from asyncgroup.errors import MemberLost
 from asyncgroup.spark import BatchInterrupted, Retry
 from asyncgroup.testing import VirtualKafka
-from tests.spark.fakes import LoopJobs
-from tests.spark.virtual_bridge import (
+from tests.spark.bridge.fakes import LoopJobs
+from tests.spark.bridge.virtual import (
     CONFIG,
     GROUP,
+    IN_VIRTUAL_TIME,
     Sink,
     committed,
-    loop_jobs,
     member,
     produce,
     raises_until,
     until,
 )
 
-__all__ = ["loop_jobs"]
-
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual,
-    pytest.mark.kafka(topics={"numbers": 4}),
-]
+pytestmark = [pytest.mark.asyncio, *IN_VIRTUAL_TIME]
 
 # -- rebalances, closes and losses in the middle of a batch --------------------------------------------------------------
 
@@ -126,6 +121,22 @@ async def test_a_close_waits_for_the_batch_and_then_interrupts_it_without_an_err
     assert handler.statistics().interrupted == 1
 
 
+async def test_a_close_has_its_time_also_where_no_commit_is_answered(virtual_kafka: VirtualKafka) -> None:
+    await produce(virtual_kafka, 8)
+    held = virtual_kafka.faults.on("OffsetCommit", times=None).hold()
+    sink = Sink()
+    group, handler = member(virtual_kafka, sink)
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: len(sink.calls) == 1)
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        await group.aclose()
+        assert asyncio.get_running_loop().time() - began <= 10
+        await run
+    held.cancel()
+
+
 async def test_a_lost_member_interrupts_its_batch_and_joins_anew(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 40)
     sink = Sink(lambda call: 1_000.0 if call == 1 else 0.1)
@@ -140,6 +151,25 @@ async def test_a_lost_member_interrupts_its_batch_and_joins_anew(virtual_kafka: 
         await run
     assert [int(batch_id) for _, batch_id in sink.calls] == [0, 1], "no number is given twice"
     assert sink.values == list(range(40))
+
+
+async def test_a_topic_that_is_deleted_during_a_batch_holds_up_no_other(virtual_kafka: VirtualKafka) -> None:
+    """Of its offsets none can be committed any more, however long one tries."""
+    virtual_kafka.create_topic("others", 1)
+    await produce(virtual_kafka, 8)
+    async with Producer(virtual_kafka.bootstrap_servers) as producer:
+        await producer.send("others", b"0")
+    sink = Sink(lambda call: 2.0 if call == 1 else 0.1)
+    group, handler = member(virtual_kafka, sink)
+    async with group:
+        run = asyncio.create_task(group.run(["numbers", "others"], handler))
+        await until(lambda: len(sink.calls) == 1)
+        assert {part.topic for part in sink.calls[0][1].ranges} == {"numbers", "others"}
+        virtual_kafka.delete_topic("others")
+        await produce(virtual_kafka, 8, start=8)
+        await until(lambda: sum(committed(virtual_kafka).values()) == 16, limit=10.0)
+        run.cancel()
+        await asyncio.wait([run])
 
 
 # -- on_error ------------------------------------------------------------------------------------------------------------
@@ -207,6 +237,23 @@ async def test_a_rebalance_ends_the_tries_and_the_batch_is_delivered_to_the_next
         await second.aclose()
         await other
     assert good.values == list(range(8))
+
+
+async def test_a_caller_that_is_cancelled_does_not_wait_for_the_next_try(virtual_kafka: VirtualKafka) -> None:
+    await produce(virtual_kafka, 8)
+    sink = Sink(raises_until(100, OSError("no")))
+    group, handler = member(virtual_kafka, sink, on_error=Retry(backoff=1_000.0, backoff_max=1_000.0))
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: len(sink.calls) == 1)
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert asyncio.get_running_loop().time() - began < 1
+    assert len(sink.calls) == 1
+    assert committed(virtual_kafka) == {}
 
 
 async def test_a_close_ends_the_tries_at_once(virtual_kafka: VirtualKafka) -> None:

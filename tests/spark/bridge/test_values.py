@@ -17,16 +17,16 @@ from asyncgroup.spark.bridge.frames import cut
 from asyncgroup.spark.bridge.numbers import BatchNumbers, from_metadata, to_metadata
 from asyncgroup.spark.bridge.retry import Tries
 from asyncgroup.spark.bridge.statistics import Tally
-from tests.spark.fakes import TOPIC, records
+from tests.spark.bridge.fakes import TOPIC, records
 
 # -- numbers -------------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 10**18 - 1))
-def test_a_number_comes_back_from_its_metadata(number: int) -> None:
-    metadata = to_metadata(number)
-    assert from_metadata(metadata) == number
-    assert len(check_metadata(metadata)) <= 33
+@given(st.integers(0, 10**18 - 1), st.integers(0, 2**63 - 1))
+def test_a_batch_comes_back_from_its_metadata(number: int, end: int) -> None:
+    metadata = to_metadata(number, end)
+    assert from_metadata(metadata) == (number, end)
+    assert len(check_metadata(metadata)) <= 53
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,16 @@ def test_a_number_comes_back_from_its_metadata(number: int) -> None:
         "7",
         "spark",
         "foreachBatch/1:",
-        "foreachBatch/1:-1",
-        "foreachBatch/1:007",
-        "foreachBatch/1:7 ",
-        "foreachBatch/1:7\n",
-        "foreachBatch/1:٧",
-        "foreachBatch/2:7",
-        "foreachBatch/1:" + "9" * 19,
+        "foreachBatch/1:7",
+        "foreachBatch/1:7@",
+        "foreachBatch/1:-1@3",
+        "foreachBatch/1:7@-3",
+        "foreachBatch/1:007@3",
+        "foreachBatch/1:7@3 ",
+        "foreachBatch/1:7@3\n",
+        "foreachBatch/1:٧@3",
+        "foreachBatch/2:7@3",
+        "foreachBatch/1:" + "9" * 19 + "@3",
         '{"batch": 7}',
     ],
 )
@@ -55,10 +58,10 @@ def test_what_others_commit_is_no_number(strange: str) -> None:
 
 def test_numbers_count_on_from_the_largest_that_was_found_and_never_back() -> None:
     numbers = BatchNumbers()
-    for metadata in (to_metadata(6), "by hand", to_metadata(41), to_metadata(3)):
+    for metadata in (to_metadata(6, 0), "by hand", to_metadata(41, 0), to_metadata(3, 0)):
         numbers.see(metadata)
     assert [numbers.take(), numbers.take()] == [42, 43]
-    numbers.see(to_metadata(10))
+    numbers.see(to_metadata(10, 0))
     assert numbers.take() == 44
 
 

@@ -30,6 +30,7 @@ class FakeContext:
 
     def __init__(self) -> None:
         self.tags: set[str] = set()
+        self._jsc: object = self
         self.cancelled = threading.Event()
         self.descriptions: list[str] = []
 
@@ -100,7 +101,7 @@ class FakeClaim:
 
     def __init__(self, partition: int, initial_offset: int = 0, initial_metadata: str = "") -> None:
         self.topic, self.partition = TOPIC, partition
-        self.position = self.next_mark = initial_offset
+        self.position = self.next_mark = self.initial_offset = initial_offset
         self.initial_metadata, self.metadata = initial_metadata, initial_metadata
         self.leader_epoch = -1
         self.cause: SessionEnd | None = None

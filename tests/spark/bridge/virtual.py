@@ -13,17 +13,18 @@ import pytest
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
 from asyncgroup.spark import BatchId, ForeachBatch
-from asyncgroup.spark.bridge import foreach_batch
 from asyncgroup.testing import VirtualKafka
-from tests.spark.fakes import FakeSpark, LoopJobs
+from tests.spark.bridge.fakes import FakeSpark
 
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", rebalance_timeout=30.0, close_timeout=10.0)
 GROUP = "sink"
 
-
-@pytest.fixture(autouse=True)
-def loop_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreach_batch, "SparkJobs", LoopJobs)
+IN_VIRTUAL_TIME = (
+    pytest.mark.virtual,
+    pytest.mark.usefixtures("loop_jobs"),
+    pytest.mark.kafka(topics={"numbers": 4}),
+)
+"""The scene: a topic of four partitions, calls that are steps of the loop."""
 
 
 class Sink:

@@ -10,7 +10,7 @@ from typing import Any
 from asyncgroup.errors import CommitFailedError, GroupClosed
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, ForeachBatch
-from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
+from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
 
 CLOSED = GroupClosed("closed")
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark import BatchId, OffsetRange
 from asyncgroup.spark.bridge.gatherer import Gatherer, Piece, ranges_of
-from tests.spark.fakes import TOPIC, records
+from tests.spark.bridge.fakes import TOPIC, records
 
 
 def piece(partition: int, start: int, count: int = 10, at: float = 0.0) -> Piece:

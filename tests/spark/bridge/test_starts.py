@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from asyncgroup import OffsetManager
+from asyncgroup.spark import BatchId
+from asyncgroup.spark.bridge.numbers import from_metadata
 from asyncgroup.testing import VirtualKafka
-from tests.spark.virtual_bridge import (
+from tests.scenario.test_read_committed import Transactions
+from tests.spark.bridge.virtual import (
     GROUP,
+    IN_VIRTUAL_TIME,
     Sink,
     committed,
-    loop_jobs,
     member,
     metadata,
     produce,
     run_until,
+    until,
 )
 
-__all__ = ["loop_jobs"]
-
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual,
-    pytest.mark.kafka(topics={"numbers": 4}),
-]
+pytestmark = [pytest.mark.asyncio, *IN_VIRTUAL_TIME]
 
 
 async def test_numbers_go_on_where_the_last_owner_of_a_partition_has_stopped(
@@ -38,7 +38,8 @@ async def test_numbers_go_on_where_the_last_owner_of_a_partition_has_stopped(
     assert numbers == list(range(len(numbers)))
     found = metadata(virtual_kafka)
     assert set(found) == {0, 1, 2, 3}
-    assert max(found.values(), key=lambda text: int(text.split(":")[1])) == f"foreachBatch/1:{numbers[-1]}"
+    last = max(map(from_metadata, found.values()), key=lambda each: each.number if each else -1)
+    assert last == (numbers[-1], 10)
 
     # another handler, as after a restart
     await produce(virtual_kafka, 4, start=40)
@@ -50,13 +51,48 @@ async def test_numbers_go_on_where_the_last_owner_of_a_partition_has_stopped(
 async def test_metadata_of_strangers_is_no_trouble(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 8)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
-        for partition, text in enumerate(["foreachBatch/1:99", "foreachBatch/9:1e9", "by hand", ""]):
+        for partition, text in enumerate(["foreachBatch/1:99@1", "foreachBatch/9:1e9", "by hand", ""]):
             (await manager.manage("numbers", partition)).mark(1, text)
         await manager.commit()
     sink = Sink()
     await run_until(virtual_kafka, sink, lambda: sum(committed(virtual_kafka).values()) == 8)
     assert next(int(batch_id) for _, batch_id in sink.calls) == 100
     assert sink.values == [4, 5, 6, 7]
+
+
+class UnluckySink(Sink):
+    """Stores the batch of number `bad`, and then fails."""
+
+    bad = 1
+
+    def __call__(self, batches: list[Any], batch_id: BatchId) -> float:
+        took = super().__call__(batches, batch_id)
+        if batch_id == self.bad:
+            raise OSError("written, but nobody knows")
+        return took
+
+
+async def test_a_range_that_comes_again_starts_where_it_did_before_whatever_the_group_has_passed_over(
+    virtual_kafka: VirtualKafka,
+) -> None:
+    """Groups commit beyond a transaction's marker; a sink that overwrites by the start must not notice."""
+    topic = SimpleNamespace(cluster=virtual_kafka, topic="numbers")
+    writer, sink = Transactions(topic), UnluckySink()  # type: ignore[arg-type]  # all that it asks for
+    writer.write(0, b"0", b"1")
+    writer.end(commit=True)
+    group, handler = member(virtual_kafka, sink)
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: committed(virtual_kafka) == {0: 3})
+        writer.write(0, b"2", b"3")
+        writer.end(commit=True)
+        with pytest.raises(OSError, match="nobody knows"):
+            await run
+    assert metadata(virtual_kafka) == {0: "foreachBatch/1:0@2"}
+    sink.bad = -1
+    await run_until(virtual_kafka, sink, lambda: committed(virtual_kafka) == {0: 6})
+    assert sorted(sink.files) == [(0, 0), (0, 2)]
+    assert sink.values == [0, 1, 2, 3]
 
 
 async def test_the_leader_epoch_is_committed_with_the_offset(virtual_kafka: VirtualKafka) -> None:
@@ -85,7 +121,7 @@ async def test_a_session_starts_where_the_sink_is_ahead_of_the_group_or_behind_i
     await produce(virtual_kafka, 40)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
         for partition in range(4):
-            (await manager.manage("numbers", partition)).mark(5, "foreachBatch/1:7")
+            (await manager.manage("numbers", partition)).mark(5, f"foreachBatch/1:7@{5 - partition}")
         await manager.commit()
     sink = SinkWithOffsets({0: 2, 1: 8, 2: 5})
     await run_until(virtual_kafka, sink, lambda: sum(committed(virtual_kafka).values()) == 40)
@@ -94,7 +130,7 @@ async def test_a_session_starts_where_the_sink_is_ahead_of_the_group_or_behind_i
     for _, batch_id in sink.calls:
         for part in batch_id.ranges:
             starts.setdefault(part.partition, part.start)
-    assert starts == {0: 2, 1: 8, 2: 5, 3: 5}
+    assert starts == {0: 2, 1: 8, 2: 5, 3: 2}, "where the sink says, or where the last batch ended"
     assert {int(batch_id) for _, batch_id in sink.calls} >= {8}
     assert committed(virtual_kafka) == dict.fromkeys(range(4), 10)
 

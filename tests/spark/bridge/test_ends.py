@@ -18,8 +18,9 @@ from asyncgroup.errors import (
     TopicsChanged,
 )
 from asyncgroup.spark import BatchId, BatchInterrupted, OffsetRange
-from tests.spark.fakes import TOPIC
-from tests.spark.rig import CLOSED, Rig, gate, refusal, tp
+from asyncgroup.spark.bridge.session_bridge import Bridge
+from tests.spark.bridge.fakes import TOPIC
+from tests.spark.bridge.rig import CLOSED, Rig, gate, refusal, tp
 
 pytestmark = pytest.mark.asyncio
 
@@ -154,6 +155,28 @@ async def test_a_batch_that_is_given_no_more_time_is_an_error_only_for_a_rebalan
         "one claim raises for both"
     )
     assert rig.session.marks == {}
+    rig.assert_nothing_left()
+
+
+async def test_a_failure_that_meets_a_cancellation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody would hear of it, and the other claims would wait for ever."""
+
+    def fn(_df: Any, _batch_id: BatchId) -> None:
+        raise LookupError("no such warehouse")
+
+    def fail(*arguments: Any) -> None:
+        told(*arguments)
+        tasks[0].cancel()
+
+    told = Bridge._fail
+    monkeypatch.setattr(Bridge, "_fail", fail)
+    rig = Rig(0, 1, fn=fn)
+    rig.claims[0].feed(0, 5)
+    tasks = rig.start()
+    with pytest.raises(LookupError, match="no such warehouse"):
+        await tasks[0]
+    rig.session.end(CLOSED)
+    await tasks[1]
     rig.assert_nothing_left()
 
 

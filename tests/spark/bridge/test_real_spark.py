@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import sys
 import threading
 import weakref
 from datetime import UTC, datetime
@@ -24,38 +22,14 @@ from asyncgroup.spark import (
     ForeachBatch,
     OffsetRange,
     Retry,
-    configure,
-    local_session,
 )
 from asyncgroup.spark.bridge import jobs
 from asyncgroup.spark.bridge.frames import create_frame
 from asyncgroup.spark.schema import frame_schema
-from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, records
+from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def test_the_session_keeps_to_itself(spark: SparkSession) -> None:
-    conf = spark.sparkContext.getConf()
-    assert conf.get("spark.driver.host") == "127.0.0.1"
-    assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
-    assert conf.get("spark.ui.enabled") == "false"
-    assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
-    assert spark.sparkContext.master == "local[2]"
-    assert spark.sparkContext.uiWebUrl is None
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
-    warehouse = Path(str(conf.get("spark.sql.warehouse.dir")))
-    assert not warehouse.is_relative_to(Path.cwd())
-
-
-def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
-    assert local_session("another", cores=1) is spark
-
-
-def test_configure_finds_nothing_wrong_with_it(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    assert configure(type(spark).builder).getOrCreate() is spark
-    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("include_headers", [False, True])

@@ -18,8 +18,9 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.spark import BatchId, ForeachBatch, OffsetRange
-from tests.spark.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
-from tests.spark.rig import CLOSED, Rig, gate, refusal, tp
+from asyncgroup.spark.requirements import SparkUnavailable
+from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
+from tests.spark.bridge.rig import CLOSED, Rig, gate, refusal, tp
 
 pytestmark = pytest.mark.asyncio
 
@@ -104,6 +105,72 @@ async def test_a_range_starts_at_the_committed_offset_also_where_the_log_has_gap
     await rig.finish()
 
 
+@pytest.mark.parametrize(
+    ("back", "delivered"),
+    [(0, [*range(5)]), (40, [*range(40, 45)]), (45, [*range(40, 50)]), (55, [*range(40, 60)])],
+)
+async def test_a_reader_that_goes_back_leaves_nothing_of_what_it_had_read_from_there_on(
+    back: int, delivered: list[int]
+) -> None:
+    """It was told to, or the log was truncated: a range over both would hold offsets that nobody has read."""
+    rig = Rig(0, max_wait=0.2)
+    rig.claims[0].position = 40
+    for start, count in ((40, 10), (50, 10), (back, 5)):
+        before = rig.claims[0].handed_out
+        rig.claims[0].feed(start, count)
+        if not rig.tasks:
+            rig.start()
+        await rig.until(lambda: rig.claims[0].handed_out == before + count)  # noqa: B023  it is awaited here
+    await rig.until(lambda: len(rig.session.commits) == 1)
+    assert rig.ranges == [(0, min(back, 40), back + 5)]
+    assert rig.calls[0][0]["offset"].to_pylist() == delivered
+    await rig.finish()
+
+
+async def test_an_interrupted_batch_comes_again_up_to_where_its_reader_went_back() -> None:
+    begun, go, fn = gate()
+    rig = Rig(0, 1, fn=fn, max_wait=0.1)
+    rig.claims[0].position = 40
+    rig.claims[0].feed(40, 10)
+    rig.claims[1].feed(0, 10)
+    tasks = rig.start()
+    await rig.until(begun.is_set)
+    rig.claims[0].feed(45, 10)
+    await rig.until(lambda: rig.claims[0].handed_out == 20)
+    rig.claims[1].end(CLOSED)
+    tasks[1].cancel()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks.pop()
+    await rig.until(lambda: len(rig.session.commits) == 1)
+    assert rig.ranges == [(0, 40, 50), (1, 0, 10), (0, 40, 55)]
+    assert rig.calls[1][0]["offset"].to_pylist() == [*range(40, 55)]
+    await rig.finish()
+
+
+async def test_a_batch_that_is_interrupted_after_its_reader_went_back_does_not_come_again() -> None:
+    def fn(_df: Any, batch_id: BatchId) -> None:
+        if batch_id == 0:
+            assert rig.spark.sparkContext.cancelled.wait(10)
+            raise RuntimeError("job cancelled")
+
+    rig = Rig(0, 1, fn=fn, max_wait=0.1)
+    rig.claims[0].position = 40
+    rig.claims[0].feed(40, 10)
+    rig.claims[1].feed(0, 10)
+    tasks = rig.start()
+    await rig.until(lambda: len(rig.calls) == 1)
+    rig.claims[0].feed(0, 5)
+    await rig.until(lambda: rig.claims[0].handed_out == 15)
+    rig.claims[1].end(CLOSED)
+    tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks.pop()
+    await rig.until(lambda: len(rig.session.commits) == 1)
+    assert rig.ranges == [(0, 40, 50), (1, 0, 10), (0, 0, 5)]
+    await rig.finish()
+
+
 async def test_headers_come_on_request() -> None:
     rig = Rig(0, include_headers=True)
     rig.claims[0].feed(0, 1)
@@ -150,7 +217,9 @@ async def test_an_exception_of_fn_leaves_one_claim_as_itself_and_nothing_is_comm
     rig.assert_nothing_left()
 
 
-@pytest.mark.parametrize("error", [StopIteration("x"), SystemExit(3), ValueError("x")])
+@pytest.mark.parametrize(
+    "error", [StopIteration("x"), SystemExit(3), ValueError("x"), asyncio.CancelledError("x")]
+)
 async def test_any_kind_of_exception_comes_through(error: BaseException) -> None:
     def fn(_df: Any, _batch_id: BatchId) -> None:
         raise error
@@ -161,6 +230,46 @@ async def test_any_kind_of_exception_comes_through(error: BaseException) -> None
         await rig.handler.consume_claim(rig.session, rig.claims[0])  # type: ignore[arg-type]
     assert error in (caught.value, caught.value.__cause__)
     assert rig.session.commits == []
+    rig.assert_nothing_left()
+
+
+async def test_an_exception_of_fn_is_raised_also_where_spark_has_gone_with_it() -> None:
+    def fn(_df: Any, _batch_id: BatchId) -> None:
+        rig.spark.sparkContext.tags.clear()
+        raise LookupError("Java is gone")
+
+    rig = Rig(0, fn=fn)
+    rig.claims[0].feed(0, 5)
+    (task,) = rig.start()
+    with pytest.raises(LookupError, match="Java is gone"):
+        await task
+    rig.assert_nothing_left()
+
+
+async def test_a_batch_whose_function_stops_spark_is_done_and_the_next_one_fails() -> None:
+    def fn(_df: Any, _batch_id: BatchId) -> None:
+        rig.spark.sparkContext.tags.clear()
+        rig.spark.sparkContext._jsc = None
+
+    rig = Rig(0, fn=fn, max_rows=5)
+    rig.claims[0].feed(0, 10)
+    (task,) = rig.start()
+    with pytest.raises(SparkUnavailable, match="was stopped"):
+        await task
+    assert rig.session.commits == [{tp(0): 5}]
+    rig.assert_nothing_left()
+
+
+async def test_a_java_that_is_gone_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_tag: str) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    rig = Rig(0)
+    monkeypatch.setattr(rig.spark.sparkContext, "addJobTag", refuse)
+    rig.claims[0].feed(0, 5)
+    (task,) = rig.start()
+    with pytest.raises(SparkUnavailable, match="Spark does not answer: ConnectionRefusedError"):
+        await task
     rig.assert_nothing_left()
 
 

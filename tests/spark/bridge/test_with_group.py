@@ -14,8 +14,10 @@ import pytest_asyncio
 from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import MemberLost
+from asyncgroup.model import Record
 from asyncgroup.spark import BatchId, ForeachBatch
-from tests.spark.fakes import FakeSpark
+from asyncgroup.wire import records
+from tests.spark.bridge.fakes import FakeSpark
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,6 +73,25 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def committed(broker: EmbeddedCluster) -> int:
     return sum(found.offset for found in broker.group("sink").offsets.values())
+
+
+async def test_no_object_is_made_for_a_record(
+    broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the wire to the table that Spark gets a record is a place in columns."""
+
+    def made(*_: object) -> None:
+        raise AssertionError("an object for a record")
+
+    monkeypatch.setattr(records, "Record", type("Made", (Record,), {"topic": property(None, made)}))
+    sink = Sink()
+    group, handler = member(broker, sink, max_rows=100_000)
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: committed(broker) == RECORDS)
+        await group.aclose()
+        await run
+    assert sink.numbers == Counter(range(RECORDS))
 
 
 async def test_members_come_and_go_and_every_record_is_stored_once(broker: EmbeddedCluster) -> None:

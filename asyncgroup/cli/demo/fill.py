@@ -1,0 +1,31 @@
+"""`asyncgroup demo --only-produce`: the flights in topics of a running Kafka, for whatever is to be tried with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from asyncgroup.cli.admin import Admin
+from asyncgroup.cli.demo.flights import find_data
+from asyncgroup.cli.demo.place import Place
+from asyncgroup.cli.demo.produce import load, produce
+from asyncgroup.cli.demo.screen import Screen
+from asyncgroup.cluster import Cluster
+
+__all__ = ["fill"]
+
+
+async def fill(bootstrap_servers: str, rows: int | None, screen: Screen) -> None:
+    """Make the topics `flights` and `flights-streaks`, and produce the first `rows` flights (None: all) to the former.
+
+    Raises BrokerError if one of them exists: with the same flights twice nothing would come out right.
+    """
+    place = Place(bootstrap_servers, "flights", "flights-by-carrier", f"Kafka at {bootstrap_servers}")
+    data = find_data()
+    async with Cluster(bootstrap_servers) as cluster:
+        admin = Admin(cluster)
+        for topic, partitions in place.topics.items():
+            await admin.create_topic(topic, partitions)
+    with screen.waiting("reading the flights"):
+        flights, _ = await asyncio.to_thread(load, data, rows)
+    await produce(place, flights, screen)
+    screen.say(f"topics {' and '.join(map(repr, place.topics))} are there; they stay")

@@ -1,0 +1,17 @@
+"""Event loops that stand still between calls, as those of drivers and workers do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+__all__ = ["notice_ends"]
+
+TURNS: Final = 3
+"""Of the loop: one to look at the sockets and the clock, one to read the sockets' ends, one to close them."""
+
+
+async def notice_ends() -> None:
+    """See which connections have ended, or were idle for too long, while no loop ran: before they are used."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)

@@ -1,0 +1,14 @@
+"""Fixtures for the tests of the bridge."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.spark.bridge import foreach_batch
+from tests.spark.bridge.fakes import LoopJobs
+
+
+@pytest.fixture
+def loop_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of the function as steps of the event loop."""
+    monkeypatch.setattr(foreach_batch, "SparkJobs", LoopJobs)

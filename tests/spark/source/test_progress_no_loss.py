@@ -1,0 +1,232 @@
+"""What a streaming query must not take for a loss, read twice, or be held up by: without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from asyncgroup.consumer.list_offsets import heals
+from asyncgroup.errors import TransportError
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source import broker_lookups, commits, patience, range_answers, workers
+from asyncgroup.spark.source.errors import DataLossError
+from asyncgroup.spark.source.progress import StreamProgress
+from asyncgroup.spark.source.settings import Earliest, FromGroup, Latest, SubscribePattern
+from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
+from asyncgroup.testing import KafkaServer
+from tests.spark.source.driver_support import TOPIC, Queries, committed, offsets, produce, settings, tp
+
+pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
+
+
+def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
+    return sorted(piece for task in progress.tasks(start, end) for piece in task)
+
+
+@pytest.mark.parametrize("starting", [Earliest(), Latest()], ids=["earliest", "latest"])
+def test_the_first_batch_is_done_again_when_there_are_more_partitions(
+    kafka_server: KafkaServer, query: Queries, starting: Any
+) -> None:
+    """A driver died in its first batch, and its topics grew: the new partitions are of the next batch, and no loss."""
+    produce(kafka_server, 5)
+    options = {"starting": starting, "strategy": SubscribePattern("orders.*")}
+    died = query(**options)
+    end = died.next_end(died.initial())
+    kafka_server.create_partitions(TOPIC, 3)
+    kafka_server.create_topic("orders-too", 1)
+    produce(kafka_server, 3, partition=2)
+    produce(kafka_server, 4, partition=0, topic="orders-too")
+    again = query(**options)
+    start = again.initial()
+    expected = [OffsetRange(TOPIC, 0, 0, 5)] if starting == Earliest() else []
+    assert ranges(again, start, end) == expected
+    last = again.next_end(end)
+    assert last == offsets(5, 0, 3) | {tp(0, "orders-too"): 4}
+    assert ranges(again, end, last) == [OffsetRange(TOPIC, 2, 0, 3), OffsetRange("orders-too", 0, 0, 4)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_partition_that_comes_later_is_no_matter_of_the_fallback(
+    kafka_server: KafkaServer, query: Queries, restart: bool
+) -> None:
+    """`groupFallback=latest` is about where a query begins; what is added to its topics afterwards is all of it new."""
+    options = {"starting": FromGroup("latest"), "group_id": "reports"}
+    produce(kafka_server, 4)
+    progress = query(**options)
+    start = progress.initial()
+    assert start == progress.next_end(start) == offsets(4, 0)
+    assert progress.tasks(start, start) == []
+    kafka_server.create_partitions(TOPIC, 3)
+    produce(kafka_server, 2, partition=2)
+    if restart:
+        progress.stop()
+        progress = query(**options)
+    end = progress.next_end(start)
+    assert end == offsets(4, 0, 2)
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 2, 0, 2)]
+
+
+# --- topics that are gone, or only seem to be -------------------------------------------------------------------------
+
+
+def forget_topics(response: Any) -> Any:
+    """As a broker answers that has just started."""
+    for topic in response.topics:
+        topic.error_code, topic.partitions = 3, []
+    return response
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_broker_that_knows_of_no_topic_for_a_moment(
+    kafka_server: KafkaServer, query: Queries, fail: bool, available_now: bool
+) -> None:
+    """To believe it would end the query, or have it read all of the topic a second time."""
+    produce(kafka_server, 5)
+    progress = query(fail_on_data_loss=fail)
+    start = offsets(3, 0)
+    if available_now:
+        kafka_server.faults.on("Metadata", nth=2, mutate=forget_topics)
+        progress.prepare_available_now()
+    else:
+        assert progress.next_end(start) == offsets(5, 0)
+        kafka_server.faults.on("Metadata", mutate=forget_topics)
+    end = progress.next_end(start)
+    assert end == offsets(5, 0)
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 0, 3, 5)]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_made_anew_between_the_plan_and_its_tasks(
+    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch, fail: bool
+) -> None:
+    """Its records are not read in place of the old ones: the next batches read them from the start, each once."""
+    monkeypatch.setattr(range_answers, "GONE_AFTER", 0.1)
+    reader = AsyncGroupStreamReader(settings(kafka_server, fail_on_data_loss=fail))
+    made: list[bool] = []
+
+    def batch(start: Any) -> tuple[Any, list[bytes]]:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        parts = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+        if not made:
+            made.append(True)
+            kafka_server.delete_topic(TOPIC)
+            kafka_server.create_topic(TOPIC, 2)
+            produce(kafka_server, 9, size=2)
+        values = [value for part in parts for read in reader.read(part) for value in read.column("value")]
+        return end, [value.as_py() for value in values]
+
+    produce(kafka_server, 5)
+    try:
+        start = reader.initialOffset()
+        if fail:
+            with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*made anew"):
+                batch(start)
+            return
+        values: list[bytes] = []
+        for _ in range(4):
+            start, more = batch(start)
+            values += more
+        assert (start, values) == ({TOPIC: {"0": 9, "1": 0}}, [b"vv"] * 9)
+    finally:
+        reader.stop()
+        workers.close()
+
+
+# --- brokers that are not there ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["DescribeGroups", "OffsetFetch"])
+@pytest.mark.parametrize("fault", [{"disconnect": "before"}, {"error": "COORDINATOR_NOT_AVAILABLE"}])
+def test_a_coordinator_out_of_reach_ends_no_query(
+    kafka_server: KafkaServer,
+    query: Queries,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: dict[str, Any],
+    api: str,
+) -> None:
+    """With commitFailure=warn: nothing but its commits needs the coordinator."""
+    monkeypatch.setattr(patience, "API_TIMEOUT", 0.2)
+    produce(kafka_server, 5)
+    progress = query(group_id="reports")
+    held = kafka_server.faults.on(api, times=None, **fault)
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        end = progress.next_end(progress.initial())
+    assert end == offsets(5, 0)
+    assert "group 'reports'" in caplog.text
+    held.cancel()
+    assert progress.next_end(end) == end
+    assert committed(kafka_server, "reports") == offsets(5, 0)
+
+
+def test_a_coordinator_that_is_silent_holds_no_records_back(
+    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "FIRST_PATIENCE", 0.1)
+    monkeypatch.setattr(commits, "PATIENCE", 0.1)
+    produce(kafka_server, 5)
+    progress = query(group_id="reports")
+    held = kafka_server.faults.on("DescribeGroups", hold=True)
+    end = progress.next_end(progress.initial())
+    assert end == offsets(5, 0) == progress.next_end(end)
+    assert committed(kafka_server, "reports") == {}
+    monkeypatch.setattr(commits, "PATIENCE", 60.0)
+    held.release()
+    progress.next_end(end)
+    assert committed(kafka_server, "reports") == offsets(5, 0)
+
+
+def test_connections_that_ended_between_two_calls_are_not_used(
+    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger may come once an hour, and brokers close connections that are idle for ten minutes."""
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 60.0)
+    failures: list[BaseException] = []
+
+    def seen(error: BaseException) -> bool:
+        failures.append(error)
+        return heals(error)
+
+    monkeypatch.setattr(patience, "heals", seen)
+    progress = query()
+    start = progress.initial()
+    kafka_server.stop_node(1)
+    kafka_server.start_node(1)
+    assert progress.next_end(start) == start
+    assert not [error for error in failures if isinstance(error, TransportError)]
+
+
+@pytest.mark.parametrize("api", ["DescribeGroups", "ListOffsets"])
+def test_spark_ends_a_query_that_waits_for_an_answer(
+    kafka_server: KafkaServer, query: Queries, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "PATIENCE", 0.1)
+    progress = query(group_id="reports", commit_failure="fail")
+    start = progress.initial()
+    kafka_server.call(lambda cluster: cluster.history.clear())
+    held = kafka_server.faults.on(api, times=None, hold=True)
+    ended: list[float] = []
+
+    def end() -> None:
+        kafka_server.history.wait_for(api, timeout=60)
+        assert progress.interrupt()
+        ended.append(asyncio.run(_now()))
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(asyncio.CancelledError):
+        progress.next_end(start)
+    progress.stop()
+    ending.join()
+    assert asyncio.run(_now()) - ended[0] < 15
+    held.cancel()
+
+
+async def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,112 @@
+"""A streaming query's offsets while brokers fail, answer oddly or not at all; without Spark."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.spark.source import broker_lookups, patience
+from asyncgroup.spark.source.errors import SourceError
+from asyncgroup.testing import KafkaServer
+from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce
+
+pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
+
+
+def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    def stale(response: Any) -> Any:
+        for part in response.topics[0].partitions:
+            part.offset = 0
+        return response
+
+    produce(kafka_server, 10)
+    progress = query()
+    start = progress.next_end(progress.initial())
+    kafka_server.faults.on("ListOffsets", mutate=stale)
+    assert progress.next_end(start) == start
+
+
+def test_nobody_at_the_address(
+    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "API_TIMEOUT", 0.3)
+    kafka_server.stop_node(1)
+    with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_BROKERS_UNREACHABLE\]"):
+        query().initial()
+
+
+def test_what_is_forbidden_is_not_tried_again(kafka_server: KafkaServer, query: Queries) -> None:
+    progress = query()
+    fault = kafka_server.faults.on("ListOffsets", times=None, error="TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        progress.initial()
+    assert fault.hits == 1
+
+
+def test_what_nobody_calls_retriable_is_tried_a_few_times(kafka_server: KafkaServer, query: Queries) -> None:
+    """As Spark's source does (`fetchOffset.numRetries`): topics that come and go give odd errors for a moment."""
+    progress = query(offset_retries=3)
+    fault = kafka_server.faults.on("ListOffsets", times=2, error="UNKNOWN_SERVER_ERROR")
+    assert progress.initial() == offsets(0, 0)
+    assert fault.hits == 2
+
+
+@pytest.mark.kafka(nodes=3, topics={TOPIC: 2})
+def test_leaders_move_connections_break_and_the_query_goes_on(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    produce(kafka_server, 5)
+    progress = query()
+    end = progress.next_end(progress.initial())
+    for fault in (
+        {"error": "NOT_LEADER_OR_FOLLOWER"},
+        {"disconnect": "before"},
+        {"error": "LEADER_NOT_AVAILABLE"},
+    ):
+        # more often than an error that nobody calls retriable would be tried again
+        kafka_server.faults.on("ListOffsets", times=8, **fault)
+        assert progress.next_end(end) == end
+    kafka_server.stop_node(kafka_server.leader(TOPIC, 0))
+    produce(kafka_server, 2)
+    assert progress.next_end(end) == offsets(7, 0)
+
+
+@pytest.mark.kafka(nodes=3, topics={TOPIC: 2, "other": 1})
+def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
+    kafka_server: KafkaServer,
+    query: Queries,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(response: Any) -> Any:
+        for part in response.topics[0].partitions:
+            if part.partition_index == 0:
+                part.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        return response
+
+    monkeypatch.setattr(broker_lookups, "TROUBLE_SECONDS", 0.2)
+    progress = query()
+    end = progress.next_end(progress.initial())
+    fault = kafka_server.faults.on("ListOffsets", topic=TOPIC, times=None, mutate=silent)
+    produce(kafka_server, 2)
+    produce(kafka_server, 3, partition=1)
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        end = progress.next_end(end)
+    assert end == offsets(0, 3)
+    assert "without news of orders-0" in caplog.text
+    fault.cancel()
+    assert progress.next_end(end) == offsets(2, 3)
+
+
+def test_a_query_that_was_stopped_is_over(kafka_server: KafkaServer, query: Queries) -> None:
+    progress = query()
+    progress.initial()
+    progress.stop()
+    progress.stop()
+    with pytest.raises(Exception, match="stopped"):
+        progress.next_end(offsets(0, 0))

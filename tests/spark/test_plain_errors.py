@@ -1,0 +1,93 @@
+"""What Spark shows of an error: the message, and hardly a line before it."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.spark.data_source import AsyncGroupDataSource
+from asyncgroup.spark.plain_errors import plain_batches, plain_errors
+from asyncgroup.spark.source.errors import OptionError
+from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
+
+CAUSE = "ValueError: its cause"
+
+
+def deep(levels: int, error: Exception) -> None:
+    if levels:
+        deep(levels - 1, error)
+    raise error from ValueError("its cause")
+
+
+def shown(call: Callable[[], object]) -> list[str]:
+    """The lines that pyspark sends to the JVM (`pyspark.util.handle_worker_exception`)."""
+    with pytest.raises(Exception) as caught:
+        call()
+    return "".join(traceback.format_exception(caught.value)).splitlines()
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What a plain handler writes of the log; pyspark gives pytest's own ones another format."""
+    text, log = io.StringIO(), logging.getLogger("asyncgroup.spark")
+    handler, level = logging.StreamHandler(text), log.level
+    handler.setFormatter(logging.Formatter())
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield text
+    log.setLevel(level)
+    log.removeHandler(handler)
+
+
+def test_our_errors_come_without_the_way_to_them(logged: io.StringIO) -> None:
+    lines = shown(lambda: plain_errors(deep)(5, AsyncGroupError("what is wrong")))
+    assert lines[-1] == "asyncgroup.errors.AsyncGroupError: what is wrong"
+    assert CAUSE not in lines
+    assert not any(line.endswith(", in deep") for line in lines)
+    assert CAUSE in logged.getvalue()
+    assert ", in deep" in logged.getvalue()
+
+
+def test_other_errors_come_with_all_of_it() -> None:
+    lines = shown(lambda: plain_errors(deep)(5, KeyError("a mistake of ours")))
+    assert CAUSE in lines
+
+
+def test_rows_pass_until_there_is_an_error() -> None:
+    def rows() -> Iterator[int]:
+        yield from (1, 2)
+        deep(5, AsyncGroupError("no more"))
+
+    batches = plain_batches(rows())
+    assert [next(batches), next(batches)] == [1, 2]
+    assert CAUSE not in shown(lambda: next(batches))
+
+
+def test_an_option_is_named_within_a_few_lines() -> None:
+    source = AsyncGroupDataSource(
+        {"subscribe": "a", "kafka.bootstrap.servers": "x:1", "startingOffset": "earliest"}
+    )
+    lines = shown(source.schema)
+    # pytest's frames and those of this file stand before; Spark has one of its own instead
+    ours = [line for line in lines if "asyncgroup/spark" in line]
+    assert len(ours) == 1
+    assert lines[-1].endswith(
+        "there is no such option; did you mean startingOffsets or startingOffsetsByTimestamp?"
+    )
+    with pytest.raises(OptionError):
+        source.schema()
+
+
+def test_spark_still_sees_the_signature() -> None:
+    """It tells by the number of parameters whether `latestOffset` takes a limit."""
+    assert list(inspect.signature(AsyncGroupStreamReader.latestOffset).parameters) == [
+        "self",
+        "start",
+        "limit",
+    ]

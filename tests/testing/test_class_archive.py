@@ -1,0 +1,125 @@
+"""The archive of Kafka's classes: where it lies, when it is used, and that nothing fails for want of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.java import Java
+from asyncgroup.testing import class_archive
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.class_archive import MOST, ClassArchive
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(class_archive, "user_cache", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / "class-archives"
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "kafka.jar").write_bytes(b"classes")
+    return tmp_path / "jars"
+
+
+def java(place: Path, *, with_archive: bool = True) -> Java:
+    base = place / "jdk" / "lib" / "server" / "classes.jsa"
+    base.parent.mkdir(parents=True, exist_ok=True)
+    if with_archive:
+        base.touch()
+    return Java(home=place / "jdk", executable=place / "jdk" / "bin" / "java", version=17, origin="PATH")
+
+
+def made(place: Path, content: bytes = b"archive") -> Path:
+    (place / "made").write_bytes(content)
+    return place / "made"
+
+
+def test_it_is_used_once_it_was_kept(tmp_path: Path, jars: Path, cache: Path) -> None:
+    archive = ClassArchive(java(tmp_path), jars)
+    assert archive.options == []
+    assert archive.is_wanted
+    archive.keep(made(tmp_path))
+    assert f"-XX:SharedArchiveFile={archive.path}" in archive.options
+    assert not archive.is_wanted
+    assert archive.path.read_bytes() == b"archive"
+    assert list(cache.iterdir()) == [archive.path]
+
+
+def test_the_last_of_several_wins(tmp_path: Path, jars: Path) -> None:
+    archive = ClassArchive(java(tmp_path), jars)
+    archive.keep(made(tmp_path, b"one"))
+    with archive.path.open("rb") as mapped:
+        ClassArchive(java(tmp_path), jars).keep(made(tmp_path, b"two"))
+        assert mapped.read() == b"one", "who reads the old one is not disturbed"
+    assert archive.path.read_bytes() == b"two"
+
+
+def test_another_java_or_other_jars_have_another_one(tmp_path: Path, jars: Path) -> None:
+    first = ClassArchive(java(tmp_path), jars)
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="17.0.16"')
+    second = ClassArchive(java(tmp_path), jars)
+    (jars / "kafka.jar").write_bytes(b"newer classes")
+    third = ClassArchive(java(tmp_path), jars)
+    assert len({each.path for each in (first, second, third)}) == 3
+
+
+def test_a_java_without_an_archive_of_its_own_can_make_none(tmp_path: Path, jars: Path) -> None:
+    archive = ClassArchive(java(tmp_path, with_archive=False), jars)
+    assert not archive.is_wanted
+    assert archive.options == []
+
+
+def test_old_ones_go(tmp_path: Path, jars: Path, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    for age in range(MOST + 2):
+        (cache / f"kafka-{age}.jsa").touch()
+        os.utime(cache / f"kafka-{age}.jsa", (1_000 - age, 1_000 - age))
+    archive = ClassArchive(java(tmp_path), jars)
+    archive.keep(made(tmp_path))
+    assert {path.name for path in cache.iterdir()} == {
+        archive.path.name,
+        *(f"kafka-{age}.jsa" for age in range(MOST - 1)),
+    }
+
+
+@pytest.mark.parametrize("trouble", ["nothing was made", "no jars", "no cache"])
+def test_nothing_fails_for_want_of_it(tmp_path: Path, jars: Path, trouble: str) -> None:
+    if trouble == "no cache":
+        (tmp_path / "cache").write_text("a file")
+    archive = ClassArchive(java(tmp_path), tmp_path / "none" if trouble == "no jars" else jars)
+    archive.keep(tmp_path / "none" if trouble == "nothing was made" else made(tmp_path))
+    assert archive.options == [] or trouble == "no jars"
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="which files a process uses is asked of Linux"
+)
+@pytest.mark.usefixtures("kafka_at_hand")
+def test_the_first_cluster_leaves_it_and_the_second_uses_it(cache: Path) -> None:
+    def archives_in_use(kafka: ApacheKafka) -> list[str]:
+        maps = Path(f"/proc/{kafka.pid(1)}/maps")
+        return sorted(
+            {line.split()[-1] for line in maps.read_text().splitlines() if "class-archives" in line}
+        )
+
+    first = ApacheKafka()
+    with first:
+        assert archives_in_use(first) == []
+    if not cache.exists():
+        pytest.skip("this Java brings no archive of its own, on which another could grow")
+    (archive,) = cache.iterdir()
+    with first:
+        assert archives_in_use(first) == [str(archive)]
+    archive.write_bytes(b"no archive")
+    with first:
+        assert archives_in_use(first) == []
+    archive.unlink()
+    with ApacheKafka(2) as killed:
+        killed.kill(1)
+    assert not archive.exists()
