@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark.cases import IdleSettings
 from benchmarks.spark.stream import reading
-from benchmarks.spark.tree import tree_cpu
+from benchmarks.spark.tree import cpu_by_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,9 +57,12 @@ def _watch(settings: IdleSettings) -> dict[str, float | None]:
     return {name: _share(before[name], after[name], seconds) for name in watched}
 
 
-def _cpu(pid: int | None) -> float | None:
-    return None if pid is None else tree_cpu(pid)
+def _cpu(pid: int | None) -> dict[int, float] | None:
+    return None if pid is None else cpu_by_process(pid)
 
 
-def _share(before: float | None, after: float | None, seconds: float) -> float | None:
-    return None if before is None or after is None else (after - before) / seconds
+def _share(before: dict[int, float] | None, after: dict[int, float] | None, seconds: float) -> float | None:
+    """Workers that ended meanwhile, as Spark has them do when they are idle, have done nothing before."""
+    if before is None or after is None:
+        return None
+    return sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items()) / seconds

@@ -20,6 +20,7 @@ from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
 from asyncgroup.spark.sink.delivery import AtLeastOnce, Delivery, Receipt
 from asyncgroup.spark.sink.producers import Opened, Written, producers
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
+from asyncgroup.spark.worker_process import settle
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,7 +76,10 @@ class _Writer:
 
         Raises ConfigError for a row that is no record, DeliveryFailedError for records that the brokers did not take.
         """
-        return producers.run(self._settings, functools.partial(self._write, iterator))
+        try:
+            return producers.run(self._settings, functools.partial(self._write, iterator))
+        finally:
+            settle()
 
     async def _write(self, batches: Iterator[pyarrow.RecordBatch], opened: Opened) -> TaskWritten:
         producer, acknowledged = opened

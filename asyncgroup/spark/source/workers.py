@@ -19,6 +19,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.range_reader import RangeReader
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
+from asyncgroup.spark.worker_process import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +74,7 @@ def read_ranges(
         raise
     finally:
         process.release(home, reader)
+        settle()
 
 
 def close() -> None:

@@ -57,6 +57,13 @@ def test_connections_and_metadata_are_kept(broker: KafkaServer) -> None:
     assert (handshakes(broker), len(broker.history.of("Metadata"))) == before
 
 
+def test_a_worker_settles_when_a_task_has_ended(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[int] = []
+    monkeypatch.setattr(workers, "settle", lambda: settled.append(len(workers._process()._clusters)))
+    assert offsets(settings(broker.bootstrap_servers), part(0, 3)) == [0, 1, 2]
+    assert settled == [1], "with all that stays loaded"
+
+
 def test_other_settings_have_connections_of_their_own(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers)
     careful = settings(broker.bootstrap_servers, config={"isolation_level": "read_committed"})
