@@ -95,7 +95,7 @@ READERS: Final = {
         Reader("kafka", "kafka", {}),
         # what a user would set who has measured: larger answers of the broker, and fewer polls
         Reader("kafka-tuned", "kafka", TUNED),
-        # and the system's own buffers of sockets, as ours have: Java's 64 KiB cost it 5 to 20 % of the rate
+        # and the system's own buffers of sockets, as ours have: Java's 64 KiB cost it a few percent of the rate
         Reader("kafka-buffers", "kafka", {**TUNED, "kafka.receive.buffer.bytes": "-1"}),
         Reader("asyncgroup", "asyncgroup", {}),
         Reader("asyncgroup-packed", "asyncgroup", {"tasks": "2"}),

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final, TypeAlias
-from uuid import UUID
 
 from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, ErrorCode
 from asyncgroup.lifecycle import cancel_and_wait
@@ -22,14 +21,13 @@ from asyncgroup.offsets import Committer
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.group_members import Members, group_members
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 
 __all__ = ["GroupCommits"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
-TopicIds: TypeAlias = Mapping[TopicPartition, UUID]
 
 PATIENCE: Final = 1.0
 """Seconds that a trigger waits for its commit at most; it goes on while the driver does something else."""

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from asyncgroup.checks import is_name
 from asyncgroup.model import TopicPartition, by_topic
 
-__all__ = ["dump", "dump_partitions", "dumps", "parse", "parse_limits", "parse_partitions"]
+__all__ = ["dump", "parse", "parse_limits", "parse_partitions"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -85,16 +85,6 @@ def dump(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
         }
         for topic in _as_in_scala(list(partitions), _java_hash, again=again)
     }
-
-
-def dumps(offsets: Mapping[TopicPartition, int]) -> str:
-    """The JSON that Spark prints, byte for byte: without spaces."""
-    return json.dumps(dump(offsets), separators=(",", ":"))
-
-
-def dump_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """The JSON of `assign`."""
-    return json.dumps(by_topic(sorted(set(partitions))), separators=(",", ":"))
 
 
 # --- the order of Scala's mutable.HashMap ---------------------------------------------------------------------------

@@ -239,7 +239,10 @@ async def test_a_rebalance_ends_the_tries_and_the_batch_is_delivered_to_the_next
     assert good.values == list(range(8))
 
 
-async def test_a_caller_that_is_cancelled_does_not_wait_for_the_next_try(virtual_kafka: VirtualKafka) -> None:
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "closed"])
+async def test_nobody_waits_for_the_next_try_at_the_end(
+    virtual_kafka: VirtualKafka, is_cancelled: bool
+) -> None:
     await produce(virtual_kafka, 8)
     sink = Sink(raises_until(100, OSError("no")))
     group, handler = member(virtual_kafka, sink, on_error=Retry(backoff=1_000.0, backoff_max=1_000.0))
@@ -248,24 +251,13 @@ async def test_a_caller_that_is_cancelled_does_not_wait_for_the_next_try(virtual
         await until(lambda: len(sink.calls) == 1)
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        if is_cancelled:
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+        else:
+            await group.aclose()
             await run
         assert asyncio.get_running_loop().time() - began < 1
     assert len(sink.calls) == 1
-    assert committed(virtual_kafka) == {}
-
-
-async def test_a_close_ends_the_tries_at_once(virtual_kafka: VirtualKafka) -> None:
-    await produce(virtual_kafka, 8)
-    sink = Sink(raises_until(100, OSError("no")))
-    group, handler = member(virtual_kafka, sink, on_error=Retry(backoff=1_000.0, backoff_max=1_000.0))
-    async with group:
-        run = asyncio.create_task(group.run("numbers", handler))
-        await until(lambda: len(sink.calls) == 1)
-        await asyncio.sleep(1)
-        began = asyncio.get_running_loop().time()
-        await group.aclose()
-        await run
-        assert asyncio.get_running_loop().time() - began < 1
     assert committed(virtual_kafka) == {}

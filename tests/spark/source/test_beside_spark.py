@@ -18,6 +18,7 @@ from asyncgroup.spark.source.options import read_settings
 from asyncgroup.spark.source.patterns import java_pattern
 from asyncgroup.spark.source.splitting import split
 from tests.spark.source.java_patterns import DIFFER, NAMES, PATTERNS
+from tests.spark.source.reading_options import dumps
 
 SERVERS: Final = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 A: Final = {"subscribe": "a"}
@@ -79,7 +80,7 @@ class Theirs:
     ) -> dict[TopicPartition, int]:
         arguments = self._gateway.new_array(self.jvm.java.lang.Object, 3)
         arguments[0] = self.jvm.java.lang.Long.valueOf(limit)
-        arguments[1], arguments[2] = (self.offsets(offsets_json.dumps(each)) for each in (start, end))
+        arguments[1], arguments[2] = (self.offsets(dumps(each)) for each in (start, end))
         return offsets_json.parse(self.printed(self._rate_limit(arguments)))
 
     def found(self, pattern: str) -> list[str]:
@@ -249,7 +250,7 @@ def test_offsets_are_printed_alike_to_the_byte(theirs):
             for topic in topics
             for number in rng.sample(numbers, rng.randint(1, min(len(numbers), 20)))
         }
-        ours = offsets_json.dumps(offsets)
+        ours = dumps(offsets)
         assert ours == theirs.printed(theirs.offsets(ours))
 
 

@@ -8,14 +8,8 @@ import random
 import pytest
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.offsets_json import (
-    dump,
-    dump_partitions,
-    dumps,
-    parse,
-    parse_limits,
-    parse_partitions,
-)
+from asyncgroup.spark.source.offsets_json import dump, parse, parse_limits, parse_partitions
+from tests.spark.source.reading_options import dumps
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -104,7 +98,6 @@ def test_offsets_of_whole_topics():
 def test_partitions():
     assert parse_partitions('{"b":[0],"a":[1,0,1]}') == (A0, A1, B0)
     assert parse_partitions("{}") == ()
-    assert dump_partitions([B0, A1, A0, A1]) == '{"a":[0,1],"b":[0]}'
 
 
 HARMFUL = [
