@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-BENCHMARKS: Final = ("consume", "neighbours", "memory", "rebalance", "broker", "spark")
+BENCHMARKS: Final = ("consume", "neighbours", "memory", "rebalance", "recovery", "broker", "spark")
 """The modules of this package that are benchmarks; each has a docstring and `main(arguments) -> exit code`."""
 
 

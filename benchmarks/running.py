@@ -61,15 +61,20 @@ def chosen(parser: argparse.ArgumentParser, option: str, text: str, names: list[
     return [name for name in names if name in wanted or not wanted]
 
 
-def options_parser(name: str, description: str | None, rounds: int) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+def options_parser(
+    name: str, description: str | None, rounds: int, *, external: bool = True
+) -> argparse.ArgumentParser:
+    """The options that every benchmark has; `external` if it can run on a Kafka that runs already."""
     what = (description or "").removeprefix("The command: ")  # as a module says it
     parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=what[:1].upper() + what[1:])
     parser.add_argument("--rounds", type=count, default=rounds, help="measurements of each (%(default)s)")
     parser.add_argument("--only", default="", help="clients to measure, with commas")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of a table")
     parser.add_argument("--quick", action="store_true", help="little of all: does it work at all?")
-    parser.add_argument("--bootstrap-servers", help="a Kafka that runs already; without it one is started")
+    if external:
+        parser.add_argument(
+            "--bootstrap-servers", help="a Kafka that runs already; without it one is started"
+        )
     return parser
 
 

@@ -15,8 +15,8 @@ from rich.progress import Progress
 from asyncgroup import AsyncGroupError, Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.member import Settings
 from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
-from benchmarks.rebalance.member import Settings
 from benchmarks.rebalance.story import Story, Told
 from benchmarks.running import (
     ClientFailed,

@@ -1,8 +1,9 @@
-"""A member in a process of its own: `python -m benchmarks.rebalance.member CLIENT SETTINGS`.
+"""A group member in a process of its own: `python -m benchmarks.member CLIENT SETTINGS`.
 
-It imports its client, prints `ready`, and joins when a line comes in; it leaves in good order at the next one, prints
-every record that it got as JSON (partition, offset, time.monotonic() in nanoseconds) and ends. Meanwhile each
-assignment is printed, as a number of partitions. Linux's monotonic clock is one for all processes.
+The process imports its client, prints `ready`, and joins when it reads a line; at the next line it leaves the group,
+prints a JSON object and ends: `receipts` (partition, offset, time of each record) and `commits` (time of each successful
+commit). Each assignment is printed as it happens, as a number of partitions. Times are `time.monotonic_ns()`, which on
+Linux is one clock for all processes.
 """
 
 from __future__ import annotations
@@ -29,26 +30,33 @@ POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a member is told; durations in seconds."""
+    """Settings of a member; durations in seconds."""
 
     bootstrap_servers: str
     group_id: str
     topic: str
     heartbeat: float
+    session_timeout: float = 10.0
+    commit_interval: float = 1.0
     strategy: str = "range"
     at_heartbeat: bool = False
 
 
 class Log:
-    """Receipts: partition, offset, time."""
+    """Records received and commits that succeeded."""
 
     def __init__(self) -> None:
         self.receipts: list[tuple[int, int, int]] = []
+        self.commits: list[int] = []
         self.stopping = threading.Event()
 
     def took(self, partition: int, offset: int) -> None:
         """A record was handed to us just now."""
         self.receipts.append((partition, offset, time.monotonic_ns()))
+
+    def committed(self) -> None:
+        """A commit was acknowledged just now."""
+        self.commits.append(time.monotonic_ns())
 
     @staticmethod
     def assigned(number: int) -> None:
@@ -73,12 +81,20 @@ async def _asyncgroup(settings: Settings, log: Log) -> None:
                 log.took(record.partition, record.offset)
                 claim.mark(record)
 
+    class Commits:
+        def on_commit(self, _group_id: str, offsets: object, errors: object) -> None:
+            if offsets and not errors:
+                log.committed()
+
     config = ConsumerConfig(
         auto_offset_reset="earliest",
         heartbeat_interval=settings.heartbeat,
+        session_timeout=settings.session_timeout,
+        auto_commit_interval=settings.commit_interval,
         assignors=(settings.strategy,),
     )
-    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:
+    servers = settings.bootstrap_servers
+    async with ConsumerGroup(servers, settings.group_id, config, hooks=[Commits()]) as group:
         running = asyncio.create_task(group.run(settings.topic, Logged()))
         while not log.stopping.is_set() and not running.done():  # noqa: ASYNC110  set by a thread
             await asyncio.sleep(LOOK_SECONDS)
@@ -102,8 +118,9 @@ async def _aiokafka(settings: Settings, log: Log) -> None:
         group_id=settings.group_id,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=int(settings.heartbeat * 1000),
+        session_timeout_ms=int(settings.session_timeout * 1000),
         partition_assignment_strategy=(RangePartitionAssignor,),
-        auto_commit_interval_ms=1000,
+        auto_commit_interval_ms=int(settings.commit_interval * 1000),
     )
     consumer.subscribe([settings.topic], listener=Told())
 
@@ -112,6 +129,7 @@ async def _aiokafka(settings: Settings, log: Log) -> None:
             log.took(record.partition, record.offset)
 
     async with consumer:
+        _watch_commits(consumer, log)
         reading = asyncio.create_task(read())
         while not log.stopping.is_set() and not reading.done():  # noqa: ASYNC110  set by a thread
             await asyncio.sleep(LOOK_SECONDS)
@@ -119,18 +137,36 @@ async def _aiokafka(settings: Settings, log: Log) -> None:
         await asyncio.wait([reading])
 
 
+def _watch_commits(consumer: Any, log: Log) -> None:
+    """Log the commits of an AIOKafkaConsumer, which has no callback for automatic ones."""
+    coordinator = consumer._coordinator
+    commit = coordinator._do_commit_offsets
+
+    async def watched(assignment: Any, offsets: Any) -> None:
+        await commit(assignment, offsets)
+        if offsets:
+            log.committed()
+
+    coordinator._do_commit_offsets = watched
+
+
 def _confluent(settings: Settings, log: Log) -> None:
     from confluent_kafka import Consumer, KafkaException
+
+    def on_commit(error: Any, partitions: list[Any]) -> None:
+        if error is None and partitions:
+            log.committed()
 
     consumer = Consumer(
         {
             "bootstrap.servers": settings.bootstrap_servers,
             "group.id": settings.group_id,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 10_000,
+            "session.timeout.ms": int(settings.session_timeout * 1000),
             "heartbeat.interval.ms": int(settings.heartbeat * 1000),
             "partition.assignment.strategy": settings.strategy,
-            "auto.commit.interval.ms": 1000,
+            "auto.commit.interval.ms": int(settings.commit_interval * 1000),
+            "on_commit": on_commit,
         }
     )
     owned: set[int] = set()
@@ -149,8 +185,10 @@ def _confluent(settings: Settings, log: Log) -> None:
             message = consumer.poll(POLL_SECONDS)
             if message is None:
                 continue
-            if message.error() is not None:
-                raise KafkaException(message.error())
+            if (error := message.error()) is not None:
+                if error.retriable() or not error.fatal():
+                    continue  # librdkafka reports broker failures here and recovers by itself
+                raise KafkaException(error)
             partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None
@@ -171,7 +209,7 @@ def main(client: str, settings_json: str) -> None:
         _confluent(settings, log)
     else:
         asyncio.run((_asyncgroup if client == "asyncgroup" else _aiokafka)(settings, log))
-    print(json.dumps(log.receipts), flush=True)
+    print(json.dumps({"receipts": log.receipts, "commits": log.commits}), flush=True)
 
 
 if __name__ == "__main__":

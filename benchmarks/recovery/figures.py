@@ -1,0 +1,162 @@
+"""From acknowledgements, receipts and commits to delays; and the table."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.recovery.faults import FAULTS
+from benchmarks.recovery.story import COMMIT_INTERVAL, Outcome
+from benchmarks.running import paragraph
+
+__all__ = ["CLIENTS", "COLUMNS", "Measurement", "Summary", "caption", "rows", "summarize"]
+
+CLIENTS: Final = ("asyncgroup", "aiokafka", "confluent-kafka")
+LATE: Final = 0.1
+"""Seconds from acknowledged to handled beyond which a record counts as late."""
+NANO: Final = 1e9
+COLUMNS: Final = (
+    "client",
+    "worst delay",
+    "by round",
+    "late records",
+    "commit gap",
+    "by round",
+    "twice",
+    "lost",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One client under one fault: seconds from acknowledged to handled, of records acknowledged since the fault began.
+
+    `commit_gap` is the longest time in seconds between two successful commits; `twice` counts further receipts of a
+    record, `lost` acknowledged records without a receipt.
+    """
+
+    fault: str
+    client: str
+    round: int
+    records: int
+    worst: float
+    late: int
+    commit_gap: float
+    twice: int
+    lost: int
+
+    @classmethod
+    def of(cls, fault: str, client: str, index: int, outcome: Outcome) -> Measurement:
+        """Compare a client's receipts with the acknowledgements."""
+        first: dict[tuple[int, int], int] = {}
+        receipts = outcome.receipts[client]
+        for partition, offset, at in receipts:
+            place = partition, offset
+            first[place] = min(at, first.get(place, at))
+        since = {place: at for place, at in outcome.acknowledged.items() if at >= outcome.begin}
+        delays = [max(0, first[place] - at) / NANO for place, at in since.items() if place in first]
+        return cls(
+            fault=fault,
+            client=client,
+            round=index,
+            records=len(since),
+            worst=max(delays, default=0.0),
+            late=sum(delay > LATE for delay in delays),
+            commit_gap=longest_gap(outcome.commits[client], outcome.begin, outcome.end),
+            twice=len(receipts) - len(first),
+            lost=len(since) - len(delays),
+        )
+
+
+def longest_gap(times: Sequence[int], begin: int, end: int) -> float:
+    """The longest time in seconds between two of `times` (sorted) that touches the window; its end counts as a time."""
+    before = max((at for at in times if at <= begin), default=begin)
+    within = [at for at in times if begin < at < end]
+    points = [before, *within, end]
+    return max(later - earlier for earlier, later in itertools.pairwise(points)) / NANO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A client under a fault over all rounds: medians and each round's figures; counts are sums."""
+
+    fault: str
+    client: str
+    worst: float
+    worst_by_round: list[float]
+    late: int
+    commit_gap: float
+    commit_gap_by_round: list[float]
+    twice: int
+    lost: int
+    records: int
+
+
+def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
+    """One summary for each fault and client, in the order of the table."""
+    return [
+        _summary(fault, client, own)
+        for fault in FAULTS
+        for client in CLIENTS
+        if (own := [each for each in measurements if (each.fault, each.client) == (fault, client)])
+    ]
+
+
+def _summary(fault: str, client: str, own: Sequence[Measurement]) -> Summary:
+    def total(count: Callable[[Measurement], int]) -> int:
+        return sum(map(count, own))
+
+    return Summary(
+        fault=fault,
+        client=client,
+        worst=statistics.median(each.worst for each in own),
+        worst_by_round=[each.worst for each in own],
+        late=total(lambda each: each.late),
+        commit_gap=statistics.median(each.commit_gap for each in own),
+        commit_gap_by_round=[each.commit_gap for each in own],
+        twice=total(lambda each: each.twice),
+        lost=total(lambda each: each.lost),
+        records=total(lambda each: each.records),
+    )
+
+
+def rows(summaries: Sequence[Summary], fault: str) -> list[list[str]]:
+    """The table's rows of one fault, its title first."""
+    return [
+        [FAULTS[fault].title, *[""] * (len(COLUMNS) - 1)],
+        *(
+            [
+                each.client,
+                f"{each.worst:.2f}",
+                _listed(each.worst_by_round),
+                f"{each.late:,}",
+                f"{each.commit_gap:.2f}",
+                _listed(each.commit_gap_by_round),
+                f"{each.twice:,}",
+                f"{each.lost:,}",
+            ]
+            for each in summaries
+            if each.fault == fault
+        ),
+    ]
+
+
+def _listed(figures: Sequence[float]) -> str:
+    return " ".join(f"{figure:.2f}" for figure in figures)
+
+
+def caption(options: Mapping[str, object]) -> str:
+    """What the columns mean."""
+    return paragraph(
+        f"{options['rate']} records/s over {options['partitions']} partitions on three brokers; heartbeats every "
+        f"{options['heartbeat']:g} s, session timeout {options['session_timeout']:g} s, commits every {COMMIT_INTERVAL:g} s; "
+        f"{options['rounds']} rounds. All clients meet the same fault at the same time, each in a group and a process of its "
+        "own; two brokers lead the partitions, the third coordinates the groups. Seconds, medians of the rounds. Worst "
+        "delay: from the producer's acknowledgement to the handler, of records acknowledged since the fault began. Late: "
+        f"records delayed by more than {LATE:g} s. Commit gap: longest time without a successful commit. Twice: records "
+        "received more than once. Lost: acknowledged, never received. The clients' retry and backoff settings are their "
+        "defaults."
+    )

@@ -1,0 +1,127 @@
+"""The command: three brokers, one fault after another, all clients at once."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from rich.console import Console
+from rich.progress import Progress
+
+from asyncgroup import AsyncGroupError, ClientConfig, Cluster
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.recovery.faults import FAULTS
+from benchmarks.recovery.figures import CLIENTS, COLUMNS, Measurement, caption, rows, summarize
+from benchmarks.recovery.story import Load, Story
+from benchmarks.running import (
+    ClientFailed,
+    chosen,
+    console_for_tables,
+    count,
+    foot,
+    options_parser,
+    progress_on,
+    show_table,
+)
+
+__all__ = ["main", "measure", "parse"]
+
+SETTLE: Final = 4.0
+NODES: Final = 3
+SETTINGS: Final = ("rate", "partitions", "heartbeat", "session_timeout", "rounds")
+PROPERTIES: Final = {"min.insync.replicas": 2}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = options_parser("recovery", __doc__, rounds=3, external=False)
+    parser.add_argument("--rate", type=count, default=600, help="records a second (%(default)s)")
+    parser.add_argument("--partitions", type=count, default=8, help="(%(default)s)")
+    parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
+    parser.add_argument("--session-timeout", type=float, default=10.0, help="seconds (%(default)s)")
+    parser.add_argument("--faults", default="", help=f"with commas: {', '.join(FAULTS)}")
+    options = parser.parse_args(arguments)
+    options.settle = SETTLE
+    if options.quick:
+        options.settle, options.rounds = 1.0, 1
+        options.faults = options.faults or "leader-moved"
+    options.faults = chosen(parser, "--faults", options.faults, list(FAULTS))
+    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark and print its figures."""
+    options = parse(arguments)
+    console = Console(stderr=True)
+    started = machine()
+    used = versions(CLIENTS)
+    if used["confluent-kafka"] == NOT_INSTALLED:
+        console.print(
+            "confluent-kafka is not installed: its producer times the acknowledgements", style="red"
+        )
+        return 1
+    options.clients = [client for client in options.clients if used[client] != NOT_INSTALLED]
+    used["Apache Kafka"] = KAFKA_VERSION
+    try:
+        measurements = asyncio.run(_measure_all(options, console))
+    except (ClientFailed, AsyncGroupError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    summaries = summarize(measurements)
+    settings = {key: getattr(options, key) for key in SETTINGS}
+    if options.json:
+        report = {
+            "benchmark": "recovery",
+            "settings": settings,
+            "machine": started,
+            "versions": used,
+            "measurements": [asdict(each) for each in measurements],
+            "summaries": [asdict(each) for each in summaries],
+        }
+        print(json.dumps(report, indent=2))
+    else:
+        show_table("Recovery after a fault", COLUMNS, [rows(summaries, fault) for fault in options.faults])
+        line = console_for_tables().print
+        line(caption(settings), highlight=False)
+        line(foot(used, started), highlight=False)
+    return 0 if measurements else 1
+
+
+async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
+    with progress_on(console) as progress:
+        task = progress.add_task("starting three nodes of Apache Kafka", total=None)
+        async with ApacheKafka(NODES, properties=PROPERTIES, java_options=()) as kafka:
+            progress.remove_task(task)
+            return await measure(kafka, options, progress)
+
+
+async def measure(kafka: ApacheKafka, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
+    """Every fault, `rounds` times, each with a topic and groups of its own."""
+    load = Load(
+        partitions=options.partitions,
+        rate=options.rate,
+        heartbeat=options.heartbeat,
+        session_timeout=options.session_timeout,
+        settle=options.settle,
+    )
+    steps = [(index, name) for index in range(1, options.rounds + 1) for name in options.faults]
+    task = progress.add_task("", total=len(steps))
+    found: list[Measurement] = []
+    async with Cluster(kafka.bootstrap_servers, ClientConfig(client_id="benchmark")) as cluster:
+        for index, name in steps:
+
+            def say(what: str, index: int = index, name: str = name) -> None:
+                progress.update(task, description=f"{index}: {name}, {what}")
+
+            outcome = await Story(kafka, cluster, FAULTS[name], load).run(options.clients, say)
+            found += [Measurement.of(name, client, index, outcome) for client in options.clients]
+            progress.advance(task)
+    return found
