@@ -66,7 +66,7 @@ class Retention:
 
     def _tick_later(self) -> None:
         self._ticking = True
-        self._timers.schedule("retention", self._interval, self._tick)
+        self._timers.schedule(("retention",), self._interval, self._tick)
 
     def _tick(self) -> None:
         self._tick_later()

@@ -88,6 +88,21 @@ async def test_a_cluster_on_disk_keeps_kafkas_seven_days(tmp_path):
 
 
 @virtually
+@pytest.mark.parametrize("transactional_id", ["retention", "cleaner"])
+async def test_a_transactional_id_named_like_a_timer_leaves_retention_alone(transactional_id):
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", configs={"retention.ms": str(HOUR)})
+        cluster.create_topic("written")
+        transactions = cluster._shared.transactions
+        producer = transactions.init_producer_id(transactional_id, 60.0).producer
+        assert transactions.add_partitions(transactional_id, producer, [TopicPartition("written", 0)]) == 0
+        assert transactions.end(transactional_id, producer, commit=True).error == 0
+        fill(cluster, "t", 2 * HOUR)
+        await asyncio.sleep(301)
+        assert offsets(cluster, "t") == []
+
+
+@virtually
 async def test_settings_may_come_later():
     async with EmbeddedCluster(start_time=START, retention_check_interval=10) as cluster:
         cluster.create_topic("t")

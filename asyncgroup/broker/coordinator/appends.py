@@ -8,12 +8,12 @@ Writes of a partition never overtake each other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from asyncgroup.broker.coordinator.ports import Clock, OffsetsLog, Timers, Written
+from asyncgroup.broker.coordinator.ports import Clock, OffsetsLog, TimerKey, Timers, Written
 from asyncgroup.broker.coordinator.records import CoordinatorRecord, encode_record
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
 from asyncgroup.broker.errors import Refused
@@ -54,7 +54,7 @@ class _Sent:
     records: Records
     producer: tuple[int, int]
     done: Written
-    timer: Hashable | None
+    timer: TimerKey | None
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class _Logged:
     apply: Callable[[], None]
     done: Written | None
     records: Sequence[CoordinatorRecord] = ()
-    timer: Hashable | None = None
+    timer: TimerKey | None = None
 
     def answer(self, error: ErrorCode) -> None:
         """Only once: one that was answered after its time still counts when it is replicated."""
@@ -219,7 +219,7 @@ class Appends:
             one.apply()
             one.answer(ErrorCode.NONE)
 
-    def _timer(self, kind: str, partition: int, delay: float, action: Callable[[], None]) -> Hashable:
+    def _timer(self, kind: str, partition: int, delay: float, action: Callable[[], None]) -> TimerKey:
         self._timers_set += 1
         key = (kind, partition, self._timers_set)
         self._timers.schedule(key, delay, action)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["Clock", "CoordinatorConfig", "OffsetStore", "OffsetsLog", "Timers", "Written"]
+__all__ = ["Clock", "CoordinatorConfig", "OffsetStore", "OffsetsLog", "TimerKey", "Timers", "Written"]
 
 Clock = Callable[[], int]
 """Gives the time of day in ms since 1970."""
@@ -46,13 +46,19 @@ class CoordinatorConfig:
     offsets_load_delay: float = 0.0
 
 
+TimerKey: TypeAlias = tuple[str, *tuple[Hashable, ...]]
+"""The kind of a timer, then what it is for. Names that clients choose (groups, transactional ids, topics) never stand
+alone: each kind is a namespace of its own.
+"""
+
+
 class Timers(Protocol):
     """Timers by key: scheduling a key again replaces what it was set to."""
 
-    def schedule(self, key: Hashable, delay: float, action: Callable[[], None]) -> None:
+    def schedule(self, key: TimerKey, delay: float, action: Callable[[], None]) -> None:
         """Call `action` in `delay` seconds."""
 
-    def cancel(self, key: Hashable) -> None:
+    def cancel(self, key: TimerKey) -> None:
         """Forget the timer; no error if there is none."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from asyncgroup.broker.coordinator.ports import Timers
+from asyncgroup.broker.coordinator.ports import TimerKey, Timers
 from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.transactions.markers import Marker, Markers
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
@@ -42,7 +42,7 @@ class Endings:
     def began(self, found: TransactionMetadata) -> None:
         """A transaction is open: it has `timeout` seconds from its start on."""
         left = found.timeout - (self._markers.clock() - found.started) / 1000
-        self._timers.schedule(found.transactional_id, max(0.0, left), partial(self._time_out, found))
+        self._timers.schedule(_timeout_key(found), max(0.0, left), partial(self._time_out, found))
 
     def abort_fenced(self, found: TransactionMetadata) -> None:
         """Abort an open transaction in a new epoch, so that its producer can write nothing more. Raises StorageError."""
@@ -60,7 +60,7 @@ class Endings:
             if found.state is not TransactionState.ONGOING:  # an abort of nothing (KIP-890)
                 found.started = self._markers.clock()
             found.prepare(commit=commit)
-        self._timers.cancel(found.transactional_id)
+        self._timers.cancel(_timeout_key(found))
         self._mark(found, list(found.partitions))
 
     def resume(self, found: TransactionMetadata) -> None:
@@ -81,7 +81,7 @@ class Endings:
         try:
             self.abort_fenced(found)
         except StorageError:
-            self._timers.schedule(found.transactional_id, STORAGE_RETRY, partial(self._time_out, found))
+            self._timers.schedule(_timeout_key(found), STORAGE_RETRY, partial(self._time_out, found))
 
     def _mark(self, found: TransactionMetadata, partitions: Iterable[TopicPartition]) -> None:
         marker = Marker(found.producer, found.state is TransactionState.PREPARE_COMMIT)
@@ -90,9 +90,14 @@ class Endings:
             if error in _TRY_AGAIN:
                 self._waiting.setdefault(tp, {})[found.transactional_id] = found
                 if error is ErrorCode.KAFKA_STORAGE_ERROR:
-                    self._timers.schedule(tp, STORAGE_RETRY, partial(self.partition_changed, tp))
+                    retry = partial(self.partition_changed, tp)
+                    self._timers.schedule(("transaction marker", tp), STORAGE_RETRY, retry)
             else:
                 del found.partitions[tp]
         if not found.partitions:
             found.complete()
             self._store.completed(found)
+
+
+def _timeout_key(found: TransactionMetadata) -> TimerKey:
+    return ("transaction timeout", found.transactional_id)
