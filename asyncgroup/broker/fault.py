@@ -11,6 +11,7 @@ from asyncgroup.broker.history import Exchange
 from asyncgroup.broker.named import error_named
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
+from asyncgroup.wire.message import copy_message
 
 __all__ = ["Cut", "Fault"]
 
@@ -92,7 +93,8 @@ class Fault:
         return self._disturb()
 
     def mutate(self, change: Callable[[Any], Any]) -> Self:
-        """Handle the request, then change the response: `change(response)` changes it, or returns another one.
+        """Handle the request, then change the response: `change(response)` changes it, or returns another one. The
+        response is a copy: later answers and other clusters stay as they are.
 
         Several are called in turn. A field that the version on the wire does not have is left out, or closes the
         connection where leaving it out would be a lie.
@@ -205,10 +207,12 @@ class Fault:
         return self._own(self._answer, request)
 
     def changed(self, response: Any) -> Any:
-        """The response after all changes."""
+        """The response after all changes, which are made to a copy: a handler's answer may be shared."""
+        if self._changes or self.throttle_ms:
+            response = copy_message(response)
         for change in self._changes:
             other = self._own(change, response)
-            response = response if other is None else other
+            response = response if other is None else copy_message(other)
         return response
 
     def _own(self, function: Callable[[Any], Any], argument: Any) -> Any:

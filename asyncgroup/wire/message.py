@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
-__all__ = ["Message", "Request"]
+__all__ = ["Message", "Request", "copy_message"]
 
 
 class Message:
@@ -24,6 +24,25 @@ class Message:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={_short(getattr(self, name))}" for name in self.__slots__)
         return f"{type(self).__qualname__}({shown})"
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+def copy_message(message: AnyMessage) -> AnyMessage:
+    """Return a copy that shares nothing mutable with `message`: structs and lists are copied, payloads are not."""
+    return cast(AnyMessage, _copied(message))
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    if not isinstance(value, Message):
+        return value
+    copied = object.__new__(type(value))
+    for name in value.__slots__:
+        setattr(copied, name, _copied(getattr(value, name)))
+    return copied
 
 
 def _short(value: object) -> str:

@@ -187,6 +187,44 @@ async def test_mutating_an_answer():
         assert len((await client.ask(m.MetadataRequest())).brokers) == 2
 
 
+async def test_mutating_an_answer_changes_nothing_but_that_answer():
+    """Neither the next answer, nor another cluster's, nor the cluster's own state, nor an answer of the handler's own."""
+
+    def drop_fetch(response) -> None:
+        response.api_keys[:] = [one for one in response.api_keys if one.api_key != m.FetchRequest.API_KEY]
+        response.api_keys[0].max_version = 3
+
+    def lose_replicas(response) -> None:
+        response.topics[0].partitions[0].replica_nodes.clear()
+
+    made = m.HeartbeatResponse()
+
+    def fence(response) -> None:
+        response.error_code = ErrorCode.FENCED_INSTANCE_ID
+
+    async with EmbeddedCluster() as cluster, EmbeddedCluster() as other:
+        async with connect(cluster) as client, connect(other) as stranger:
+            before = await stranger.ask(m.ApiVersionsRequest(), 2)
+            cluster.faults.on("ApiVersions").mutate(drop_fetch)
+            changed = await client.ask(m.ApiVersionsRequest(), 2)
+            assert len(changed.api_keys) == len(before.api_keys) - 1
+            assert (await stranger.ask(m.ApiVersionsRequest(), 2)) == before
+            assert (await client.ask(m.ApiVersionsRequest(), 2)) == before
+            cluster.history[-1].response.api_keys.clear()
+            assert (await client.ask(m.ApiVersionsRequest(), 2)) == before
+
+            cluster.create_topic("t")
+            cluster.faults.on("Metadata").mutate(lose_replicas)
+            await client.ask(m.MetadataRequest(topics=None))
+            assert cluster.partition("t", 0).replicas == [1]
+            (topic,) = (await client.ask(m.MetadataRequest(topics=None))).topics
+            assert topic.partitions[0].replica_nodes == [1]
+
+            cluster.faults.on("Heartbeat").answer(lambda _beat: made).mutate(fence).throttle(7)
+            assert (await client.ask(BEAT)).error_code == ErrorCode.FENCED_INSTANCE_ID
+            assert (made.error_code, made.throttle_time_ms) == (0, 0)
+
+
 async def test_mutating_what_a_parked_request_is_answered():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")

@@ -14,6 +14,7 @@ from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import copy_message
 
 VERSIONS = (0, 4)
 
@@ -32,7 +33,7 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
-    response = m.ApiVersionsResponse(api_keys=ADVERTISED)
+    response = m.ApiVersionsResponse(api_keys=_advertised())
     if context.api_version >= 3:
         if context.api_version >= 4:  # a lowest level of 0 is more than version 3 can say (KAFKA-17011)
             response.supported_features = [response.SupportedFeatureKey(_TRANSACTIONS, 0, 2)]
@@ -46,6 +47,11 @@ def refuse(_context: RequestContext, _request: m.ApiVersionsRequest, code: int) 
     return m.ApiVersionsResponse(error_code=code)
 
 
+def _advertised() -> list[m.ApiVersionsResponse.ApiVersion]:
+    """The ranges for one response: messages are mutable, and faults and tests change them."""
+    return [copy_message(one) for one in ADVERTISED]
+
+
 def unsupported_version() -> m.ApiVersionsResponse:
     """The answer to a version that is not served."""
-    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=ADVERTISED)
+    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_advertised())

@@ -86,7 +86,7 @@ def _partition(partition: Partition, alive: set[int]) -> Response.DescribeTopicP
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
+        replica_nodes=list(partition.replicas),
         isr_nodes=[r for r in partition.replicas if r in alive],
         eligible_leader_replicas=[],
         last_known_elr=[],

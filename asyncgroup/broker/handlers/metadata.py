@@ -115,7 +115,7 @@ def _partition(partition: Partition, alive: set[int]) -> m.MetadataResponse.Meta
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
+        replica_nodes=list(partition.replicas),
         isr_nodes=[r for r in partition.replicas if r in alive],
         offline_replicas=[r for r in partition.replicas if r not in alive],
     )
