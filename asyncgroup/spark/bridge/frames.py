@@ -42,7 +42,7 @@ def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> Data
 def cut(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:
     """The same rows, in the same order, in batches of the size that a Spark partition should have.
 
-    Only what has to be joined is copied.
+    Only what has to be joined is copied. Lists start at offset 0 of their arrays, see `_rebased`.
     """
     wanted = _slice_rows(batches, cores)
     slices: list[pa.RecordBatch] = []
@@ -54,7 +54,33 @@ def cut(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:
             waiting, rows = [], 0
         waiting.append(part)
         rows += part.num_rows
-    return slices + _joined(waiting)
+    return [_rebased(part) for part in slices + _joined(waiting)]
+
+
+def _rebased(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with list columns that are no views; their values are shared, not copied.
+
+    createDataFrame rebuilds list columns (`pyspark.sql.pandas.types._check_arrow_array_timestamps_localize`) by
+    `ListArray.from_arrays(offsets, values, mask)`, and pyarrow refuses a mask where the offsets are a view: "Null
+    bitmap with offsets slice not supported".
+    """
+    import pyarrow as pa
+
+    columns = [_rebased_list(column) if pa.types.is_list(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _rebased_list(column: pa.ListArray) -> pa.ListArray:
+    import pyarrow as pa
+
+    if not column.offset:
+        return column
+    width = pa.int32().bit_width // 8
+    ends = column.buffers()[1].slice(column.offset * width, (len(column) + 1) * width)
+    validity = column.is_valid().buffers()[1] if column.null_count else None
+    return pa.Array.from_buffers(
+        column.type, len(column), [validity, ends], column.null_count, children=[column.values]
+    )
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
