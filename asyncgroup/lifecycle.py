@@ -8,6 +8,7 @@ ends in different tasks.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple
@@ -15,7 +16,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from asyncgroup.errors import ClosedError
+from asyncgroup.errors import AsyncGroupError, ClosedError
 
 __all__ = [
     "Owner",
@@ -23,6 +24,8 @@ __all__ = [
     "describe",
     "finish",
     "note",
+    "own_copy",
+    "result_of_shared",
     "retrieve",
     "run_until",
     "wait_within",
@@ -31,6 +34,7 @@ __all__ = [
 _log = logging.getLogger("asyncgroup")
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 Ts = TypeVarTuple("Ts")
 
 
@@ -48,6 +52,7 @@ class Owner:
         self._group: TaskGroup | None = None
         self._children: set[asyncio.Task[Any]] = set()
         self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
 
     @property
     def is_open(self) -> bool:
@@ -82,7 +87,8 @@ class Owner:
         """Cancel what runs and wait for it; safe to call twice, and carried to its end when the caller is cancelled.
 
         Called from one of the spawned functions it only signals: that function cannot wait for its own end. Raises
-        what a spawned function raised, if one failed (the first one, with a note naming the others).
+        what a spawned function raised, if one failed (the first one, with a note naming the others): the first caller
+        that error itself, each later one a copy of it.
         """
         self._stop.set()
         task = asyncio.current_task()
@@ -91,7 +97,11 @@ class Owner:
         try:
             await finish(self._task)
         except BaseExceptionGroup as group:
-            raise _first_of(group) from None
+            if self._failure is not None:
+                raise own_copy(self._failure) from None
+            first = _first_of(group)
+            self._failure = own_copy(first)
+            raise first from None
 
     async def _child(self, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]) -> None:
         task = asyncio.current_task()
@@ -206,6 +216,41 @@ def note(error: BaseException, text: str) -> None:
         error.add_note(text)
     except Exception:  # noqa: BLE001  whatever its __setattr__ does
         _log.debug("%s takes no note: %s", type(error).__name__, text)
+
+
+async def result_of_shared(future: asyncio.Future[T]) -> T:
+    """Wait for a future that several tasks wait for; a caller that is cancelled does not cancel it.
+
+    Raises the future's error, as a copy for each caller: one exception raised in several tasks would collect the
+    tracebacks and notes of all of them.
+    """
+    if not future.done():
+        await asyncio.wait([future])
+    if not future.cancelled() and (error := future.exception()) is not None:
+        raise own_copy(error)
+    return future.result()
+
+
+def own_copy(error: E) -> E:
+    """Return a copy of an error: type, text, attributes, notes, cause and traceback so far are the same.
+
+    The error itself is returned where it cannot be copied (a foreign class whose constructor takes other arguments).
+    """
+    made: E
+    try:
+        if isinstance(error, AsyncGroupError):
+            # Their constructors make `args` from other arguments, so copy.copy() would call them with the wrong ones.
+            made = type(error).__new__(type(error), *error.args)
+            made.__dict__.update(error.__dict__)
+        else:
+            made = copy.copy(error)
+        if hasattr(error, "__notes__"):
+            made.__notes__ = list(error.__notes__)
+    except Exception:  # noqa: BLE001  a constructor of a foreign class may raise anything
+        return error
+    made.__cause__, made.__context__ = error.__cause__, error.__context__
+    made.__suppress_context__ = error.__suppress_context__
+    return made.with_traceback(error.__traceback__)
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:

@@ -8,8 +8,17 @@ import gc
 import anyio
 import pytest
 
-from asyncgroup.errors import ClosedError
-from asyncgroup.lifecycle import Owner, cancel_and_wait, finish, retrieve, run_until, wait_within
+from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
+from asyncgroup.lifecycle import (
+    Owner,
+    cancel_and_wait,
+    finish,
+    own_copy,
+    result_of_shared,
+    retrieve,
+    run_until,
+    wait_within,
+)
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -314,3 +323,61 @@ async def test_a_failure_that_was_seen_is_no_complaint() -> None:
         del future
     gc.collect()
     assert complaints == []
+
+
+class Odd(Exception):  # a constructor that cannot be called with `args`
+    def __init__(self, *, what: str) -> None:
+        super().__init__(f"odd: {what}", what)
+
+
+async def test_a_copy_of_an_error_has_all_but_its_identity() -> None:
+    error = BrokerError(ErrorCode.NOT_COORDINATOR, "group 'g'", "moved")
+    error.add_note("a note")
+    try:
+        raise error from OSError(111, "refused")
+    except BrokerError:
+        made = own_copy(error)
+    assert made is not error
+    assert (str(made), made.code, made.what, made.args) == (str(error), error.code, error.what, error.args)
+    assert made.__cause__ is error.__cause__
+    assert made.__suppress_context__
+    assert made.__traceback__ is error.__traceback__
+    made.add_note("its own")
+    assert error.__notes__ == ["a note"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "refused"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+        ConfigError("linger", -1, "0 or more"),
+        CommitFailedError("g", {}),
+    ],
+)
+async def test_copies_of_errors_that_are_made_of_several_values(error: Exception) -> None:
+    made = own_copy(error)
+    assert made is not error
+    assert (type(made), str(made), vars(made)) == (type(error), str(error), vars(error))
+
+
+async def test_an_error_that_cannot_be_copied_is_given_itself() -> None:
+    error = Odd(what="x")
+    assert own_copy(error) is error
+
+
+async def test_a_shared_future_gives_result_error_and_cancellation() -> None:
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[int] = loop.create_future()
+    waiting = [asyncio.create_task(result_of_shared(result)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    assert waiting[0].cancelled()
+    assert not result.cancelled()
+    result.set_result(7)
+    assert await asyncio.gather(*waiting[1:]) == [7, 7]
+    gone: asyncio.Future[int] = loop.create_future()
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await result_of_shared(gone)

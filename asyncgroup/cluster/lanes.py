@@ -18,7 +18,7 @@ from asyncgroup.cluster.opening import tls_context
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import Owner, retrieve
+from asyncgroup.lifecycle import Owner, result_of_shared, retrieve
 
 __all__ = ["CONTROL", "Lane", "Lanes"]
 
@@ -89,7 +89,7 @@ class Lanes:
             made.add_done_callback(retrieve)
             self._owner.spawn(self._connect, lane, made, name=f"connect {address} {purpose}")
             lane.connecting = made
-        return await asyncio.shield(lane.connecting)
+        return await result_of_shared(lane.connecting)
 
     def leave(self, node_id: int, purpose: str) -> None:
         """Nobody waits any more for what is under way on a lane, and the next request shall not wait behind it."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.lifecycle import Owner, retrieve
+from asyncgroup.lifecycle import Owner, result_of_shared, retrieve
 
 __all__ = ["Refresher"]
 
@@ -32,7 +32,7 @@ class Refresher:
             if not self._running:
                 self._running = True
                 self._owner.spawn(self._run, name="refresh")
-        await asyncio.shield(self._next)
+        await result_of_shared(self._next)
 
     async def _run(self) -> None:
         try:

@@ -15,7 +15,7 @@ from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import StartOffset, WallClock, find_start, start_of, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
-from asyncgroup.lifecycle import Owner
+from asyncgroup.lifecycle import Owner, own_copy
 from asyncgroup.model import TopicPartition
 
 __all__ = ["Consumer"]
@@ -183,4 +183,4 @@ class Consumer:
     def _on_bug(self, error: Exception) -> None:
         """A task of ours failed: nothing will come any more, and readers must hear of it."""
         for consumer in self._partitions.values():
-            consumer.fail(error)
+            consumer.fail(own_copy(error))

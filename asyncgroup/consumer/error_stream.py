@@ -7,6 +7,8 @@ from collections import deque
 from typing import Final, Self
 from weakref import WeakSet
 
+from asyncgroup.lifecycle import own_copy
+
 __all__ = ["BUFFER", "ErrorReader", "ErrorStream"]
 
 BUFFER: Final = 256
@@ -69,7 +71,7 @@ class ErrorStream:
         """Tell every reader; False if there is none, so that somebody else has to be told."""
         readers = list(self._readers)
         for reader in readers:
-            reader.put(error)
+            reader.put(own_copy(error))  # a reader may raise it
         return bool(readers)
 
     def reader(self) -> ErrorReader:

@@ -19,6 +19,7 @@ from asyncgroup.consumer.resetter import Resetter
 from asyncgroup.consumer.retries import Retries
 from asyncgroup.consumer.waiting import Waiting
 from asyncgroup.errors import AsyncGroupError, AuthenticationError, BrokerError, ErrorCode
+from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import TopicPartition
 
 __all__ = ["Fetchers"]
@@ -171,7 +172,7 @@ class Fetchers:
         """
         if isinstance(error, AuthenticationError):  # does not heal by itself
             for consumer in consumers:
-                self.refused(consumer, error)
+                self.refused(consumer, own_copy(error))
             return
         self.heal(consumers, error)
         pauses: dict[int, float] = {}

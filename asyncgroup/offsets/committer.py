@@ -22,6 +22,7 @@ from asyncgroup.errors import (
     ErrorCode,
     TransportError,
 )
+from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_plan import (
     ACTIONS,
@@ -135,7 +136,7 @@ class Committer:
             return
         self._takes_parked |= parked
         if failed := await self._flights():
-            raise CommitFailedError(self.group_id, failed)
+            raise CommitFailedError(self.group_id, {tp: own_copy(error) for tp, error in failed.items()})
 
     @property
     def dirty(self) -> list[TopicPartition]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.lifecycle import cancel_and_wait, retrieve
+from asyncgroup.lifecycle import cancel_and_wait, result_of_shared, retrieve
 
 __all__ = ["Flights"]
 
@@ -39,7 +39,7 @@ class Flights(Generic[T]):
             self._next.add_done_callback(retrieve)
             if self._task is None:
                 self._task = asyncio.create_task(self._run(), name=self._name)
-        return await asyncio.shield(self._next)
+        return await result_of_shared(self._next)
 
     async def _run(self) -> None:
         current: asyncio.Future[T] | None = None

@@ -10,6 +10,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
+from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import Accumulator
 from asyncgroup.producer.routing import Parcel, Promise, Route
@@ -141,7 +142,7 @@ class Router:
         if parcel.promise is None:
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
         elif not parcel.promise.done():
-            parcel.promise.set_exception(error)
+            parcel.promise.set_exception(own_copy(error))
         self._on_freed()
 
     def fail_all(self, error: Exception) -> None:

@@ -22,6 +22,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
+from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import Accumulator
 from asyncgroup.producer.batch import MakeError, ProducerBatch
@@ -140,7 +141,7 @@ class Sender:
             return Part(batch, batch.encoded())
         except AsyncGroupError as problem:
             error = problem  # a codec whose library is missing
-            self._settle(batch, lambda: error)
+            self._settle(batch, lambda: own_copy(error))
             return None
 
     async def _exchange(self, node: int, parts: list[Part]) -> None:
@@ -149,7 +150,7 @@ class Sender:
         except (UnsupportedVersionError, ClosedError) as problem:
             final: Exception = problem
             for part in parts:
-                self._settle(part.batch, lambda: final)
+                self._settle(part.batch, lambda: own_copy(final))
         except AsyncGroupError as problem:
             self._stale.set()
             for part in parts:
@@ -158,7 +159,7 @@ class Sender:
             _log.exception("a Produce request to node %s failed in an unforeseen way", node)
             final = problem
             for part in parts:
-                self._settle(part.batch, lambda: final)
+                self._settle(part.batch, lambda: own_copy(final))
         else:
             for part in parts:
                 self._answered(node, part.batch, answers.get(part.batch.tp))
@@ -234,7 +235,7 @@ class Sender:
         """Give up every batch, under way or not."""
         self._accumulator.close_open()
         for batch in list(self._accumulator.incomplete):
-            self._fail(batch, lambda: error)
+            self._fail(batch, lambda: own_copy(error))
 
     def _expired(self, batch: ProducerBatch) -> MakeError:
         reason = batch.last_error or "its leader has not answered yet"

@@ -247,7 +247,9 @@ async def test_what_heals_is_told_to_each_partition_and_holds_nothing_up(brokers
         assert (slow.dropped, quick.dropped) == (2, 0)
         await partition.aclose()
         await task
-        assert [error async for error in slow] == told[2:], "the end comes behind what was not read"
+        assert [repr(error) async for error in slow] == list(map(repr, told[2:])), (
+            "the end comes behind what was not read"
+        )
         assert [error async for error in partition.errors()] == []
 
 
@@ -271,7 +273,7 @@ async def test_the_reader_that_is_dropped_counts_no_more(brokers: EmbeddedCluste
         assert not partition.heal(error)
         errors = partition.errors()
         assert partition.heal(error)
-        assert await anext(errors) is error
+        assert repr(await anext(errors)) == repr(error)
         del errors
         assert not partition.heal(error), "so that it is logged again"
 

@@ -119,7 +119,7 @@ async def test_an_error_of_the_request_itself_fails_every_partition(error: Excep
     scene.marks[B0].mark(11)
     with pytest.raises(CommitFailedError) as raised:
         await scene.manager.commit()
-    assert raised.value.errors == {A0: error, B0: error}
+    assert repr(raised.value.errors) == repr({A0: error, B0: error})
     assert len(scene.sent) == 1
 
 
@@ -172,7 +172,7 @@ async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
     scene.manager.give_up(MemberLost("once more"))
     with pytest.raises(CommitFailedError) as raised:
         await call
-    assert raised.value.errors == {A0: cause}
+    assert repr(raised.value.errors) == repr({A0: cause})
     assert len(scene.sent) == 1
     assert scene.lost == [], "whoever said so knows it"
 
