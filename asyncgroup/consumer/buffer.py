@@ -107,6 +107,10 @@ class RecordBuffer:
         self.fetch_offset = self.records_end = self._floor = offset
         self.turns += 1
 
+    def drop(self) -> None:
+        """Drop everything that waits, for good; the position stays as it is."""
+        self.seek(self.position)
+
     def skip_to(self, offset: int) -> None:
         """Ask for a later offset next; what waits is kept."""
         self.fetch_offset, self.fetched_epoch = offset, -1

@@ -25,6 +25,10 @@ __all__ = ["FetchedPartition"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 
+def _nothing_to_wake() -> None:
+    """Stands in for the fetcher of a partition that has none."""
+
+
 class FetchedPartition:
     """The only owner of a partition's position; all of its state, and whatever changes it but reading.
 
@@ -69,11 +73,16 @@ class FetchedPartition:
         self._gathering = 0
         self._changed = asyncio.Event()
         self._seen_progress: tuple[int, int] | None = None
-        self.wake_fetcher: Callable[[], None] = lambda: None
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
         self.on_passed: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
-        self.on_healed: Callable[[Exception], object] = self.heal
+        self.wake_fetcher: Callable[[], None]
+        self.on_healed: Callable[[Exception], object]
+        self.detach()
+
+    def detach(self) -> None:
+        """Nobody fetches this partition (any more): let go of the fetchers, which know all others."""
+        self.wake_fetcher, self.on_healed = _nothing_to_wake, self.heal
 
     # --- position and state -------------------------------------------------------------------------------------
 
@@ -218,6 +227,8 @@ class FetchedPartition:
 
         A reader that gathers records for a larger batch takes none, but waits for us.
         """
+        if self._ended:
+            return
         progress = self._buffer.progress
         if self.stalled:
             # the reader took records since, perhaps of one large batch: no need to wait until that is used up
@@ -225,7 +236,7 @@ class FetchedPartition:
                 self._unstall_if_room()
                 self.wake_fetcher()
             return
-        waiting = bool(self._buffer) and not (self.paused or self._ended or self._gathering)
+        waiting = bool(self._buffer) and not (self.paused or self._gathering)
         if waiting and self._seen_progress == progress:
             self.stalled = True
             self._hooks.emit("on_stalled", *self.tp)

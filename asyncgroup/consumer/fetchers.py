@@ -108,6 +108,7 @@ class Fetchers:
         self.budget.members = len(self._consumers)
         for fetcher in self._fetchers.values():
             fetcher.remove(consumer)
+        consumer.detach()
 
     def _is_ours(self, consumer: PartitionConsumer) -> bool:
         return self._consumers.get(consumer.tp) is consumer

@@ -112,10 +112,15 @@ class PartitionConsumer(FetchedPartition):
         return self._errors.reader()
 
     def end(self) -> None:
-        """End every iterator before its next record; safe to call twice. An error that nobody has met is logged."""
+        """End every iterator before its next record; safe to call twice. An error that nobody has met is logged.
+
+        What is buffered or under way is dropped: a claim that its handler keeps must not hold memory. `position` stays.
+        """
         if self.error is not None and not self._ended:
             _log.warning("%s: closed before its reader has met an error: %s", self.tp, self.error)
         self._ended = True
+        self.version += 1
+        self._buffer.drop()
         self._errors.close()
         self._update()
 

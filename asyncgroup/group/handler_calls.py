@@ -24,7 +24,7 @@ _log = logging.getLogger("asyncgroup.group")
 
 Call: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
-_CALLER: Final = ContextVar["HandlerCalls | None"]("asyncgroup: the session of a handler", default=None)
+_CALLER: Final = ContextVar[object]("asyncgroup: the session of a handler", default=None)
 
 CLAIM: Final = "claim "
 INF: Final = float("inf")
@@ -49,11 +49,13 @@ class HandlerCalls:
         self._begun: set[str] = set()
         self._drained = False
         self._waiting_since = 0.0
+        # in place of this object: a handler's context outlives the session in every timer and task that it has started
+        self._token = object()
 
     @property
     def is_caller(self) -> bool:
         """Whether this is asked by a method of the handler, or by a task or thread that one of them has started."""
-        return _CALLER.get() is self
+        return _CALLER.get() is self._token
 
     # --- how much time they have --------------------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class HandlerCalls:
 
         Called here, it fails like any other if it doesn't take the arguments.
         """
-        _CALLER.set(self)
+        _CALLER.set(self._token)
         self._begun.add(what)
         await call()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 from asyncgroup.errors import (
@@ -18,7 +19,6 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.member import Member
-from asyncgroup.group.session_run import SessionRun
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscription
 from asyncgroup.group.vitals import Source
@@ -31,6 +31,13 @@ AT_ONCE: Final = (Rebalanced, PartitionsChanged, TopicsChanged)
 """Causes after which a member joins again without a pause."""
 
 UNKNOWN_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class _Outcome(Enum):
+    """What follows a session."""
+
+    JOIN_AT_ONCE = "join again at once"
+    PAUSE = "join again after a pause"
 
 
 class RunLoop:
@@ -53,32 +60,35 @@ class RunLoop:
         closing, backoff = self._member.closing, self._context.cluster.backoff()
         while True:
             self._check()
-            run, failure = await self._round()
-            if failure is not None:
-                self._heal_or_raise(failure)
-            elif run is None:
+            outcome = await self._round()
+            if outcome is None or closing.is_set():  # perhaps while the session ended for another reason
                 return
-            if closing.is_set():  # perhaps while the session ended for another reason
-                return
-            if run is not None and failure is None and isinstance(run.session.cause, AT_ONCE):
+            if outcome is _Outcome.JOIN_AT_ONCE:
                 backoff.reset()
-                continue
-            if await self._member.pause(backoff.next()):
+            elif await self._member.pause(backoff.next()):
                 return
 
-    async def _round(self) -> tuple[SessionRun | None, BaseException | None]:
-        """The next session and its failure, if that may heal; what the handler raised is raised."""
+    async def _round(self) -> _Outcome | None:
+        """Run the next session; None if the group was closed before there was one.
+
+        Raises what the handler raised, and failures that cannot heal. Only the outcome is returned: the session itself,
+        its claims and their errors must not stay in memory beside those of the next one.
+        """
         try:
             run = await self._member.round(self._subscription, self._handler)
         except (BrokerError, TransportError) as error:
-            return None, error
+            self._heal_or_raise(error)
+            return _Outcome.PAUSE
         if run is None:
-            return None, None
+            return None
         if run.began:
             self._unknown_since = None
-        if run.causes.failed_by_handler and run.causes.failure is not None:
-            raise run.causes.failure
-        return run, run.causes.failure
+        if run.causes.failure is not None:
+            if run.causes.failed_by_handler:
+                raise run.causes.failure
+            self._heal_or_raise(run.causes.failure)
+            return _Outcome.PAUSE
+        return _Outcome.JOIN_AT_ONCE if isinstance(run.session.cause, AT_ONCE) else _Outcome.PAUSE
 
     def _heal_or_raise(self, error: BaseException) -> None:
         """Report an error after which the next session may do better; raise any other."""

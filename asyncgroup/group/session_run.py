@@ -109,6 +109,7 @@ class SessionRun:
             await self._wind_up()
         finally:
             self.session.close()
+            self.session.on_end = None  # a handler that keeps its session must not keep all of this run
             self._context.cluster.untrack(topics)
             try:
                 await self._owner.stop()
