@@ -7,6 +7,7 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+import re
 import subprocess
 import sys
 import types
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import asyncgroup
+from asyncgroup import errors
 
 ROOT = Path(asyncgroup.__file__).parent
 NEEDS = {"asyncgroup.spark": "pyspark"}
@@ -135,8 +137,67 @@ def test_every_exported_value_is_explained_below_it(module: str, name: str) -> N
     pytest.fail(f"{name} is not assigned in {module}")
 
 
+def error_names() -> set[str]:
+    """The exceptions that the package defines anywhere."""
+    return {
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+        and {"Error", "Exception"}
+        & {part for base in node.bases for part in re.findall("[A-Z][a-z]+", ast.unparse(base))}
+    } | set(errors.__all__)
+
+
+def public_docstrings(package: str) -> list[tuple[str, str]]:
+    """Where and what: the docstrings of a package's exported names and of their public methods."""
+    module = load(package)
+    found = []
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+            continue
+        found.append((name, thing.__doc__ or ""))
+        classes = thing.__mro__ if inspect.isclass(thing) else ()
+        members = {
+            attribute: value
+            for cls in reversed(classes)
+            if cls.__module__.startswith("asyncgroup.")
+            for attribute, value in vars(cls).items()
+            if attribute == "__init__" or not attribute.startswith("_")
+        }
+        for attribute, value in members.items():
+            described = value.fget if isinstance(value, property) else value
+            found.append((f"{name}.{attribute}", inspect.getdoc(described) or ""))
+    return found
+
+
+@pytest.mark.parametrize(
+    "package", ["asyncgroup", "asyncgroup.broker", "asyncgroup.spark", "asyncgroup.testing"]
+)
+def test_errors_that_docstrings_say_are_raised_can_be_imported(package: str) -> None:
+    """From `asyncgroup`, or from the package that has the docstring; the test kit's are the embedded broker's, too."""
+    faces = {"asyncgroup", package} | ({"asyncgroup.broker"} if package == "asyncgroup.testing" else set())
+    known, here = error_names(), {name for face in faces for name in load(face).__all__}
+    missing = {
+        (place, word)
+        for place, text in public_docstrings(package)
+        for raised in re.findall(r"\b[Rr]aises?\b(.*?)(?:\.\s|\.$|\Z)", text, re.DOTALL)
+        for word in re.findall(r"\b[A-Z]\w+", raised)
+        if word in known and word not in here
+    }
+    assert missing == set()
+
+
+def test_every_error_of_the_tree_can_be_imported_from_the_package() -> None:
+    assert set(errors.__all__) <= set(asyncgroup.__all__)
+    from asyncgroup import UsageError
+
+    assert UsageError is errors.UsageError
+
+
 def test_the_public_face_is_small() -> None:
-    assert 25 <= len(asyncgroup.__all__) <= 40
+    assert 20 <= len(set(asyncgroup.__all__) - set(errors.__all__)) <= 40
 
 
 def test_importing_the_package_is_light() -> None:
