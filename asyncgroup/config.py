@@ -28,8 +28,9 @@ from asyncgroup.checks import (
     one_of,
 )
 from asyncgroup.errors import ConfigError
-from asyncgroup.properties import FromProperties, from_properties, is_secret, nearest
+from asyncgroup.properties import FromProperties, from_properties, is_secret
 from asyncgroup.security import HIDDEN, Security
+from asyncgroup.suggestions import suggest_key
 
 __all__ = [
     "AutoOffsetReset",
@@ -142,7 +143,8 @@ class ClientConfig:
         known = [field.name for field in fields(cls)]
         for key, value in keys.items():
             if key not in known:
-                raise ConfigError(key, HIDDEN if is_secret(key) else value, nearest(key, known))
+                allowed = suggest_key(cls.__name__, key, value, {**_keys(), cls.__name__: known})
+                raise ConfigError(key, HIDDEN if is_secret(key) else value, allowed)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -178,7 +180,7 @@ class ClientConfig:
         and that means nothing here is named in a warning. Raises ConfigError for any other, for a value that is not
         allowed, and for keys that contradict each other.
         """
-        return from_properties(cls, properties, keys)
+        return from_properties(cls, properties, keys, _keys())
 
     @classmethod
     def of(cls, config: object) -> Self:
@@ -192,6 +194,12 @@ class ClientConfig:
     def client(self) -> dict[str, Any]:
         """The keys of ClientConfig alone, to make another client's configuration of."""
         return {field.name: getattr(self, field.name) for field in fields(ClientConfig)}
+
+
+def _keys() -> dict[str, frozenset[str]]:
+    """The keys of each configuration class, by its name."""
+    classes = (ClientConfig, ConsumerConfig, ProducerConfig)
+    return {cls.__name__: frozenset(field.name for field in fields(cls)) for cls in classes}
 
 
 def _ask_unit(value: float) -> str:

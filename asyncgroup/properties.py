@@ -7,26 +7,19 @@ Values are text or what the text stands for. Which names there are stands in `pr
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.property_names import (
-    BY_CLASS,
-    IGNORED,
-    IGNORED_PREFIXES,
-    REFUSED,
-    REST,
-    SECURITY,
-    Property,
-)
+from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
+from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY, Property
 from asyncgroup.security import HIDDEN
 from asyncgroup.security_properties import read_security
+from asyncgroup.suggestions import Keys, suggest_property
 
-__all__ = ["FromProperties", "from_properties", "is_secret", "nearest"]
+__all__ = ["FromProperties", "from_properties", "is_secret"]
 
 _log = logging.getLogger("asyncgroup.config")
 
@@ -41,7 +34,7 @@ class FromProperties(NamedTuple, Generic[C]):
 
 
 def from_properties(
-    cls: type[C], properties: Mapping[str, object], keys: Mapping[str, Any]
+    cls: type[C], properties: Mapping[str, object], keys: Mapping[str, Any], all_keys: Keys
 ) -> FromProperties[C]:
     """`cls` out of `properties`, `keys` of ours winning over them; see `ClientConfig.from_properties`."""
     if not isinstance(properties, Mapping):
@@ -62,14 +55,15 @@ def from_properties(
             found.security[name] = str(value).strip()
         elif name in REFUSED:
             _read(REFUSED[name], name, value)
-        elif name in IGNORED or name.startswith(IGNORED_PREFIXES):
-            ignored.append(name)
+        elif (why := _why_ignored(name)) is not None:
+            ignored.append((name, why))
         else:
-            raise ConfigError(name, HIDDEN if is_secret(name) else value, _instead(cls, name, known))
+            allowed = _instead(cls, name, known, all_keys)
+            raise ConfigError(name, HIDDEN if is_secret(name) else value, allowed)
     if found.security and "security" not in keys:
         found.keys["security"] = read_security(found.security)
-    for name in ignored:
-        _log.warning("%s means nothing to asyncgroup and is ignored", name)
+    for name, why in ignored:
+        _log.warning("%s means nothing to asyncgroup and is ignored: %s", name, why)
     return FromProperties(found.make(cls, keys), found.rest)
 
 
@@ -129,17 +123,20 @@ def _known_for(cls: type) -> dict[str, Property]:
     return {name: prop for table in tables for name, prop in table.items() if prop.key in own}
 
 
-def _instead(cls: type, name: str, known: Iterable[str]) -> str:
+def _why_ignored(name: str) -> str | None:
+    """Why a property has no effect here; None for one that has, or is unknown."""
+    if name in IGNORED:
+        return IGNORED[name]
+    return next((why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def _instead(cls: type, name: str, known: Iterable[str], all_keys: Keys) -> str:
     others = [other for other, names in BY_CLASS.items() if name in names]
     if others or name == "group.id":
         return f"only in a {others[0] if others else 'ConsumerConfig'}; this is a {cls.__name__}"
-    return nearest(name, [*known, *REST, *SECURITY, *REFUSED, *IGNORED])
-
-
-def nearest(key: str, known: Iterable[str]) -> str:
-    """What could stand in place of a key that there is not."""
-    close = difflib.get_close_matches(key, sorted(set(known)), n=3, cutoff=0.6)
-    return "there is no such key" + (f"; did you mean {' or '.join(close)}?" if close else "")
+    return suggest_property(
+        cls.__name__, name, [*known, *REST, *SECURITY, *REFUSED, *IGNORED], {cls.__name__: (), **all_keys}
+    )
 
 
 def is_secret(name: str) -> bool:

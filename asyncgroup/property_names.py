@@ -1,7 +1,7 @@
 """Kafka's own names for configuration: Java's (`ConsumerConfig.java` and its siblings), and librdkafka's where they differ.
 
-Each stands for one key of ours and a way to read its value; or is known to mean nothing here; or asks for something
-that this client does not do, which is an error rather than a surprise.
+Each stands for one key of ours and a way to read its value, or asks for something that this client does not do, which is
+an error rather than a surprise. Those without effect are in `asyncgroup.ignored_properties`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ASSIGNORS", "BY_CLASS", "IGNORED", "IGNORED_PREFIXES", "REFUSED", "REST", "SECURITY", "Property"]
+__all__ = ["ASSIGNORS", "BY_CLASS", "REFUSED", "REST", "SECURITY", "Only", "Property"]
 
 KIB: Final = 1024
 
@@ -134,14 +134,18 @@ def _keepalive(value: object) -> float | None:
     return 15.0 if _flag(value) else None
 
 
-def _only(*words: str, because: str) -> Callable[[object], None]:
-    """Values that ask for nothing that we don't do anyway."""
+class Only:
+    """The values of a property that ask for nothing that we don't do anyway; `because` says what is missing."""
 
-    def read(value: object) -> None:
-        if _text(value).lower() not in words:
-            raise ValueError(f"{' or '.join(repr(word) if word else 'nothing' for word in words)}: {because}")
+    def __init__(self, *words: str, because: str) -> None:
+        self.words = words
+        self.because = because
 
-    return read
+    def __call__(self, value: object) -> None:
+        """Raise ValueError for any other value."""
+        if _text(value).lower() not in self.words:
+            words = " or ".join(repr(word) if word else "nothing" for word in self.words)
+            raise ValueError(f"{words}: {self.because}")
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -175,6 +179,7 @@ _CONSUMER: Final[Mapping[str, Property]] = {
     "group.instance.id": Property("group_instance_id", lambda value: _text(value) or None),
     "auto.offset.reset": Property("auto_offset_reset", _reset),
     "enable.auto.commit": Property("auto_commit", _flag),
+    "auto.commit.enable": Property("auto_commit", _flag),
     "auto.commit.interval.ms": Property("auto_commit_interval", _milliseconds),
     "fetch.min.bytes": Property("fetch_min_bytes", _whole),
     "fetch.max.wait.ms": Property("fetch_max_wait", _milliseconds),
@@ -218,69 +223,57 @@ REST: Final[Mapping[str, str]] = {
 }
 """Names that are no configuration here but arguments of Cluster, ConsumerGroup and Producer."""
 
-SECURITY: Final[frozenset[str]] = frozenset(
-    {
-        *["security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", "sasl.username"],
-        *["sasl.password", "ssl.endpoint.identification.algorithm", "ssl.truststore.location"],
-        *["ssl.truststore.type", "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem"],
-        *["ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain", "ssl.keystore.key"],
-        *["ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem"],
-        *["ssl.key.password"],
-    }
-)
-"""Names that together make the `security` value (`asyncgroup.security_properties`)."""
+SECURITY: Final[Mapping[str, str]] = {
+    "security.protocol": "Security(tls=…, sasl=…)",
+    **dict.fromkeys(("sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config"), "Security(sasl=Plain(…) or Scram(…))"),
+    "sasl.username": "Security(sasl=Plain(username, password) or Scram(username, password))",
+    "sasl.password": "Security(sasl=Plain(username, password) or Scram(username, password))",
+    "ssl.endpoint.identification.algorithm": "Security(tls=Tls(check_hostname=…))",
+    **dict.fromkeys(("ssl.truststore.location", "ssl.truststore.type", "ssl.ca.location"), "Security(tls=Tls(ca_file=…))"),
+    **dict.fromkeys(("ssl.truststore.certificates", "ssl.ca.pem"), "Security(tls=Tls(ca_data=…))"),
+    **dict.fromkeys(("ssl.keystore.location", "ssl.keystore.type", "ssl.certificate.location"), "Security(tls=Tls(cert_file=…))"),
+    **dict.fromkeys(("ssl.keystore.certificate.chain", "ssl.certificate.pem"), "Security(tls=Tls(cert_data=…))"),
+    **dict.fromkeys(("ssl.keystore.key", "ssl.key.pem"), "Security(tls=Tls(key_data=…))"),
+    "ssl.key.location": "Security(tls=Tls(key_file=…))",
+    "ssl.key.password": "Security(tls=Tls(key_password=…))",
+}  # fmt: skip
+"""Names that together make the `security` value (`asyncgroup.security_properties`), each with its place there."""
 
-REFUSED: Final[Mapping[str, Callable[[object], None]]] = {
-    "group.protocol": _only("classic", because="the consumer protocol of KIP-848 is not spoken yet"),
-    "transactional.id": _only("", because="there are no transactions yet"),
-    "enable.idempotence": _only("false", because="the producer is not idempotent yet"),
-    "partitioner.class": _only("", because="give a function as partitioner"),
-    "partitioner.ignore.keys": _only("false", because="give a function as partitioner"),
-    "partitioner": _only("murmur2_random", because="for others give a function as partitioner"),
-    "interceptor.classes": _only("", because="give objects as interceptors"),
-    "enable.ssl.certificate.verification": _only("true", because="for anything else give a Tls(context=…)"),
-    "ssl.truststore.password": _only("", because="PEM files of certificates have no password"),
-    "ssl.keystore.password": _only("", because="PEM files take ssl.key.password"),
-    "ssl.cipher.suites": _only("", because="give a Tls(context=…)"),
-    "ssl.engine.factory.class": _only("", because="give a Tls(context=…)"),
-}
-"""Names that are allowed as long as their value asks for nothing that this client doesn't do."""
-
-IGNORED: Final[frozenset[str]] = frozenset(
-    {
-        # Java's: what is a type, a hook or an argument here, or has no counterpart
-        *["key.deserializer", "value.deserializer", "key.serializer", "value.serializer"],
-        *["max.poll.records", "default.api.timeout.ms", "exclude.internal.topics", "security.providers"],
-        *["send.buffer.bytes", "receive.buffer.bytes", "reconnect.backoff.ms", "reconnect.backoff.max.ms"],
-        *["socket.connection.setup.timeout.max.ms", "metric.reporters", "enable.metrics.push"],
-        *["auto.include.jmx.reporter", "group.remote.assignor", "config.providers", "retries", "max.block.ms"],
-        *["metadata.max.idle.ms", "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms"],
-        *["partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"],
-        *["transaction.timeout.ms", "transaction.two.phase.commit.enable", "share.acknowledgement.mode", "share.acquire.mode"],
-        *["ssl.protocol", "ssl.enabled.protocols", "ssl.provider", "ssl.trustmanager.algorithm"],
-        *["ssl.keymanager.algorithm", "ssl.secure.random.implementation"],
-        # librdkafka's
-        *["api.version.request", "broker.version.fallback", "broker.address.ttl", "broker.address.family"],
-        *["debug", "log_level", "log.connection.close", "log.queue", "statistics.interval.ms", "error_cb"],
-        *["socket.nagle.disable", "socket.send.buffer.bytes", "socket.receive.buffer.bytes"],
-        *["socket.max.fails", "message.copy.max.bytes", "message.send.max.retries", "queue.buffering.max.messages"],
-        *["batch.num.messages", "queued.min.messages", "fetch.error.backoff.ms", "enable.partition.eof"],
-        *["enable.auto.offset.store", "topic.metadata.refresh.fast.interval.ms", "topic.metadata.refresh.sparse"],
-        *["sticky.partitioning.linger.ms", "enable.random.seed"],
-        *["coordinator.query.interval.ms", "group.protocol.type"],
-    }
-)  # fmt: skip
-"""Names that Kafka's clients know and that mean nothing here; each is warned about."""
-
-IGNORED_PREFIXES: Final[tuple[str, ...]] = (
-    *(
-        "metrics.",
-        "compression.",
-        "sasl.kerberos.",
-        "sasl.login.",
-        "sasl.oauthbearer.",
-        "sasl.client.callback.",
+REFUSED: Final[Mapping[str, Only]] = {
+    "group.protocol": Only("classic", because="the consumer protocol of KIP-848 is not spoken yet"),
+    "transactional.id": Only("", because="there are no transactions yet"),
+    "enable.idempotence": Only("false", because="the producer is not idempotent yet"),
+    "enable.gapless.guarantee": Only("false", because="the producer is not idempotent yet"),
+    "partitioner.class": Only("", because="give a function as partitioner"),
+    "partitioner.ignore.keys": Only("false", because="give a function as partitioner"),
+    "partitioner": Only("murmur2_random", because="for others give a function as partitioner"),
+    "partitioner_cb": Only("", because="give a function as partitioner"),
+    "msg_order_cmp": Only("", because="records are sent in the order of the calls"),
+    **dict.fromkeys(("interceptor.classes", "interceptors"), Only("", because="give objects as interceptors to ConsumerGroup or Consumer")),
+    "plugin.library.paths": Only("", because="these are C libraries"),
+    "topic.blacklist": Only("", because="exclude topics in the pattern that the group subscribes to"),
+    **dict.fromkeys(("dr_cb", "dr_msg_cb", "on_delivery"), Only("", because="await producer.send(…), which returns what was written")),
+    **dict.fromkeys(("offset_commit_cb", "on_commit"), Only("", because="session.commit() raises, and hooks (hooks=…) report commits")),
+    "rebalance_cb": Only("", because="Handler.setup, on_revoked and on_lost are called at a rebalance"),
+    "consume_cb": Only("", because="a handler's consume_claim gets the records"),
+    "background_event_cb": Only("", because="hooks (hooks=…) report events"),
+    **dict.fromkeys(("socket_cb", "connect_cb", "closesocket_cb", "resolve_cb"), Only("", because="connector, an async function (host, port) -> socket")),
+    "open_cb": Only("", because="no files are opened"),
+    **dict.fromkeys(("default_topic_conf", "default.topic.config"), Only("", because="give its properties beside the others")),
+    **dict.fromkeys(("oauthbearer_token_refresh_cb", "oauth_cb"), Only("", because="give Security(sasl=OAuthBearer(token_provider=…))")),
+    "enable.sasl.oauthbearer.unsecure.jwt": Only("false", because="give Security(sasl=OAuthBearer(token_provider=…))"),
+    "enable.ssl.certificate.verification": Only("true", because="for anything else give a Tls(context=…)"),
+    "ssl.truststore.password": Only("", because="PEM files of certificates have no password"),
+    "ssl.keystore.password": Only("", because="PEM files take ssl.key.password"),
+    **dict.fromkeys(("ssl_ca", "ssl_certificate", "ssl_key"), Only("", because="give Security(tls=Tls(ca_data=…, cert_data=…, key_data=…))")),
+    "ssl.ca.certificate.stores": Only("", "root", because="the system's certificate authorities are the default; for others give a Tls(context=…)"),
+    **dict.fromkeys(
+        (
+            *("ssl.cipher.suites", "ssl.curves.list", "ssl.sigalgs.list", "ssl.crl.location", "ssl.providers"),
+            *("ssl.engine.factory.class", "ssl.engine.location", "ssl.engine.id", "ssl_engine_callback_data"),
+            "ssl.certificate.verify_cb",
+        ),
+        Only("", because="give a Tls(context=…)"),
     ),
-    *("confluent.", "schema.registry."),
-)
-"""Families of such names."""
+}  # fmt: skip
+"""Names that are allowed as long as their value asks for nothing that this client doesn't do."""

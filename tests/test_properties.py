@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.property_names import BY_CLASS, IGNORED, REFUSED, REST, SECURITY
+from asyncgroup.ignored_properties import IGNORED
+from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY
 from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
 
 MODULES = "org.apache.kafka.common.security"
@@ -92,6 +93,7 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
         ("by_duration:PT90M", timedelta(minutes=90)),
     ],
     "enable.auto.commit": [("true", True)],
+    "auto.commit.enable": [("false", False)],
     "auto.commit.interval.ms": [("5000", 5.0)],
     "fetch.min.bytes": [("1024", 1024)],
     "fetch.max.wait.ms": [("100", 0.1)],
@@ -165,9 +167,9 @@ def test_what_means_nothing_is_named_once(caplog: pytest.LogCaptureFixture) -> N
             {"key.deserializer": "StringDeserializer", "metrics.num.samples": "2", "max.poll.records": "500"}
         )
     assert [record.getMessage() for record in caplog.records] == [
-        "key.deserializer means nothing to asyncgroup and is ignored",
-        "metrics.num.samples means nothing to asyncgroup and is ignored",
-        "max.poll.records means nothing to asyncgroup and is ignored",
+        "key.deserializer means nothing to asyncgroup and is ignored: records have bytes: decode them in the handler",
+        "metrics.num.samples means nothing to asyncgroup and is ignored: hooks (hooks=…) report what metrics count",
+        "max.poll.records means nothing to asyncgroup and is ignored: an argument of claim.batches(max_records=…)",
     ]
 
 
