@@ -58,12 +58,17 @@ class Call:
             return self.handler.handle(self._node, self.context, self._request)
         except CloseConnection:
             raise
-        except StorageError as error:
-            log.error("node %d: %s could not be kept: %s", self._node.id, self.handler.name, error)
+        except Exception as error:  # noqa: BLE001  logged there
+            return self.failed(error)
+
+    def failed(self, error: BaseException) -> Any:
+        """Log what the handler raised, at once or later, and return the response that says so."""
+        node_id, name = self._node.id, self.handler.name
+        if isinstance(error, StorageError):
+            log.error("node %d: the storage failed in %s: %s", node_id, name, error)
             return self.refuse(error.code)
-        except Exception:
-            log.exception("node %d: %s failed on %r", self._node.id, self.handler.name, self._request)
-            return self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        log.error("node %d: %s failed on %r", node_id, name, self._request, exc_info=error)
+        return self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     async def _handle_late(self, fault: Fault | None) -> Any:
         if self._node.delay > 0:

@@ -6,13 +6,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
 
-__all__ = ["Parked", "Purgatory"]
+__all__ = ["Parked", "Purgatory", "resolve"]
+
+T = TypeVar("T")
+
+
+def resolve(future: asyncio.Future[T], make: Callable[[], T]) -> None:
+    """Answer a request that waited: what `make()` returns or raises is the future's outcome.
+
+    One request's error never reaches another request, which completed it. A future that is done, as of a client that has
+    gone, stays as it is.
+    """
+    if future.done():
+        return
+    try:
+        answer = make()
+    except Exception as error:  # noqa: BLE001  logged and answered where the future is awaited
+        future.set_exception(error)
+    else:
+        future.set_result(answer)
 
 
 class Parked:
     """One parked request: its answer is `future`, set by `finish` at the deadline or once `is_ready` says so.
 
+    What either of them raises is the future's exception: it never reaches the request that triggered the check.
     Cancelling the future, as a connection that ends does, takes the request out of the purgatory.
     """
 
@@ -33,14 +53,19 @@ class Parked:
 
     def try_complete(self) -> bool:
         """Answer if the wait is over."""
-        if not self.future.done() and self._is_ready():
-            self.complete()
+        if not self.future.done():
+            try:
+                ready = self._is_ready()
+            except Exception as error:  # noqa: BLE001  as in `resolve`
+                self.future.set_exception(error)
+                return True
+            if ready:
+                self.complete()
         return self.future.done()
 
     def complete(self) -> None:
         """Answer now."""
-        if not self.future.done():
-            self.future.set_result(self._finish())
+        resolve(self.future, self._finish)
 
     def drop(self) -> None:
         """Give up without an answer."""
@@ -69,7 +94,7 @@ class Purgatory:
     ) -> asyncio.Future[object]:
         """Wait until `is_ready()`, asked at each `check` of one of `keys`, or for `timeout` seconds.
 
-        The future's result is what `finish()` returns at that moment.
+        The future's result is what `finish()` returns at that moment, its exception what either function raises.
         """
         future: asyncio.Future[object] = self._loop.create_future()
         parked = Parked(tuple(keys), future, is_ready, finish)

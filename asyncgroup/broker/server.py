@@ -23,7 +23,6 @@ from asyncgroup.broker.errors import CloseConnection
 from asyncgroup.broker.frames import FrameBuffer
 from asyncgroup.broker.handlers import HANDLERS, Handler, unsupported_api_versions
 from asyncgroup.broker.node import Node
-from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import (
@@ -220,8 +219,7 @@ class Connection(asyncio.Protocol):
         if error is None or isinstance(error, CloseConnection):
             self._answer_with(call, done.result)
         else:
-            log.error("node %d: %s failed", self._node.id, call.handler.name, exc_info=error)
-            self._answer_with(call, lambda: call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._answer_with(call, lambda: call.failed(error))
         self._serve()
 
     def _answer(self, call: Call, response: Any) -> None:

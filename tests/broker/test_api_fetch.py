@@ -8,6 +8,8 @@ import uuid
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.partition_reader import PartitionReader
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, offsets
@@ -57,6 +59,34 @@ async def test_records_wake_a_waiting_fetch():
             1: False,
             2: True,
         }
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (ValueError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (StorageError("the disk is gone"), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+@pytest.mark.parametrize("place", ["waiting", "read"])
+async def test_a_waiting_fetch_that_fails_leaves_the_produce_request_alone_that_wakes_it(
+    raised, code, place, monkeypatch
+):
+    async with EmbeddedCluster() as cluster, connect(cluster) as reader, connect(cluster) as writer:
+        cluster.create_topic("t")
+        request = fetch(cluster, 0, max_wait_ms=60_000)
+        sent = reader.send(request)
+        await asyncio.sleep(1)
+
+        def fail(*_args, **_kwargs):
+            raise raised
+
+        monkeypatch.setattr(PartitionReader, place, fail)
+        (written,) = await put(writer, cluster, batch(b"a"))
+        assert written.error_code == 0
+        assert (await reader.receive(request, *sent)).error_code == code
+        assert now() == 1.0
+        assert len(cluster.records("t")) == 1
 
 
 async def test_min_bytes_gathers_over_partitions_and_requests():

@@ -130,6 +130,35 @@ async def test_requests_are_answered_in_the_order_in_which_they_were_parked():
     assert order == [0, 1, 2, 3, 4]
 
 
+def fail() -> bool:
+    raise ValueError("a bug")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize(("is_ready", "finish"), [(fail, now), (lambda: True, fail)])
+async def test_what_one_request_raises_is_its_own_answer_only(is_ready, finish):
+    parked = purgatory()
+    first = parked.park(["a"], 9.0, lambda: True, now)
+    failing = parked.park(["a", "b"], 9.0, is_ready, finish)
+    last = parked.park(["a"], 9.0, lambda: True, now)
+    parked.check("a")
+    assert (await first, await last) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="a bug"):
+        await failing
+    assert len(parked) == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_what_a_request_raises_at_its_deadline_is_its_answer():
+    parked = purgatory()
+    failing = parked.park(["a"], 0.5, lambda: False, fail)
+    with pytest.raises(ValueError, match="a bug"):
+        await failing
+    assert (now(), len(parked)) == (0.5, 0)
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_cancelled_request_is_forgotten():

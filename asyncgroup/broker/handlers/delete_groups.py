@@ -7,6 +7,7 @@ import functools
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -24,8 +25,10 @@ def handle(
 
     def deleted(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
-        if len(errors) == len(wanted) and not future.done():
-            future.set_result(m.DeleteGroupsResponse(results=[Result(*each) for each in errors.items()]))
+        if len(errors) == len(wanted):
+            resolve(
+                future, lambda: m.DeleteGroupsResponse(results=[Result(*each) for each in errors.items()])
+            )
 
     for group_id in wanted:
         node.coordinator.delete(group_id, functools.partial(deleted, group_id))

@@ -11,6 +11,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.calls import JoinRequest, JoinResult
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 9)
@@ -24,8 +25,7 @@ def handle(
     version = context.api_version
 
     def reply(result: JoinResult) -> None:
-        if not future.done():  # the client may have gone away meanwhile
-            future.set_result(_response(result, version))
+        resolve(future, lambda: _response(result, version))
 
     session_timeout = request.session_timeout_ms / 1000
     node.coordinator.join(

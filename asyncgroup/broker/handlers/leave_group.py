@@ -7,6 +7,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.calls import LeaveResult, LeavingMember
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -27,8 +28,7 @@ def handle(
     future = node.new_future(m.LeaveGroupResponse)
 
     def settled(error: ErrorCode) -> None:
-        if not future.done():  # the client may have gone away meanwhile
-            future.set_result(refuse(context, request, error) if error else _response(context, result))
+        resolve(future, lambda: refuse(context, request, error) if error else _response(context, result))
 
     node.coordinator.settle(request.group_id, settled)
     return future

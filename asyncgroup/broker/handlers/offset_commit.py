@@ -10,6 +10,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -46,11 +47,13 @@ def handle(
         return _response(request, results)
     future = node.new_future(m.OffsetCommitResponse)
 
-    def reply(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> None:
+    def answer(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
         for key, same in places.items():
             results.update(dict.fromkeys(same, outcome[key] if isinstance(outcome, dict) else outcome))
-        if not future.done():
-            future.set_result(_response(request, results))
+        return _response(request, results)
+
+    def reply(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> None:
+        resolve(future, lambda: answer(outcome))
 
     node.coordinator.commit(
         CommitRequest(

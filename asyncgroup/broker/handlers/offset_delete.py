@@ -10,6 +10,7 @@ import asyncio
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -41,11 +42,10 @@ def handle(
     future = node.new_future(Response)
 
     def reply(outcome: ErrorCode | Errors) -> None:
-        if not future.done():
-            if isinstance(outcome, dict):
-                future.set_result(_response(request, refused | outcome))
-            else:
-                future.set_result(Response(error_code=outcome))
+        if isinstance(outcome, dict):
+            resolve(future, lambda: _response(request, refused | outcome))
+        else:
+            resolve(future, lambda: Response(error_code=outcome))
 
     node.coordinator.delete_offsets(request.group_id, places, reply)
     return future

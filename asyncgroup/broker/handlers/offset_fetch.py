@@ -15,6 +15,7 @@ from uuid import UUID
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -51,8 +52,8 @@ def _stable(
 
     def settled(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
-        if len(errors) == len(wanted) and not future.done():
-            future.set_result(_answer(node, context, request, errors))
+        if len(errors) == len(wanted):
+            resolve(future, lambda: _answer(node, context, request, errors))
 
     for group_id in wanted:
         if error := node.coordinator.error_for(group_id):

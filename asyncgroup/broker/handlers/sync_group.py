@@ -10,6 +10,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.calls import SyncRequest, SyncResult
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -25,15 +26,15 @@ def handle(
     future = node.new_future(m.SyncGroupResponse)
 
     def reply(result: SyncResult) -> None:
-        if not future.done():  # the client may have gone away meanwhile
-            future.set_result(
-                m.SyncGroupResponse(
-                    error_code=result.error,
-                    protocol_type=result.protocol_type,
-                    protocol_name=result.protocol_name,
-                    assignment=result.assignment,
-                )
-            )
+        resolve(
+            future,
+            lambda: m.SyncGroupResponse(
+                error_code=result.error,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            ),
+        )
 
     node.coordinator.sync(
         SyncRequest(

@@ -11,6 +11,7 @@ from typing import Final
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.purgatory import resolve
 from asyncgroup.broker.transactions.metadata import Producer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -37,9 +38,8 @@ def handle(
     future = node.new_future(Response)
 
     def reply(outcome: ErrorCode | Errors) -> None:
-        if not future.done():
-            results = outcome if isinstance(outcome, dict) else dict.fromkeys(offsets, outcome)
-            future.set_result(_response(request, results | errors))
+        results = outcome if isinstance(outcome, dict) else dict.fromkeys(offsets, outcome)
+        resolve(future, lambda: _response(request, results | errors))
 
     node.coordinator.commit_transactional(
         CommitRequest(
