@@ -225,6 +225,118 @@ def test_a_commit_may_say_how_long_it_is_to_be_kept():
     assert harness.coordinator.groups == {}
 
 
+# -- commits under way -------------------------------------------------------------------------------------------
+
+
+def hold(harness: Harness) -> None:
+    """The followers stand still: what is written from now on is under way."""
+    harness.log.log.held_at = harness.log.log.end_offset
+
+
+def release(harness: Harness) -> None:
+    harness.log.log.held_at = None
+    harness.coordinator.replicated(0)
+
+
+def kept(harness: Harness) -> dict[TopicPartition, int]:
+    return {tp: kept.offset for tp, kept in harness.coordinator.offsets(GROUP).items()}
+
+
+@pytest.mark.parametrize("producer", [{}, {"producer_id": 7, "producer_epoch": 0}])
+def test_an_expired_offset_stays_whose_next_commit_is_in_the_log_and_not_replicated_yet(producer):
+    harness = Harness(offsets_retention=3600.0, offsets_retention_check_interval=600.0)
+    harness.commit(3)
+    harness.commit(3, topic="u")
+    harness.advance(3590)
+    hold(harness)
+    answers = harness.send_commit(4, **producer)
+    harness.advance(20)
+    release(harness)
+    if producer:
+        harness.log.end_transaction(harness.coordinator, 7, commit=True)
+    assert answers in ([ErrorCode.NONE], [ErrorCode.COORDINATOR_NOT_AVAILABLE])
+    assert kept(harness) == {T: 4}
+    harness.move()
+    assert kept(harness) == {T: 4}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_expired_offset_stays_whose_next_commit_is_on_its_way_to_the_log(first):
+    """Also the first one of a group that has nothing else yet."""
+    harness = Harness(
+        offsets_retention=3600.0, offsets_retention_check_interval=600.0, offsets_append_delay=50.0
+    )
+    if not first:
+        harness.send_commit(3)
+    else:
+        harness.new_id()  # the group is there, and looked at
+    harness.advance(590 if first else 3590)
+    answers = harness.send_commit(4)
+    harness.advance(100)
+    assert answers == [ErrorCode.NONE]
+    assert kept(harness) == {T: 4}
+    harness.move()
+    assert kept(harness) == {T: 4}
+
+
+def test_a_group_whose_first_commit_is_under_way_is_not_removed():
+    harness = Harness(offsets_retention_check_interval=600.0)
+    harness.new_id()
+    harness.advance(595)
+    hold(harness)
+    answers = harness.send_commit(4)
+    harness.advance(10)
+    assert GROUP in harness.coordinator.groups
+    release(harness)
+    assert (len(answers), kept(harness)) == (1, {T: 4})
+    harness.move()
+    assert kept(harness) == {T: 4}
+
+
+def test_a_group_that_is_joined_while_its_removal_is_on_its_way_is_not_removed():
+    harness = Harness(offsets_retention_check_interval=600.0, offsets_append_delay=50.0)
+    one = harness.new_id(session_timeout=1800.0)
+    harness.advance(610)  # its removal arrives at 650
+    harness.join(one, session_timeout=1800.0, rebalance_timeout=600.0)
+    harness.advance(60)
+    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert [tombstone for _, tombstone in written(harness)] == [False]
+    harness.move()
+    assert GROUP in harness.coordinator.groups
+
+
+def test_looking_for_expired_offsets_goes_on_after_an_error():
+    harness = Harness(offsets_retention=3600.0, offsets_retention_check_interval=600.0)
+    harness.commit(3)
+    harness.advance(3550)
+    harness.store.offsets = None  # any bug
+    with pytest.raises(TypeError):
+        harness.advance(100)
+    del harness.store.offsets
+    harness.advance(600)
+    assert harness.coordinator.groups == {}
+
+
+def test_an_offset_is_deleted_whose_commit_is_under_way():
+    for config in ({}, {"offsets_append_delay": 50.0}):
+        harness = Harness(**config)
+        harness.send_commit(1, topic="u")
+        harness.advance(100)
+        if not config:
+            hold(harness)
+        answers = harness.send_commit(2)
+        deleted = harness.delete_offsets(T, TopicPartition("t", 5))
+        if config:
+            harness.advance(100)
+        else:
+            release(harness)
+        assert answers == [ErrorCode.NONE]
+        assert deleted == [{T: ErrorCode.NONE, TopicPartition("t", 5): ErrorCode.NONE}]
+        assert kept(harness) == {U: 1}
+        harness.move()
+        assert kept(harness) == {U: 1}
+
+
 # -- deleting offsets ------------------------------------------------------------------------------------------
 
 

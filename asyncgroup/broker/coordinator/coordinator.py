@@ -257,6 +257,8 @@ class GroupCoordinator:
 
     def _expire(self) -> None:
         self._expiry_is_watched = False
-        self._offsets.expire()
-        if self.groups:
-            self._watch_expiry()
+        try:
+            self._offsets.expire()
+        finally:
+            if self.groups:
+                self._watch_expiry()

@@ -10,7 +10,7 @@ from typing import Final
 
 from asyncgroup.broker.coordinator.appends import NOBODY, Appends, Records
 from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
-from asyncgroup.broker.coordinator.ports import Clock, OffsetsLog, Timers, Written
+from asyncgroup.broker.coordinator.ports import Clock, FindExpired, OffsetsLog, Timers, Written
 from asyncgroup.broker.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
 from asyncgroup.error_codes import ErrorCode
@@ -117,9 +117,27 @@ class LogOffsetStore:
         self._write(group_id, lambda: _offset_records(group_id, offsets), done, producer)
 
     def remove_offsets(self, group_id: str, partitions: Iterable[TopicPartition], done: Written) -> None:
-        """Append tombstones for a group's offsets, pending ones included."""
+        """Append tombstones for those of a group's offsets that are there by then, pending and unreplicated ones included."""
         doomed = list(partitions)
-        self._write(group_id, lambda: _tombstones((group_id, tp) for tp in doomed), done)
+
+        def records() -> list[CoordinatorRecord]:
+            known = {*self.offsets(group_id), *self.pending(group_id), *self._under_way(group_id)}
+            return _tombstones((group_id, tp) for tp in doomed if tp in known)
+
+        self._write(group_id, records, done)
+
+    def remove_expired(self, group_id: str, find: FindExpired, done: Written) -> None:
+        """Append tombstones for what `find` returns when their turn to be appended comes.
+
+        All commits of before are replicated or under way then, and later ones follow in the log: none is lost.
+        """
+
+        def records() -> list[CoordinatorRecord]:
+            expired = find(self._under_way(group_id))
+            tombstones = _tombstones((group_id, tp) for tp in expired.partitions)
+            return [*tombstones, GroupRecord(group_id, None)] if expired.group else tombstones
+
+        self._write(group_id, records, done)
 
     def remove_topic(self, topic: str) -> None:
         """Append tombstones for all offsets of a topic."""
@@ -147,6 +165,14 @@ class LogOffsetStore:
         for record in self._appends.not_replicated(partition):
             if isinstance(record, OffsetRecord):
                 yield record.group_id, record.partition
+
+    def _under_way(self, group_id: str) -> set[TopicPartition]:
+        """The partitions of a group whose last record stands in the log, is a commit, and does not count yet."""
+        places: set[TopicPartition] = set()
+        for record in self._appends.not_replicated(self._partition_of(group_id)):
+            if isinstance(record, OffsetRecord) and record.group_id == group_id:
+                (places.discard if record.offset is None else places.add)(record.partition)
+        return places
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
         """The marker of a producer's transaction was appended to `partition`."""

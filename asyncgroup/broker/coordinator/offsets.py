@@ -13,7 +13,7 @@ from asyncgroup.broker.coordinator.checks import check_commit, check_delete, che
 from asyncgroup.broker.coordinator.expiry import expired_offsets
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.groups import Groups
-from asyncgroup.broker.coordinator.ports import Written
+from asyncgroup.broker.coordinator.ports import Expired, Written
 from asyncgroup.broker.coordinator.rebalance import Rebalance
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
@@ -129,13 +129,11 @@ class GroupOffsets:
         if error or group is None:
             reply(error)
             return
-        partitions = list(partitions)
-        known = {*self._store.offsets(group_id), *self._store.pending(group_id)}
         results = {
             tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(tp.topic) else ErrorCode.NONE
             for tp in partitions
         }
-        doomed = [tp for tp, error in results.items() if not error and tp in known]
+        doomed = [tp for tp, error in results.items() if not error]
         self._store.remove_offsets(group_id, doomed, lambda error: reply(error or results))
 
     def delete_group(self, group_id: str, done: Written) -> None:
@@ -150,29 +148,54 @@ class GroupOffsets:
 
     def _remove(self, group: ClassicGroup, done: Written) -> None:
         def written(error: ErrorCode) -> None:
-            if not error and group.state is GroupState.EMPTY:  # else somebody joined meanwhile
-                self._groups.discard(group)
-                self._rebalance.kill(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if not error:
+                self._removed(group)
             done(error)
 
         self._store.remove_group(group.group_id, written)
 
+    def _removed(self, group: ClassicGroup) -> None:
+        """The group's tombstones are written."""
+        if group.state is GroupState.EMPTY:  # else a member joined meanwhile
+            self._groups.discard(group)
+            self._rebalance.kill(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- expiry ----------------------------------------------------------------------------------------------
+
     def expire(self) -> None:
-        """Write tombstones for offsets that were kept long enough, and for empty groups that have none left."""
-        now, retention = self._groups.clock(), round(self._config.offsets_retention * 1000)
+        """Write tombstones for offsets that were kept long enough, and for empty groups that have none left.
+
+        What is found expired now is looked at again when the tombstones are appended: commits may be under way.
+        """
         for group in self._groups.all():
-            offsets = self._store.offsets(group.group_id)
-            pending = self._store.pending(group.group_id)
-            expired = expired_offsets(group, offsets, pending, now, retention)
-            all_gone = len(expired) == len(offsets)
-            empty = group.state is GroupState.EMPTY
-            if empty and all_gone and not self._store.has_open_transactions(group.group_id):
-                log.info("group %s: expired with %d offsets", group.group_id, len(expired))
-                self._remove(group, _ignore)
-            elif expired:
-                log.info("group %s: %d offsets expired", group.group_id, len(expired))
-                self._store.remove_offsets(group.group_id, expired, _ignore)
+            if any(self._expired(group, ())):
+                self._expire(group)
 
+    def _expire(self, group: ClassicGroup) -> None:
+        found = Expired()
 
-def _ignore(_error: ErrorCode) -> None:
-    """What could not be removed is found again by the next check."""
+        def find(under_way: Collection[TopicPartition]) -> Expired:
+            nonlocal found
+            found = self._expired(group, under_way)
+            if any(found):
+                gone = " and the group" if found.group else ""
+                log.info("group %s: %d offsets%s expired", group.group_id, len(found.partitions), gone)
+            return found
+
+        def written(error: ErrorCode) -> None:  # what could not be removed is found again by the next check
+            if found.group and not error:
+                self._removed(group)
+
+        self._store.remove_expired(group.group_id, find, written)
+
+    def _expired(self, group: ClassicGroup, under_way: Collection[TopicPartition]) -> Expired:
+        """What of a group has expired by now; commits under way are new ones (`cleanupExpiredOffsets`)."""
+        if self._groups.get(group.group_id) is not group:  # it was deleted or moved away meanwhile
+            return Expired()
+        offsets = self._store.offsets(group.group_id)
+        kept = {*self._store.pending(group.group_id), *under_way}
+        retention = round(self._config.offsets_retention * 1000)
+        expired = expired_offsets(group, offsets, kept, self._groups.clock(), retention)
+        busy = under_way or self._store.has_open_transactions(group.group_id)
+        goes = group.state is GroupState.EMPTY and len(expired) == len(offsets) and not busy
+        return Expired(expired, goes)

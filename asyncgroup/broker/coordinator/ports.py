@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["Clock", "CoordinatorConfig", "OffsetStore", "OffsetsLog", "TimerKey", "Timers", "Written"]
+__all__ = [
+    "Clock",
+    "CoordinatorConfig",
+    "Expired",
+    "FindExpired",
+    "OffsetStore",
+    "OffsetsLog",
+    "TimerKey",
+    "Timers",
+    "Written",
+]
 
 Clock = Callable[[], int]
 """Gives the time of day in ms since 1970."""
 
 Written = Callable[[ErrorCode], None]
 """Told when a write is durable (NONE) or failed."""
+
+
+class Expired(NamedTuple):
+    """The offsets of a group that expired, and whether the group goes with them."""
+
+    partitions: Collection[TopicPartition] = ()
+    group: bool = False
+
+
+FindExpired: TypeAlias = Callable[[Collection[TopicPartition]], Expired]
+"""Given the partitions with commits under way (in the log, not replicated), return what expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +155,10 @@ class OffsetStore(Protocol):
         """Whether a transaction with offsets of a group is open, even if tombstones took the offsets back."""
 
     def remove_offsets(self, group_id: str, partitions: Iterable[TopicPartition], done: Written) -> None:
-        """Append tombstones for a group's offsets, pending ones included."""
+        """Append tombstones for those of a group's offsets that are there by then, pending and unreplicated ones included."""
+
+    def remove_expired(self, group_id: str, find: FindExpired, done: Written) -> None:
+        """Append tombstones for what `find` returns when their turn to be appended comes."""
 
     def remove_topic(self, topic: str) -> None:
         """Append tombstones for all offsets of a topic."""
