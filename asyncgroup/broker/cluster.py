@@ -22,7 +22,7 @@ from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.controls import ClusterControls
 from asyncgroup.broker.coordinator.ports import CoordinatorConfig
 from asyncgroup.broker.faults import Faults
-from asyncgroup.broker.history import DEFAULT_HISTORY_LIMIT, History
+from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
 from asyncgroup.broker.journal import NoJournal
 from asyncgroup.broker.node import Node, Shared
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
@@ -49,8 +49,9 @@ class EmbeddedCluster(ClusterControls):
 
     `start_time` is the time of day (ms since 1970) at which the cluster starts, default the machine's; from there on it
     follows the loop's time.
-    `history_limit`: exchanges kept in `history` (0: none), `history_payloads`: with their records. `seed`
-    makes ids (topics, members) repeatable. `racks`: where each node stands; a consumer that names its rack is sent
+    `history_limit`: exchanges kept in `history` (0: none), `history_bytes`: memory that they may take,
+    `history_payloads`: with their records; `history.dropped` counts those that are gone.
+    `seed` makes ids (topics, members) repeatable. `racks`: where each node stands; a consumer that names its rack is sent
     to the replica there (KIP-392).
 
     `data_dir`: keep records and metadata in this directory, which one cluster at a time may use; a cluster that comes
@@ -88,6 +89,7 @@ class EmbeddedCluster(ClusterControls):
         offsets_append_delay: float = 0.0,
         offsets_load_delay: float = 0.0,
         history_limit: int = DEFAULT_HISTORY_LIMIT,
+        history_bytes: int = DEFAULT_HISTORY_BYTES,
         history_payloads: bool = False,
         racks: Sequence[str | None] | None = None,
         seed: int | None = None,
@@ -100,7 +102,12 @@ class EmbeddedCluster(ClusterControls):
         rng = random.Random(seed)
         self._shared = Shared(
             controller=_new_controller(nodes, rng, default_partitions, default_replication_factor),
-            history=History(history_limit, payloads=history_payloads, topic_name=self._topic_name),
+            history=History(
+                history_limit,
+                max_bytes=history_bytes,
+                payloads=history_payloads,
+                topic_name=self._topic_name,
+            ),
             faults=Faults(self._topics_of),
             rng=rng,
             coordinator_config=CoordinatorConfig(

@@ -9,14 +9,17 @@ from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.named import TopicName, error_named, errors_in, groups_of, topics_of
+from asyncgroup.broker.retained_bytes import retained_bytes
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import API_BY_NAME
 
-__all__ = ["DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
+__all__ = ["DEFAULT_HISTORY_BYTES", "DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
 
 DEFAULT_HISTORY_LIMIT: Final = 10_000
+DEFAULT_HISTORY_BYTES: Final = 64 * 1024 * 1024
 
 
 class Exchange:
@@ -29,7 +32,7 @@ class Exchange:
     """
 
     __slots__ = (
-        *("answered_at", "api", "client_id", "node_id", "request", "request_bytes", "response"),
+        *("answered_at", "api", "client_id", "held", "node_id", "request", "request_bytes", "response"),
         *("response_bytes", "time", "version"),
     )
 
@@ -44,6 +47,8 @@ class Exchange:
         self.answered_at: float | None = None
         self.request_bytes = size
         self.response_bytes = 0
+        self.held: int | None = None
+        """Estimated bytes of memory, while a history keeps the exchange."""
 
     def __repr__(self) -> str:
         state = "no answer" if self.answered_at is None else f"answered at {self.answered_at:.3f}"
@@ -75,7 +80,9 @@ class Exchange:
 
 
 class History:
-    """The last `limit` exchanges, oldest first. `limit` 0 keeps none.
+    """The last exchanges, oldest first: at most `limit`, and as many as take `max_bytes` of memory (an estimate). 0 keeps
+    none. `dropped` counts those that had to go for newer ones since the start or the last `clear`, `bytes` is what the
+    others take.
 
     `payloads`: keep the records of Produce requests and Fetch responses, which is memory that grows with the
     traffic. `topic_name` tells the name of a topic by its id.
@@ -85,19 +92,28 @@ class History:
         self,
         limit: int = DEFAULT_HISTORY_LIMIT,
         *,
+        max_bytes: int = DEFAULT_HISTORY_BYTES,
         payloads: bool = False,
         topic_name: TopicName = lambda _: None,
     ) -> None:
-        if limit < 0:
-            raise ConfigError("history_limit", limit, "0 or more")
-        self._exchanges: deque[Exchange] = deque(maxlen=limit)
+        for key, value in (("history_limit", limit), ("history_bytes", max_bytes)):
+            if not isinstance(value, int) or value < 0:
+                raise ConfigError(key, value, "0 or more, a whole number")
+        self._exchanges: deque[Exchange] = deque()
+        self._limit = limit
+        self._max_bytes = max_bytes
+        self.bytes = 0
+        self.dropped = 0
         self._topic_name = topic_name
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self.payloads = payloads
-        self.recording = limit > 0
+        self.recording = limit > 0 and max_bytes > 0
 
     def __repr__(self) -> str:
-        return f"<History {len(self)} of at most {self._exchanges.maxlen} exchanges>"
+        return (
+            f"<History {len(self)} of at most {self._limit} exchanges, {self.bytes} of at most {self._max_bytes} bytes, "
+            f"{self.dropped} dropped>"
+        )
 
     def __len__(self) -> int:
         return len(self._exchanges)
@@ -109,8 +125,10 @@ class History:
         return self._exchanges[index]
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
-        self._exchanges.clear()
+        """Forget what was recorded so far, and how much was dropped."""
+        while self._exchanges:
+            self._drop_oldest()
+        self.dropped = 0
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -160,16 +178,25 @@ class History:
         return found
 
     def story(self, last: int | None = None) -> str:
-        """The exchanges, or the last so many of them, as text, a line each."""
+        """The exchanges, or the last so many of them, as text, a line each; before all of them a line with the number of
+        those that were dropped.
+        """
         exchanges = list(self._exchanges)
-        return "\n".join(exchange.line() for exchange in exchanges[-last if last else 0 :])
+        shown = exchanges[-last if last else 0 :]
+        lines = [exchange.line() for exchange in shown]
+        if self.dropped and len(shown) == len(exchanges):
+            bounds = f"history_limit={self._limit}, history_bytes={self._max_bytes}"
+            lines.insert(0, f"({self.dropped} earlier exchanges were dropped: {bounds})")
+        return "\n".join(lines)
 
     # -- what the broker says ------------------------------------------------------------------------------------
 
     def open(self, context: RequestContext, request: Any, size: int) -> Exchange:
         """Record a request that arrived."""
         exchange = Exchange(context, request, size)
+        exchange.held = 0
         self._exchanges.append(exchange)
+        self._keep(exchange, request, size)
         if self._waiters:
             self._wake()
         return exchange
@@ -177,8 +204,25 @@ class History:
     def close(self, exchange: Exchange, response: Any, size: int, now: float) -> None:
         """Record the answer, after it was encoded."""
         exchange.response, exchange.response_bytes, exchange.answered_at = response, size, now
+        self._keep(exchange, response, size)
         if self._waiters:
             self._wake()
+
+    def _keep(self, exchange: Exchange, message: Message, frame_bytes: int) -> None:
+        """Count what `exchange` takes more by `message`, and drop the oldest exchanges that there is no room for."""
+        if exchange.held is None:  # dropped or cleared before its answer
+            return
+        added = retained_bytes(message, frame_bytes, payloads=self.payloads)
+        exchange.held += added
+        self.bytes += added
+        while self.bytes > self._max_bytes or len(self._exchanges) > self._limit:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._exchanges.popleft()
+        self.bytes -= oldest.held or 0
+        oldest.held = None
+        self.dropped += 1
 
     def _wake(self) -> None:
         for waiter in list(self._waiters):

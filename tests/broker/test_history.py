@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import connect
@@ -75,6 +77,77 @@ async def test_the_history_is_bounded():
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
         await client.ask(m.MetadataRequest())
         assert len(cluster.history) == 0
+
+
+async def test_the_history_is_bounded_in_bytes():
+    """By what the messages take in memory: the answer about 200 partitions is many times its frame."""
+    async with EmbeddedCluster(history_bytes=1_000_000) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 200)
+        history = cluster.history
+        tracemalloc.start()
+        for number in range(100):
+            await client.ask(m.MetadataRequest(topics=None), 9)
+            assert len(history) + history.dropped == number + 1
+            assert history.bytes <= 1_000_000
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert 5 <= len(history) <= 20
+        assert taken < 1_500_000
+        assert f"{history.dropped} dropped" in repr(history)
+        first, *lines = history.story().splitlines()
+        assert (
+            first
+            == f"({history.dropped} earlier exchanges were dropped: history_limit=10000, history_bytes=1000000)"
+        )
+        assert len(lines) == len(history)
+        assert history.story(2).splitlines() == lines[-2:]
+        held = history.bytes
+        await client.ask(m.HeartbeatRequest(group_id="g"))
+        assert held < history.bytes < held + 10_000
+        history.clear()
+        assert (len(history), history.bytes, history.dropped) == (0, 0, 0)
+
+
+async def test_an_exchange_that_was_dropped_before_its_answer_counts_nothing():
+    async with (
+        EmbeddedCluster(history_limit=1) as cluster,
+        connect(cluster) as client,
+        connect(cluster) as other,
+    ):
+        cluster.create_topic("t")
+        request = fetch(cluster, 0, max_wait_ms=500)
+        sent = client.send(request)
+        await asyncio.sleep(0.1)
+        await other.ask(m.HeartbeatRequest(group_id="g"))
+        held = cluster.history.bytes
+        await client.receive(request, *sent)
+        assert (cluster.history.bytes, cluster.history.dropped) == (held, 1)
+
+
+@pytest.mark.parametrize("payloads", [False, True])
+async def test_records_count_if_they_are_kept(payloads):
+    async with EmbeddedCluster(history_payloads=payloads) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        data = batch(bytes(100_000))
+        await client.ask(produce(cluster, data))
+        assert (cluster.history.bytes > 100_000) == payloads
+        await client.ask(fetch(cluster, 0))
+        assert (cluster.history.bytes > 200_000) == payloads
+        assert cluster.history.bytes > 200_000 or cluster.history.bytes < 10_000
+
+
+async def test_an_exchange_larger_than_the_bound_is_not_kept():
+    async with EmbeddedCluster(history_bytes=50_000) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 200)
+        await client.ask(m.HeartbeatRequest(group_id="g"))
+        await client.ask(m.MetadataRequest(topics=None))
+        assert (len(cluster.history), cluster.history.bytes, cluster.history.dropped) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("history_bytes", [-1, 1.5])
+async def test_bounds_that_make_no_sense(history_bytes):
+    with pytest.raises(ConfigError, match=f"history_bytes={history_bytes} is not allowed: 0 or more"):
+        EmbeddedCluster(history_bytes=history_bytes)
 
 
 async def test_recording_can_be_switched():

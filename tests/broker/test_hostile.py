@@ -141,7 +141,7 @@ async def test_requests_wait_in_the_network_while_one_is_held(network):
 @pytest.mark.virtual
 async def test_a_flood_starves_nobody():
     """Between two requests of a modest client the flooding one is served a few turns at the most."""
-    async with EmbeddedCluster(history_limit=1_000_000) as cluster:
+    async with EmbeddedCluster(history_limit=1_000_000, history_bytes=1 << 30) as cluster:
         async with (
             connect(cluster, client_id="flood") as flood,
             connect(cluster, client_id="modest") as modest,

@@ -323,7 +323,7 @@ async def weather(seed: int, steps: int) -> Storm:
         metadata_refresh_interval=10.0,
     )
     async with EmbeddedCluster(
-        3, host="10.0.0.1", seed=seed, racks=racks, history_limit=1_000_000
+        3, host="10.0.0.1", seed=seed, racks=racks, history_limit=1_000_000, history_bytes=1 << 30
     ) as brokers:
         brokers.create_topic("orders", 3)
         brokers.create_topic("clicks", 1)

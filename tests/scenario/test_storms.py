@@ -147,7 +147,9 @@ def committed_in_order(env: VirtualEnvironment) -> dict[int, list[int]]:
 
 
 async def weather(seed: int, steps: int) -> None:
-    async with VirtualEnvironment.made(partitions=PARTITIONS, history_limit=1_000_000) as env:
+    async with VirtualEnvironment.made(
+        partitions=PARTITIONS, history_limit=1_000_000, history_bytes=1 << 30
+    ) as env:
         storm = Storm(env, seed)
         await storm.join()
         await storm.join()
