@@ -53,6 +53,8 @@ def _describe(connection: Connection, sasl: Sasl) -> str:
 
 
 async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) -> None:
+    if m.SaslHandshakeRequest.API_KEY not in connection.versions:
+        raise AuthenticationError(f"{connection.address}: {_no_sasl(sasl)}")
     # the first version wraps what follows in SaslAuthenticate; before it bare tokens went over the wire (Kafka 0.10)
     version = connection.version_for(m.SaslHandshakeRequest, lowest=1)
     response = await connection.request(m.SaslHandshakeRequest(sasl.mechanism), version, timeout)
@@ -62,11 +64,16 @@ async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) 
             f"{connection.address}: the broker does not offer SASL/{sasl.mechanism}; it offers {offered}"
         )
     if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationError(
-            f"{connection.address}: this listener takes no SASL/{sasl.mechanism}, nor any other: ILLEGAL_SASL_STATE (34)"
-        )
+        raise AuthenticationError(f"{connection.address}: {_no_sasl(sasl)}: ILLEGAL_SASL_STATE (34)")
     if response.error_code:
         _refuse(response.error_code, f"{connection.address}: SaslHandshake for {sasl.mechanism}", None)
+
+
+def _no_sasl(sasl: Sasl) -> str:
+    return (
+        f"this listener takes no SASL/{sasl.mechanism}, nor any other (leave sasl out, "
+        "or use the port of a SASL listener)"
+    )
 
 
 async def _say(connection: Connection, said: bytes, who: str, timeout: float) -> m.SaslAuthenticateResponse:

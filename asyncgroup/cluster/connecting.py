@@ -11,7 +11,13 @@ from typing import Final
 
 from asyncgroup.cluster.authentication import authenticate
 from asyncgroup.cluster.connection import Address, Connection, Pulse
-from asyncgroup.cluster.opening import connect_failure, open_transport, resolve, tls_context
+from asyncgroup.cluster.opening import (
+    connect_failure,
+    open_transport,
+    resolve,
+    tls_context,
+    why_hung_up,
+)
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AuthenticationError,
@@ -63,9 +69,13 @@ async def connect(
             raise
         except (OSError, TimeoutError, TransportError, ProtocolError) as error:
             await connection.aclose()
-            in_handshake = context is not None and not connection.protocol.has_transport
+            has_transport = connection.protocol.has_transport
+            in_handshake = context is not None and not has_transport
             place = "" if (host, port) == address[1:] else f"{host}:{port}: "
-            failures.append(place + connect_failure(address, error, in_handshake))
+            why = connect_failure(address, error, in_handshake)
+            if has_transport and not connection.versions:
+                why += why_hung_up(config, error)
+            failures.append(place + why)
         except BaseException:
             await connection.aclose()
             raise
@@ -93,7 +103,7 @@ async def _learn_versions(connection: Connection, timeout: float) -> None:
         version = min(theirs.get(m.ApiVersionsRequest.API_KEY, 0), version)
         response = await connection.request(request, version, timeout)
     if response.error_code:
-        error = BrokerError(response.error_code, f"ApiVersions of {connection.address}")
+        error = BrokerError(response.error_code, f"{connection.address}: ApiVersions")
         raise (ConnectError if error.retriable else UnsupportedVersionError)(str(error))
     connection.versions = {
         key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys

@@ -7,9 +7,11 @@ sizes only; what a frame means is the connection's business.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Final
 
+from asyncgroup.cluster.tls_errors import describe_tls_error
 from asyncgroup.errors import ConnectionLost, ProtocolError, TransportError
 
 __all__ = ["FrameProtocol"]
@@ -92,10 +94,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
         while self._filled - start >= SIZE_BYTES and self._error is None:
             size = int.from_bytes(self._small[start : start + SIZE_BYTES], "big", signed=True)
             if not 0 <= size <= self._max_size:
-                guess = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]))
-                self._fail(
-                    ProtocolError(f"a frame of {size} bytes; 0 to {self._max_size} are allowed{guess}")
-                )
+                other = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]))
+                wrong = f"a frame of {size} bytes; 0 to {self._max_size} are allowed"
+                self._fail(ProtocolError(f"{other} ({wrong})" if other else wrong))
                 return
             begin, end = start + SIZE_BYTES, start + SIZE_BYTES + size
             if end <= self._filled:
@@ -129,14 +130,17 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._writable.set()
         error = self._error
         if error is None and exc is not None:
-            error = ConnectionLost(f"connection lost: {exc}")
+            why = describe_tls_error(exc) if isinstance(exc, ssl.SSLError) else str(exc)
+            error = ConnectionLost(f"connection lost: {why}")
         self._on_lost(error)
 
 
 def _other_protocol(head: bytes) -> str:
-    """What a peer seems to speak whose first bytes make no size, as a clause for the error; "" for no idea."""
+    """What a peer seems to speak whose first bytes make no size, in words for the error; "" for no idea."""
     if head[0] == 0x15 and head[1] == 0x03:
-        return " (this looks like a TLS alert: the port expects TLS)"
+        return "the listener expects TLS: give security=Security(tls=Tls(…))"
     if head == b"HTTP":
-        return " (this is an HTTP server)"
+        return "this is an HTTP server, not a Kafka broker"
+    if head == b"SSH-":
+        return "this is an SSH server, not a Kafka broker"
     return ""

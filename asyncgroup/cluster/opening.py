@@ -9,10 +9,11 @@ import ssl
 from typing import Final
 
 from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.cluster.tls_errors import PLAIN_LISTENER, describe_tls_error, distrust
 from asyncgroup.config import ClientConfig, Connector
-from asyncgroup.errors import AuthenticationError, ConnectError
+from asyncgroup.errors import AuthenticationError, ConnectError, ConnectionLost, ProtocolError
 
-__all__ = ["canonical_names", "connect_failure", "open_transport", "resolve", "tls_context"]
+__all__ = ["canonical_names", "connect_failure", "open_transport", "resolve", "tls_context", "why_hung_up"]
 
 PROBES: Final = 3
 """Keep-alive probes without an answer after which the system gives a connection up."""
@@ -121,7 +122,9 @@ def _keep_alive(sock: socket.socket | None, seconds: float | None) -> None:
 
 # --- failures ---------------------------------------------------------------------------------------------------------
 
-_PLAIN_LISTENER: Final = "does the listener speak TLS at all?"
+_TLS_LISTENER: Final = "does the listener expect TLS? Then give security=Security(tls=Tls(…))"
+_DISTRUSTED: Final = "does it trust the authority of this client's certificate?"
+_MUTUAL: Final = "does the listener ask for a client certificate? Give cert_file and key_file"
 
 
 def connect_failure(address: Address, error: Exception, with_tls: bool) -> str:
@@ -130,28 +133,36 @@ def connect_failure(address: Address, error: Exception, with_tls: bool) -> str:
     Raises AuthenticationError for a broker whose certificate does not do: that will not heal by itself.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        raise AuthenticationError(f"{address}: {_distrust(address, error)}") from error
+        raise AuthenticationError(f"{address}: {distrust(address.host, error)}") from error
     if isinstance(error, ssl.SSLError):
-        plain = error.reason in (
-            "WRONG_VERSION_NUMBER",
-            "RECORD_LAYER_FAILURE",
-            "UNEXPECTED_EOF_WHILE_READING",
-        )
-        hint = f" ({_PLAIN_LISTENER})" if plain else ""
-        return f"TLS failed: {error.reason or error}{hint}"
-    text = str(error)
+        return describe_tls_error(error)
+    text = str(error).removeprefix(f"{address}: ")
     if isinstance(error, OSError) and error.errno:
         text = os.strerror(error.errno)
     ended = isinstance(error, (ConnectionResetError, ConnectionAbortedError, TimeoutError))
+    if not text:
+        text = "no answer in time" if isinstance(error, TimeoutError) else "the broker closed the connection"
     if with_tls and ended:
         # a plaintext listener takes a TLS greeting for a request of 369 MB: it hangs up, or waits for the rest of it
-        return f"{text or 'no answer in time'}, no TLS handshake ({_PLAIN_LISTENER})"
-    return text or "no answer in time"
+        return f"{text}, no TLS handshake ({PLAIN_LISTENER})"
+    return text
 
 
-def _distrust(address: Address, error: ssl.SSLCertVerificationError) -> str:
-    message = error.verify_message.rstrip(".") or str(error)
-    # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
-    if error.verify_code in (62, 64):
-        return f"the broker's TLS certificate is not for {address.host!r}: {message} (check_hostname=False accepts it)"
-    return f"the broker's TLS certificate is not trusted: {message} (is its authority in ca_file?)"
+def why_hung_up(config: ClientConfig, error: Exception) -> str:
+    """What a broker that ends the connection before it has answered anything may expect, as a clause for the error.
+
+    A TLS listener closes a plaintext connection; one that asks for client certificates says so only after TLS 1.3's
+    handshake, and not always in words.
+    """
+    if (
+        not isinstance(error, ConnectionLost)
+        or isinstance(error, ProtocolError)
+        or "TLS failed" in str(error)
+    ):
+        return ""
+    tls = config.security.tls if config.security is not None else None
+    if tls is None:
+        return f" before it answered anything ({_TLS_LISTENER})"
+    if tls.context is None and tls.cert_file is None and tls.cert_data is None:
+        return f" before it answered anything ({_MUTUAL})"
+    return f" before it answered anything ({_DISTRUSTED})"

@@ -84,6 +84,7 @@ def test_byte_by_byte(bodies: list[bytes]) -> None:
         ((-1).to_bytes(4, "big", signed=True), "a frame of -1 bytes"),
         (b"HTTP", "HTTP server"),
         (b"\x15\x03\x03\x00", "expects TLS"),
+        (b"SSH-", "SSH server"),
     ],
 )
 def test_an_impossible_size_ends_the_connection(head: bytes, said: str) -> None:

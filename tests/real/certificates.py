@@ -45,6 +45,21 @@ class Authority:
         )
         return str(both)
 
+    def sign_for(self, name: str, alternative: str, start: str, end: str) -> str:
+        """As `sign`, valid from `start` to `end` (YYYYMMDDHHMMSSZ): a certificate that has expired, or is not valid yet."""
+        self.sign(name, alternative)
+        (self._folder / "index.txt").write_text("")
+        (self._folder / "serial").write_text("01\n")
+        (self._folder / "openssl.cnf").write_text(_SETTINGS + _DATABASE)
+        self._run("ca", "-batch", "-config", "openssl.cnf", "-cert", f"{self._name}.pem", "-keyfile",
+                  f"{self._name}.key", "-in", f"{name}.csr", "-out", f"{name}.crt", "-startdate", start,
+                  "-enddate", end, "-extfile", f"{name}.ext", "-notext")  # fmt: skip
+        both = self._folder / f"{name}.pem"
+        both.write_text(
+            (self._folder / f"{name}.key").read_text() + (self._folder / f"{name}.crt").read_text()
+        )
+        return str(both)
+
     def _run(self, *arguments: str) -> None:
         done = subprocess.run(
             ["openssl", *arguments],
@@ -69,4 +84,18 @@ x509_extensions = authority
 basicConstraints = critical, CA:TRUE
 keyUsage = critical, keyCertSign, cRLSign
 subjectKeyIdentifier = hash
+"""
+
+_DATABASE = """\
+[ca]
+default_ca = authority_database
+[authority_database]
+database = index.txt
+serial = serial
+new_certs_dir = .
+default_md = sha256
+policy = any_name
+unique_subject = no
+[any_name]
+commonName = supplied
 """

@@ -1,0 +1,73 @@
+"""Why TLS failed, with what to change: OpenSSL's reasons and alerts (RFC 8446, 6.2) in words."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+__all__ = ["PLAIN_LISTENER", "describe_tls_error", "distrust"]
+
+PLAIN_LISTENER: Final = "does the listener speak TLS at all? For a plaintext one leave tls out"
+
+_VERSIONS: Final = (
+    "TLS 1.2 and 1.3 are offered; update the broker's ssl.enabled.protocols, or give a Tls(context=…)"
+)
+_OWN_CERTIFICATE: Final = "the broker does not accept this client's certificate: is it in date, and its authority known to the broker?"
+_NOTHING_SHARED: Final = (
+    "the broker and this client share no TLS cipher, or the listener asks for a client certificate: "
+    "give cert_file and key_file"
+)
+_HINTS: Final = (
+    (
+        ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"),
+        PLAIN_LISTENER,
+    ),
+    (("ALERT_PROTOCOL_VERSION",), f"the broker refuses this client's TLS versions: {_VERSIONS}"),
+    (
+        ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_INAPPROPRIATE_FALLBACK"),
+        f"the broker's TLS version is refused: {_VERSIONS}",
+    ),
+    (
+        ("ALERT_HANDSHAKE_FAILURE", "ALERT_INSUFFICIENT_SECURITY", "NO_SHARED_CIPHER", "NO_CIPHERS_AVAILABLE"),
+        _NOTHING_SHARED,
+    ),
+    (
+        ("ALERT_CERTIFICATE_REQUIRED",),
+        "the listener asks for a client certificate: give cert_file and key_file",
+    ),
+    (
+        (
+            *("ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN", "ALERT_CERTIFICATE_EXPIRED"),
+            *("ALERT_CERTIFICATE_REVOKED", "ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_DECRYPT_ERROR", "ALERT_ACCESS_DENIED"),
+        ),
+        _OWN_CERTIFICATE,
+    ),
+    (("UNRECOGNIZED_NAME",), "the broker does not know the name that it was reached by: use the name in its certificate"),
+)  # fmt: skip
+"""Ends of OpenSSL's reasons (the prefixes differ between its versions), with what they mean."""
+
+_DATES: Final = {
+    9: "is not yet valid: check the clocks of both machines",
+    10: "has expired: renew it on the broker, or its authority's (is this machine's clock right?)",
+}
+"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+
+
+def describe_tls_error(error: ssl.SSLError) -> str:
+    """OpenSSL's reason, and in brackets what it means where that is known."""
+    reason = error.reason or str(error)
+    hint = next((hint for ends, hint in _HINTS if reason.endswith(ends)), None)
+    return f"TLS failed: {reason}" + (f" ({hint})" if hint else "")
+
+
+def distrust(host: str, error: ssl.SSLCertVerificationError) -> str:
+    """Why the certificate of the broker reached as `host` does not do."""
+    message = error.verify_message.rstrip(".") or str(error)
+    if error.verify_code in _DATES:
+        return f"the broker's TLS certificate {_DATES[error.verify_code]}"
+    # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
+    if error.verify_code in (62, 64):
+        return (
+            f"the broker's TLS certificate is not for {host!r}: {message} (check_hostname=False accepts it)"
+        )
+    return f"the broker's TLS certificate is not trusted: {message} (is its authority in ca_file?)"

@@ -1,0 +1,202 @@
+"""What is at the address is not what the configuration expects: the error says what it is and what to change.
+
+Real sockets, as TLS and the ends of TCP connections cannot be shown in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import AuthenticationError, NoBrokersError
+from asyncgroup.security import Plain, Scram, Security, Tls
+from tests.real.certificates import Authority
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quiet")]
+
+TLS = Security(tls=Tls())
+HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+
+class Server(asyncio.Protocol):
+    """Answers the first bytes that come with `answer`, then hangs up; `greeting` is sent at once."""
+
+    def __init__(self, answer: bytes = b"", greeting: bytes = b"", *, stays: bool = False) -> None:
+        self.answer, self.greeting, self.stays = answer, greeting, stays
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.write(self.greeting)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(self.answer)
+        if not self.stays:
+            self.transport.close()
+
+
+@asynccontextmanager
+async def served(make: Callable[[], Server], context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # the server's own complaints about handshakes
+    server = await loop.create_server(make, "127.0.0.1", 0, ssl=context)
+    try:
+        yield "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+
+
+async def refused(servers: str, security: Security | None, kind: type[Exception] = NoBrokersError) -> str:
+    """The error of a client that tries once; an address is named no more than once."""
+    config = ClientConfig(security=security, connect_timeout=1.0, request_timeout=1.0, metadata_retry_max=0)
+    with pytest.raises(kind) as caught:
+        async with Cluster(servers, config):
+            pass
+    said = str(caught.value)
+    assert said.count(servers) == 1, said
+    return said
+
+
+def alert(code: int) -> Callable[[], Server]:
+    """A server that refuses a TLS handshake by a fatal alert (RFC 8446, 6.2)."""
+    return lambda: Server(bytes((0x15, 3, 3, 0, 2, 2, code)))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (70, "the broker refuses this client's TLS versions"),
+        (40, "the broker and this client share no TLS cipher, or the listener asks for a client certificate"),
+        (71, "the broker and this client share no TLS cipher"),
+        (116, "the listener asks for a client certificate: give cert_file and key_file"),
+        (48, "the broker does not accept this client's certificate"),
+        (42, "the broker does not accept this client's certificate"),
+        (45, "the broker does not accept this client's certificate"),
+        (46, "the broker does not accept this client's certificate"),
+        (112, "the broker does not know the name"),
+        (80, "TLS failed: TLSV1_ALERT_INTERNAL_ERROR"),
+    ],
+)
+async def test_an_alert_says_what_to_change(code: int, said: str) -> None:
+    async with served(alert(code)) as servers:
+        text = await refused(servers, TLS)
+        assert f"{servers}: TLS failed: " in text
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Server, "the broker closed the connection, no TLS handshake (does the listener speak TLS at all?"),
+        (lambda: Server(stays=True), "no answer in time, no TLS handshake (does the listener speak TLS at all?"),
+        (lambda: Server(HTTP), "TLS failed: WRONG_VERSION_NUMBER (does the listener"),
+        (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "TLS failed: WRONG_VERSION_NUMBER (does the listener"),
+    ],
+    ids=["hangs up", "silent", "HTTP", "SSH"],
+)  # fmt: skip
+async def test_tls_where_there_is_none(make: Callable[[], Server], said: str) -> None:
+    async with served(make) as servers:
+        assert f"{servers}: {said}" in await refused(servers, TLS)
+
+
+async def test_tls_to_a_plaintext_broker() -> None:
+    async with EmbeddedCluster() as broker:
+        said = await refused(broker.bootstrap_servers, TLS)
+        assert (
+            "no TLS handshake (does the listener speak TLS at all? For a plaintext one leave tls out)" in said
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Server, "the broker closed the connection before it answered anything (does the listener expect TLS?"),
+        (lambda: Server(stays=True), "no answer in time"),
+        (lambda: Server(HTTP), "this is an HTTP server, not a Kafka broker"),
+        (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "this is an SSH server, not a Kafka broker"),
+        (alert(80), "the listener expects TLS: give security=Security(tls=Tls(…))"),
+    ],
+    ids=["hangs up", "silent", "HTTP", "SSH", "TLS alert"],
+)  # fmt: skip
+async def test_plaintext_to_something_else(make: Callable[[], Server], said: str) -> None:
+    async with served(make) as servers:
+        assert f"{servers}: {said}" in await refused(servers, None)
+
+
+@pytest.mark.parametrize("sasl", [Plain("alice", "x"), Scram("alice", "x")])
+async def test_sasl_on_a_listener_without(sasl: Any) -> None:
+    async with EmbeddedCluster() as broker:
+        said = await refused(broker.bootstrap_servers, Security(sasl=sasl), AuthenticationError)
+        assert (
+            f"{broker.bootstrap_servers}: this listener takes no SASL/{sasl.mechanism}, nor any other" in said
+        )
+        assert "leave sasl out" in said
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def server_context(cert_file: str, ca_file: str | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert_file)
+    if ca_file is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(ca_file)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ("20200101000000Z", "20200201000000Z", "certificate has expired: renew it on the broker"),
+        ("20900101000000Z", "20910101000000Z", "certificate is not yet valid: check the clocks of both machines"),
+    ],
+    ids=["expired", "not yet valid"],
+)  # fmt: skip
+async def test_dates_of_certificates(authority: Authority, start: str, end: str, said: str) -> None:
+    cert = authority.sign_for("dated", "IP:127.0.0.1", start, end)
+    async with served(Server, server_context(cert)) as servers:
+        security = Security(tls=Tls(ca_file=authority.ca_file))
+        assert said in await refused(servers, security, AuthenticationError)
+
+
+async def test_an_unknown_authority(authority: Authority) -> None:
+    async with served(Server, server_context(authority.sign("broker", "IP:127.0.0.1"))) as servers:
+        said = await refused(servers, TLS, AuthenticationError)
+        assert "is not trusted: unable to get local issuer certificate (is its authority in ca_file?)" in said
+
+
+async def test_a_client_certificate_that_is_missing(authority: Authority) -> None:
+    """TLS 1.3: the refusal comes after the handshake, and with some brokers as a mere hang-up."""
+    context = server_context(authority.sign("mutual", "IP:127.0.0.1"), authority.ca_file)
+    async with served(Server, context) as servers:
+        said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
+        assert "does the listener ask for a client certificate? Give cert_file and key_file" in said
+
+
+async def test_a_client_certificate_of_another_authority(authority: Authority, tmp_path: Path) -> None:
+    context = server_context(authority.sign("strict", "IP:127.0.0.1"), authority.ca_file)
+    cert = Authority(tmp_path, "other").sign("client", "IP:127.0.0.1")
+    async with served(Server, context) as servers:
+        said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file, cert_file=cert)))
+        assert "does it trust the authority of this client's certificate?" in said
+
+
+async def test_http_behind_tls(authority: Authority) -> None:
+    context = server_context(authority.sign("web", "IP:127.0.0.1"))
+    async with served(lambda: Server(HTTP), context) as servers:
+        said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
+        assert "this is an HTTP server, not a Kafka broker" in said
