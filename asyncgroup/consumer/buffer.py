@@ -69,6 +69,7 @@ class RecordBuffer:
         "decoded",
         "fetch_offset",
         "fetched_epoch",
+        "is_eager",
         "log_end",
         "records_end",
         "turns",
@@ -86,6 +87,8 @@ class RecordBuffer:
         self._tp, self._check_crcs, self._on_skip = tp, check_crcs, on_skip
         self._limit = limit
         self.turns = 0
+        self.is_eager = False
+        """Whether `take` decodes every batch, so that one that cannot be read stays here, and is met here."""
         self.log_end = -1
         """The high watermark as of the last fetch; no batch reaches beyond it."""
         self.batch_bytes = 0
@@ -322,7 +325,8 @@ class RecordBuffer:
         """Hand the batch in front out as it is if nothing has to be left out of it, else decode it."""
         header, data = self._chunks[0]
         # a batch may turn out to be corrupt only when it is decoded, too late to be left out
-        if header.record_count > room or self._on_skip is not None or not self._is_ours_alone(header):
+        must_decode = self.is_eager or self._on_skip is not None
+        if must_decode or header.record_count > room or not self._is_ours_alone(header):
             self.advance()
             return
         check_batch(*self._tp, data, header, self._check_crcs)

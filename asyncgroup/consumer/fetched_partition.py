@@ -37,8 +37,9 @@ class FetchedPartition:
     the iterators looks at: ended, paused, or an error to be raised.
 
     Whoever keeps marks hears of `on_reset` (the log does not hold the position; where reading goes on, the log's end),
-    `on_restart` (from an offset on the log holds other records) and `on_passed` (nothing to hand out between two
-    offsets; the leader epoch before the second one).
+    `on_restart` (from an offset on the log holds other records), `on_passed` (nothing to hand out between two
+    offsets; the leader epoch before the second one) and `on_unread` (records from an offset on were handed out in a
+    batch that cannot be read; returns where reading goes on, behind those of them that are marked).
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class FetchedPartition:
         self.error: Exception | None = None
         self.reserved = 0
         self.version = 0
+        self.jumps = 0
+        """Times that the position was moved by a seek or by what happened to the log."""
         self.whereabouts = Whereabouts()
         on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
         self._buffer = RecordBuffer(
@@ -76,6 +79,7 @@ class FetchedPartition:
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
         self.on_passed: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
+        self.on_unread: Callable[[int], int] = lambda offset: offset
         self.wake_fetcher: Callable[[], None]
         self.on_healed: Callable[[Exception], object]
         self.detach()
@@ -97,6 +101,7 @@ class FetchedPartition:
         return self._buffer.bytes
 
     def _seek(self, offset: int) -> None:
+        self.jumps += 1
         self.whereabouts.sought()
         self._go(offset, -1)
 
@@ -211,12 +216,33 @@ class FetchedPartition:
         The marks of what is gone must not count for what is read instead; whoever keeps marks is told. `epoch` is the
         leader epoch of the record before `offset`, `topic_id` that of a topic which was made anew.
         """
+        self.jumps += 1
         self._go(offset, epoch)
         self.on_restart(offset, topic_id)
 
     def rewind(self, epoch: int) -> None:
         """Drop what the reader has not seen, to fetch it anew; `epoch` is that of the last record before."""
         self._go(self.position, epoch)
+
+    def put_back(self, offset: int, jumps: int) -> None:
+        """A batch that was handed out from `offset` on cannot be read: nobody has seen its records, so read it again.
+
+        From now on batches are decoded before they are handed out, and an unreadable one is met by the iterator at
+        every read, until somebody seeks past it: as with the record iterator. Void after a jump (`jumps` is the count
+        at the time when the batch was taken).
+        """
+        if jumps != self.jumps or offset >= self.position:
+            return
+        _log.warning(
+            "%s: a batch from offset %d on cannot be read; reading goes back to where nothing is marked, and no mark "
+            "passes it before a seek() past it",
+            self.tp,
+            offset,
+        )
+        self._buffer.is_eager = True
+        going_on_at = self.on_unread(offset)
+        if going_on_at < self.position:
+            self._go(going_on_at, -1)
 
     def _on_skip(self, error: CorruptRecordsError) -> None:
         _log.warning("%s", error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Self
 
 from asyncgroup.checks import check_offset
@@ -50,7 +52,8 @@ class PartitionConsumer(FetchedPartition):
         self.initial_offset = offset
         self._intercept = Interceptors.of(interceptors)
         self._committed_only = config.isolation_level == "read_committed"
-        self._loop_time = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._loop_time = self._loop.time
         self._turn_at = 0.0
         self.on_close: Callable[[], None] = lambda: None
 
@@ -205,7 +208,20 @@ class PartitionConsumer(FetchedPartition):
             self._made_room()
         if not taken:
             return None
+        taken.on_unreadable = partial(self._on_unreadable, taken.first_offset, self.jumps)
         records = taken if self._intercept is None else [self._intercept(record) for record in taken]
         return Batch(
             self.topic, self.partition, records, (taken.first_offset, taken.last_offset), taken.leader_epoch
         )
+
+    def _on_unreadable(self, offset: int, jumps: int) -> None:
+        """A batch turned out to be unreadable, in whatever thread its reader has."""
+        try:
+            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self.put_back(offset, jumps)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody can mark anything any more
+                self._loop.call_soon_threadsafe(self.put_back, offset, jumps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, overload
 
@@ -28,14 +28,18 @@ class Taken(Sequence[Record]):
     A loop makes one record after another, and a second loop makes them anew. Thousands of records at once would not
     fit the processor's cache and keep the garbage collector busy, which took longer than to decode them. An index
     makes them all, and keeps them. A compressed batch may hold `limit` bytes.
+
+    `on_unreadable` is called, in whatever thread reads, when a record batch turns out to be unreadable although its
+    checksum is right: its records were taken, but never seen.
     """
 
-    __slots__ = ("_count", "_limit", "_parts", "_tp")
+    __slots__ = ("_count", "_limit", "_parts", "_tp", "on_unreadable")
 
     def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
         self._tp, self._limit = tp, limit
         self._parts: list[Chunk | list[Record]] = []
         self._count = 0
+        self.on_unreadable: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Taken {self._tp}: {self._count} records>"
@@ -83,10 +87,17 @@ class Taken(Sequence[Record]):
             if isinstance(part, list):
                 add_records(part, columns)
             else:
-                read_columns(*self._tp, part.data, part.header, columns, limit=self._limit)
+                try:
+                    read_columns(*self._tp, part.data, part.header, columns, limit=self._limit)
+                except Exception:
+                    if self.on_unreadable is not None:
+                        self.on_unreadable()
+                    raise
 
     def _open(self, part: Chunk | list[Record]) -> Iterator[Record] | list[Record]:
-        return part if isinstance(part, list) else read_batch(*self._tp, part.data, part.header, self._limit)
+        if isinstance(part, list):
+            return part
+        return read_batch(*self._tp, part.data, part.header, self._limit, self.on_unreadable)
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

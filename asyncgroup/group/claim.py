@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from asyncgroup.checks import check_metadata
 from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer
 from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
@@ -113,6 +114,8 @@ class Claim:
     ) -> Batches:
         """Iterate over batches: what is there, or what comes within `max_wait` seconds, up to the limits.
 
+        A batch that raises CorruptRecordsError while its records are read (wrong content under a right checksum) was not
+        seen: reading goes back to it, its next read raises here, and no mark passes it until somebody seeks past it.
         Raises ConfigError for limits below 1.
         """
         return self._consumer.batches(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait)
@@ -129,6 +132,14 @@ class Claim:
         # asked this way round: Batch is an abstract class's child, for which isinstance takes long
         last = done.offset if isinstance(done, Record) else done.last_offset
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
+
+    def check_mark(self, done: object, metadata: object = "") -> None:
+        """Raise what `mark` would raise, ConfigError, and change nothing: may be called from any thread."""
+        if not isinstance(done, Record | Batch):
+            raise ConfigError("done", done, "a Record or a Batch")
+        if done.partition != self._partition or done.topic != self._topic:
+            raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}")
+        check_metadata(metadata)
 
     def seek(self, offset: int) -> None:
         """Go on reading at `offset`; what is buffered is dropped, marks stay. Raises ConfigError below 0."""

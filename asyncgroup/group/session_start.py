@@ -21,7 +21,7 @@ from asyncgroup.group.vitals import Vitals
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, Committer, PartitionOffsets
 
-__all__ = ["GroupContext", "Starts", "find_group_starts", "make_claims"]
+__all__ = ["GroupContext", "Starts", "find_group_starts", "make_claims", "tell_marks"]
 
 Starts: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 """Where each claim begins to read, and the metadata of the last commit."""
@@ -88,13 +88,13 @@ def make_claims(context: GroupContext, committer: Committer, budget: Budget, sta
         if tp in context.pauses:
             consumer.pause()
         offsets = committer.manage(tp, *start)
-        _tell_marks(consumer, offsets)
+        tell_marks(consumer, offsets)
         claims.append(Claim(consumer, offsets))
     return claims
 
 
-def _tell_marks(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
-    """Marks hear of positions that the log took away, of what is passed over, and which topic it is.
+def tell_marks(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
+    """Marks hear of positions that the log took away, of what is passed over or unreadable, and which topic it is.
 
     The topic may be made anew before the first fetch: the start is an offset of the one that the marks are for.
     """
@@ -103,3 +103,4 @@ def _tell_marks(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
     consumer.on_reset = offsets.rebase
     consumer.on_restart = partial(offsets.restart, position=lambda: consumer.position)
     consumer.on_passed = offsets.pass_over
+    consumer.on_unread = partial(offsets.hold_back, position=lambda: consumer.position)

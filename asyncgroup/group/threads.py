@@ -61,7 +61,8 @@ class ThreadClaim:
 
     def __iter__(self) -> Iterator[Record]:
         while (batch := self._take()) is not None:
-            self._rest.extend(batch)
+            # all of them or none: of a batch that cannot be read to its end nothing may be handed out
+            self._rest.extend(list(batch))
             while self._rest and not self._claim.ended:
                 yield self._rest.popleft()
 
@@ -76,13 +77,15 @@ class ThreadClaim:
             rest = Batch(self.topic, self.partition, list(self._rest))
             self._rest.clear()
             return rest
+        self._rest.clear()
         return anyio.from_thread.run(self._next)
 
     async def _next(self) -> Batch | None:
         return await anext(self._batches, None)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
-        """As `Claim.mark`; takes effect at the loop's next turn."""
+        """As `Claim.mark`; takes effect at the loop's next turn. Raises ConfigError here, in the thread."""
+        self._claim.check_mark(done, metadata)
         self._loop.call_soon_threadsafe(self._claim.mark, done, metadata)
 
 

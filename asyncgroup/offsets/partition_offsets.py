@@ -149,6 +149,14 @@ class PartitionOffsets:
             self._move(offset, "", -1)
             self.dirty = False
 
+    def hold_back(self, offset: int, position: Callable[[], int]) -> int:
+        """Records from `offset` on were handed out in a batch that could not be read: nobody has seen them.
+
+        No mark passes `position()` from now on. Returns where reading has to go on: at `offset`, or behind the mark.
+        """
+        self._bound = position
+        return max(offset, self.next_offset)
+
     def belong_to(self, topic_id: UUID, position: Callable[[], int]) -> None:
         """What is read is of this topic. If the marks are of another one, its namesake, it is as with `restart`: a reader
         that has sought meant whatever topic there is.

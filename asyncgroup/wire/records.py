@@ -8,7 +8,7 @@ decompressed here, up to a limit, before aiokafka's reader sees it: the reader h
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import UnsupportedCodecError
@@ -184,11 +184,16 @@ def is_large(batch: Buffer, header: BatchHeader, limit: int) -> bool:
 
 
 def read_batch(
-    topic: str, partition: int, batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED
+    topic: str,
+    partition: int,
+    batch: Buffer,
+    header: BatchHeader,
+    limit: int = MAX_DECOMPRESSED,
+    on_error: Callable[[], None] | None = None,
 ) -> Iterator[Record]:
     """The records of a batch of magic 2 that `check_batch` has passed, each made when it is asked for.
 
-    Raises as `decode_batch` does, then in the middle of the iteration.
+    Raises as `decode_batch` does, then in the middle of the iteration; `on_error` is called just before.
     """
     epoch, kind, make = header.leader_epoch, header.timestamp_type, object.__new__
     try:
@@ -207,6 +212,8 @@ def read_batch(
             record.leader_epoch = epoch
             yield record
     except Exception as error:  # each decompressor has errors of its own, most of them without a common base
+        if on_error is not None:
+            on_error()
         raise translated(error, topic, partition, header) from error
 
 

@@ -61,6 +61,14 @@ def corrupt(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
+def with_bad_content(base: int, count: int) -> bytes:
+    """A batch whose checksum is right, with records that are none."""
+    data = bytearray(batch(base, count=count))
+    data[61:] = b"\xff" * (len(data) - 61)
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    return bytes(data)
+
+
 def legacy(offsets: Sequence[int], *, magic: int = 1, compressed: bool = False) -> bytes:
     """A message set of magic 0 or 1; compressed it is one message, known by its last offset."""
     if not compressed:

@@ -15,7 +15,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
-from tests.consumer.support import batch, corrupt, feed, make_consumer
+from tests.consumer.support import batch, corrupt, feed, make_consumer, with_bad_content
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -38,14 +38,6 @@ async def all_there(consumer: PartitionConsumer, *, by_batches: bool) -> list[in
             except TimeoutError:
                 break  # nothing was left of the last batch
     return found
-
-
-def with_bad_content(base: int, count: int) -> bytes:
-    """A batch whose checksum is right, with records that are none."""
-    data = bytearray(batch(base, count=count))
-    data[61:] = b"\xff" * (len(data) - 61)
-    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
-    return bytes(data)
 
 
 @pytest.mark.parametrize("by_batches", [False, True])

@@ -9,6 +9,7 @@ from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
+from asyncgroup.group.session_start import tell_marks
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
@@ -21,7 +22,9 @@ def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset:
     """A claim of a session, as SessionRun makes it."""
     budget = Budget(1 << 30, 1 << 20)
     consumer = PartitionConsumer(tp, offset, ConsumerConfig(), budget, Hooks())
-    claim = Claim(consumer, manager.manage(tp, offset))
+    offsets = manager.manage(tp, offset)
+    tell_marks(consumer, offsets)
+    claim = Claim(consumer, offsets)
     session.claims.append(claim)
     return claim
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.errors import GroupClosed
+from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
 from asyncgroup.group.threads import BATCH, ThreadClaim, in_thread
-from asyncgroup.model import TopicPartition
-from tests.consumer.support import batch
+from asyncgroup.model import Record, TopicPartition
+from tests.consumer.support import batch, with_bad_content
 from tests.group.parts import make_session
 
 pytestmark = pytest.mark.asyncio
@@ -210,3 +210,54 @@ async def test_a_mark_of_a_claim_that_is_over_is_dropped() -> None:
     run.session.close()
     held[0].mark(records[0])
     await asyncio.sleep(0)
+
+
+async def test_a_mark_that_is_refused_raises_in_the_thread() -> None:
+    """It vanished in the loop's exception handler before; the thread went on as if the record were committed."""
+    raised: list[BaseException] = []
+    other = Record("orders", 7, 3)
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+
+    def work(session: Any, claim: ThreadClaim) -> None:
+        for record in claim:
+            for done, metadata in ((other, ""), (record, "x" * 40_000), (record, 5), (17, "")):
+                try:
+                    claim.mark(done, metadata)  # type: ignore[arg-type]
+                except ConfigError as error:
+                    raised.append(error)
+            claim.mark(record, "fine")
+
+    run = Run(work)
+    run.feed(0, 1)
+    await run.start()
+    await until(lambda: run.claims[0].next_mark == 1)
+    await run.end()
+    assert [str(error).split("=")[0] for error in raised] == ["done", "metadata", "metadata", "done"]
+    assert "orders-0" in str(raised[0])
+    assert complaints == []
+
+
+async def test_a_batch_that_cannot_be_read_reaches_the_thread_and_is_never_marked_away() -> None:
+    seen: list[int] = []
+    raised: list[BaseException] = []
+
+    def work(session: Any, claim: ThreadClaim) -> None:
+        for _ in range(2):
+            try:
+                for record in claim:
+                    seen.append(record.offset)
+                    claim.mark(record)
+            except CorruptRecordsError as error:
+                raised.append(error)
+
+    run = Run(work)
+    good, bad = batch(0, count=3), with_bad_content(3, 4)
+    run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, own=True)
+    await run.start()
+    await until(lambda: len(raised) == 1)
+    run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, own=True)
+    await until(lambda: len(raised) == 2)
+    await run.end()
+    assert seen == [0, 1, 2]
+    assert run.claims[0].next_mark == 3
