@@ -86,7 +86,8 @@ async def _read_group(
 ) -> None:
     """As a member of a group; the end is a leave in good order, with everything printed committed."""
     async with ConsumerGroup(options.bootstrap_servers, options.group, config) as group:
-        running = asyncio.create_task(group.run(options.topic, Printing(printer)), name="run")
+        printing = Printing(printer)
+        running = asyncio.create_task(group.run(options.topic, printing), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
             _say(f"{options.topic}: member of group {options.group!r}, Ctrl-C ends")
@@ -94,6 +95,8 @@ async def _read_group(
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             await group.aclose()
             await running
+            if printing.broken_pipe is not None:
+                raise printing.broken_pipe
         finally:
             await cancel_and_wait(running, stopped)
 
@@ -103,10 +106,16 @@ class Printing(Handler):
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
+        self.broken_pipe: BrokenPipeError | None = None
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
         async for batch in claim.batches(max_records=BATCH):
-            printed = await self._printer.print(batch)
+            try:
+                printed = await self._printer.print(batch)
+            except BrokenPipeError as error:
+                # The reader of our output has gone, which is an end. Raised here it would be a handler's failure, and logged.
+                self.broken_pipe, printed = error, 0
+                self._printer.finished.set()
             if printed:
                 claim.mark(batch[printed - 1])
             if self._printer.finished.is_set():

@@ -95,7 +95,7 @@ def _claim(claim: Claim) -> ClaimHealth:
 
 def _problems(scene: Scene, now: float) -> Iterable[str]:
     vitals, config = scene.vitals, scene.config
-    for source in (Source.LOST, Source.JOIN, Source.COMMIT):
+    for source in (Source.HANDLER, Source.LOST, Source.JOIN, Source.COMMIT):
         if (trouble := vitals.troubles.get(source)) is not None:
             yield f"{source.value}: {trouble.text}"
     yield from _silent_heartbeats(vitals, config, now)
@@ -106,7 +106,16 @@ def _problems(scene: Scene, now: float) -> Iterable[str]:
             f"given up after {config.session_timeout:g} s"
         )
     yield from _overdue(scene, now)
+    if vitals.state in _IDLE:
+        yield _IDLE[vitals.state]
 
+
+_IDLE: Final = {
+    GroupState.CLOSED: "the group is closed",
+    GroupState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is under way",
+    GroupState.LEAVING: "nothing consumes: the member leaves the group",
+}
+"""States in which no record is consumed and none will be: a member in one of them is not healthy."""
 
 _IN_SESSION: Final = (GroupState.STARTING, GroupState.STABLE, GroupState.DRAINING, GroupState.COMMITTING)
 

@@ -151,12 +151,11 @@ class HandlerCalls:
                 error = asyncio.CancelledError(f"consume_claim of {claim.tp} was cancelled by its handler")
                 self._on_failure(error, "consume_claim was cancelled")
         elif (raised := task.exception()) is not None:
-            place = f"{claim.tp} at offset {claim.next_mark}, the first that is not marked"
-            note(
-                raised,
-                f"raised by consume_claim of {place} (next to read: {claim.position}), group {group_id!r}",
+            place = (
+                f"at offset {claim.next_mark}, the first that is not marked (next to read: {claim.position})"
             )
-            self._on_failure(raised, f"consume_claim of {claim.tp} raised")
+            note(raised, f"raised by consume_claim of {claim.tp} {place}, group {group_id!r}")
+            self._on_failure(raised, f"consume_claim of {claim.tp} raised {place}")
         elif not claim.ended:
             text = f"consume_claim of {claim.tp} returned although its claim is alive"
             _log.warning("group %s: %s; the session ends for all its claims", group_id, text)

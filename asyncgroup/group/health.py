@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from asyncgroup.group.vitals import GroupState
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ClaimHealth", "ErrorSeen", "Health"]
@@ -56,9 +55,11 @@ class Health:
     - `member_id`, `generation_id`: of the last join; a member that is on its way to the next one still has them.
     - `last_heartbeat`, `last_fetch`: seconds since a broker last answered one; None if none ever did.
     - `waits_for`: what the member waits for, in words, and for how long; None if it waits for nothing.
-    - `problems`: what is wrong now, in words; `errors`: what went wrong so far, newest first, at most five kinds.
-    - `is_healthy`: the member consumes, or is on its way to by the ordinary course, and nothing is wrong. Stalled and
-      paused claims and a slow group that rebalances are no illness.
+    - `problems`: what is wrong now, in words, also that nothing consumes. The exception with which a handler failed is
+      one, with its type, topic, partition and offset, until a later session is stable.
+    - `errors`: what went wrong so far, newest first, at most five kinds.
+    - `is_healthy`: the member consumes, or is on its way to by the ordinary course, and there are no `problems`. Stalled
+      and paused claims and a slow group that rebalances are no illness.
     """
 
     group_id: str
@@ -75,9 +76,8 @@ class Health:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong and somebody consumes."""
-        idle = (GroupState.CLOSED.value, GroupState.NOT_CONSUMING.value, GroupState.LEAVING.value)
-        return not self.problems and self.state not in idle
+        """Whether there are no problems."""
+        return not self.problems
 
     @property
     def lag(self) -> int:

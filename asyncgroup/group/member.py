@@ -113,9 +113,6 @@ class Member:
             self._hurry()
             run.session.end(CallerCancelled("the task that consumes was cancelled"))
             await finish(task)
-            if run.causes.failed_by_handler:
-                # the caller gets its cancellation; what the handler raised meanwhile must not vanish
-                _log.error("group %s: raised while cancelled", self._group_id, exc_info=run.causes.failure)
             raise
         finally:
             self.run = None

@@ -71,14 +71,22 @@ class SessionCauses:
         self._session.end(cause)
 
     def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
-        """The first failure is the caller's; later ones are noted on it, and logged."""
-        self._context.vitals.count(error)
+        """The first failure is the caller's, later ones are noted on it. Each of the handler's is logged once."""
+        text = f"{what}: {describe(error)}"
+        is_first = self.failure is None
         if self.failure is None:
             self.failure, self.failed_by_handler = error, by_handler
         else:
-            note(self.failure, f"at the same time: {what}: {describe(error)}")
-            _log.error("group %s: %s", self._context.group_id, what, exc_info=error)
+            note(self.failure, f"at the same time: {text}")
+        if by_handler or not is_first:
+            _log.error("group %s: %s", self._context.group_id, text, exc_info=error)
+        if by_handler:
+            self._context.vitals.count(error, text)
+            if is_first:
+                self._context.vitals.trouble(Source.HANDLER, error, text)
+        else:
+            self._context.vitals.count(error)
         kind = HandlerFailed if by_handler else SessionFailed
-        cause = kind(f"{what}: {describe(error)}")
+        cause = kind(text)
         cause.__cause__ = error
         self._session.end(cause)

@@ -117,7 +117,8 @@ class SessionRun:
                 # only now: the task of automatic commits would take their end for a bug
                 await self._offsets.aclose()
             self.take_pulse()
-            self._vitals.fine(*Source)
+            # what the handler raised stays a problem until a later session is stable
+            self._vitals.fine(*(source for source in Source if source is not Source.HANDLER))
             if self.session.is_lost and self.session.cause is not None:
                 self._vitals.trouble(Source.LOST, self.session.cause.__cause__ or self.session.cause)
 
@@ -161,7 +162,7 @@ class SessionRun:
             self._owner.spawn(self._auto_commit)
         self._watch()
         self._vitals.enter(GroupState.STABLE)
-        self._vitals.fine(Source.LOST, Source.JOIN)
+        self._vitals.fine(Source.LOST, Source.JOIN, Source.HANDLER)
         await session.wait_ended()
 
     def _watch(self) -> None:

@@ -40,6 +40,7 @@ class Source(Enum):
     HEARTBEAT = "heartbeats fail"
     FETCH = "fetching fails"
     COMMIT = "commits fail"
+    HANDLER = "the handler failed"
 
 
 class Trouble(NamedTuple):
@@ -81,26 +82,26 @@ class Vitals:
         if fetch > float("-inf"):
             self.last_fetch = max(self.last_fetch or fetch, fetch)
 
-    def trouble(self, source: Source, error: BaseException) -> None:
-        """Something went wrong and is tried again; it stays a trouble until `fine`."""
+    def trouble(self, source: Source, error: BaseException, text: str | None = None) -> None:
+        """Something went wrong and is tried again; it stays a trouble until `fine`. `text` replaces the error's own."""
         now = asyncio.get_running_loop().time()
         before = self.troubles.get(source)
-        self.troubles[source] = Trouble(_text(error), before.since if before else now, now)
+        self.troubles[source] = Trouble(text or _text(error), before.since if before else now, now)
 
     def fine(self, *sources: Source) -> None:
         """What went wrong there works again."""
         for source in sources:
             self.troubles.pop(source, None)
 
-    def count(self, error: BaseException) -> None:
-        """Count an error, whatever becomes of it."""
+    def count(self, error: BaseException, text: str | None = None) -> None:
+        """Count an error, whatever becomes of it. `text` replaces the error's own."""
         code = error.name if isinstance(error, BrokerError) else _text(error)
         kind = (type(error).__name__, code)
         before = self._errors.pop(kind, None)
         if before is None and len(self._errors) == KINDS_MAX:
             del self._errors[next(iter(self._errors))]
         now = asyncio.get_running_loop().time()
-        self._errors[kind] = ErrorCount(_text(error), before.times + 1 if before else 1, now)
+        self._errors[kind] = ErrorCount(text or _text(error), before.times + 1 if before else 1, now)
 
     @property
     def errors(self) -> list[ErrorCount]:

@@ -161,3 +161,26 @@ async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:
     assert len(diagnose(scene(vitals), now()).errors) == 5
     vitals.count(ValueError())
     assert diagnose(scene(vitals), now()).errors[0].text == "ValueError"
+
+
+@pytest.mark.parametrize("state", GroupState)
+@pytest.mark.parametrize("troubles", [*[(source,) for source in Source], (), tuple(Source)], ids=str)
+@pytest.mark.parametrize("age", [0.0, 7.0, 70.0])
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_who_is_not_well_says_why(
+    state: GroupState, troubles: tuple[Source, ...], age: float, is_busy: bool
+) -> None:
+    """In every state, for every trouble and at any age: problems are there exactly when the member is not healthy."""
+    vitals = Vitals()
+    vitals.enter(state)
+    vitals.alive(0.0, 0.0)
+    for source in troubles:
+        vitals.trouble(source, BrokerError(ErrorCode.NOT_COORDINATOR, "heartbeat"))
+    busy = Busy(["handler of orders-0"], 0.0, 1.0) if is_busy else Busy((), 0.0, 0.0)
+    health = diagnose(scene(vitals, busy=busy, asked_at={1: 0.0}, missing={"orders": 0.0}), age)
+    assert health.is_healthy is (not health.problems)
+    assert all(problem.strip() for problem in health.problems)
+    bare = diagnose(scene(vitals), 0.0)
+    assert bare.is_healthy is (not bare.problems)
+    if state in (GroupState.CLOSED, GroupState.NOT_CONSUMING, GroupState.LEAVING):
+        assert not bare.is_healthy

@@ -233,3 +233,68 @@ async def test_a_blocking_handler_in_threads(env: VirtualEnvironment):
         with pytest.raises(Boom, match="boom in a thread"):
             await group.run("orders", in_thread(work))
     assert committed(env)[0] == 3
+
+
+@pytest.mark.parametrize("how", ["consume", "run"])
+@pytest.mark.parametrize("method", ["setup", "consume_claim", "cleanup"])
+async def test_the_exception_is_logged_once_and_health_names_it(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture, method: str, how: str
+):
+    """With its type and its place: topic, partition and offset of a claim, else the method."""
+    script = FailsIn(env, method)
+    await env.produce(5, [0])
+    async with member(env) as group:
+        async with running(getattr(group, how)("orders", script)) as consuming:
+            if method == "cleanup":
+                await script.until("done 0@4")
+                env.cluster.create_partitions("orders", 5)
+            with pytest.raises(Boom):
+                await consuming
+        logged = [r for r in caplog.records if r.exc_info and r.exc_info[1] is script.errors[method]]
+        (record,) = logged
+        assert (record.levelname, record.name) == ("ERROR", "asyncgroup.group")
+        place = {"consume_claim": "consume_claim of orders-0 raised at offset 3"}.get(
+            method, f"{method} raised"
+        )
+        assert record.getMessage().startswith(f"group g: {place}")
+        assert record.getMessage().endswith(f": Boom: boom in {method}")
+        health = group.health()
+        assert not health.is_healthy
+        assert health.problems[0].startswith(f"the handler failed: {place}")
+        assert health.problems[0].endswith(f": Boom: boom in {method}")
+        assert any(
+            error.text == health.problems[0].removeprefix("the handler failed: ") for error in health.errors
+        )
+
+        # a handler that works ends the problem
+        good = Script(env)
+        async with running(group.run("orders", good)):
+            await good.until("setup")
+            await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+
+
+async def test_a_later_exception_is_logged_too_and_the_first_stays_the_problem(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+):
+    script = FailsIn(env, "consume_claim", "cleanup")
+    await env.produce(5, [0])
+    async with member(env) as group:
+        with pytest.raises(Boom):
+            await group.run("orders", script)
+        assert "boom in consume_claim" in group.health().problems[0]
+    logged = [r.exc_info[1] for r in caplog.records if r.exc_info and r.levelname == "ERROR"]
+    assert logged == [script.errors["consume_claim"], script.errors["cleanup"]]
+
+
+async def test_what_is_raised_while_the_caller_is_cancelled_is_logged_once(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+):
+    script = FailsIn(env, "cleanup")
+    async with member(env) as group:
+        task = asyncio.create_task(group.run("orders", script))
+        await script.until("claim 1@0")
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+    logged = [r for r in caplog.records if r.exc_info and r.exc_info[1] is script.errors["cleanup"]]
+    assert [r.getMessage() for r in logged] == ["group g: cleanup raised: Boom: boom in cleanup"]

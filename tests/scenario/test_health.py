@@ -29,6 +29,7 @@ async def test_before_and_after(env: VirtualEnvironment):
     group = ConsumerGroup(env.bootstrap_servers, "g", ConsumerConfig(client_id="ann"))
     health = group.health()
     assert (health.state, health.is_healthy, health.waits_for) == ("not consuming", False, None)
+    assert health.problems == ("nothing consumes: neither run() nor consume() is under way",)
     assert (health.last_heartbeat, health.last_fetch, health.member_id) == (None, None, "")
     assert str(health).startswith("g: not consuming")
     assert (health.state_age, repr(group)) == (0.0, "<ConsumerGroup 'g': not open, no session>")
@@ -40,6 +41,7 @@ async def test_before_and_after(env: VirtualEnvironment):
     assert repr(group) == "<ConsumerGroup 'g': closed, no session>"
     assert group.health().state == "closed"
     assert not group.health().is_healthy
+    assert group.health().problems == ("the group is closed",)
 
 
 async def test_at_work(env: VirtualEnvironment):
@@ -369,7 +371,8 @@ class Asks:
         self.states.add(health.state)
         self.ills += not health.is_healthy
         assert "\n" not in str(health)
-        assert health.is_healthy is (not health.problems and health.state not in IDLE)
+        assert health.is_healthy is (not health.problems)
+        assert not (health.is_healthy and health.state in IDLE)
         said = json.loads(json.dumps(health.as_dict()))
         assert len(said["claims"]) == len(health.claims)
         for age in (health.last_heartbeat, health.last_fetch, health.state_age):
