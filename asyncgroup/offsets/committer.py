@@ -32,6 +32,7 @@ from asyncgroup.offsets.commit_plan import (
     CommitAction,
     build_commit,
 )
+from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.flights import Flights
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
@@ -57,6 +58,7 @@ class Committer:
     `identity()` says in whose name, at the moment of each request. `on_lost(error)` is told when a broker refuses a
     commit because the membership is gone; nothing is committed from then on. Without `on_lost` there is no membership
     to lose (a group without members takes such commits, one with members refuses them), and the next call tries again.
+    `with_topic_ids` commits the topic's id beside each offset, in an envelope around the metadata (see `envelope`).
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class Committer:
         retention: float | None = None,
         identity: Callable[[], MemberIdentity] = MemberIdentity,
         on_lost: Callable[[BrokerError], None] | None = None,
+        with_topic_ids: bool = False,
     ) -> None:
         self._cluster, self.group_id = cluster, group_id
         self._retry_max, self._retention = retry_max, retention
         self._identity, self._on_lost = identity, on_lost
+        self._with_topic_ids = with_topic_ids
         self._partitions: dict[TopicPartition, PartitionOffsets] = {}
         self._flights = Flights(f"commits of group {group_id!r}", self._commit)
         self._takes_parked = False
@@ -242,7 +246,8 @@ class Committer:
         def build(version: int) -> m.OffsetCommitRequest:
             self._take_news(due)
             self._tell_of_retention(version)
-            return build_commit(version, self.group_id, self._identity(), due, ids, self._retention)
+            sent = self._with_envelopes(due, ids) if self._with_topic_ids else due
+            return build_commit(version, self.group_id, self._identity(), sent, ids, self._retention)
 
         try:
             response = await self._cluster.coordinators.request_built(
@@ -261,6 +266,15 @@ class Committer:
         errors = {tp: error for tp, error in (failed | again).items() if tp in due}
         self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
         return again
+
+    def _with_envelopes(self, due: Offsets, ids: Mapping[TopicPartition, UUID]) -> Offsets:
+        """The same offsets as they are sent: the metadata of a mark is the user's text alone."""
+        return {
+            tp: committed._replace(
+                metadata=encode_metadata(tp, committed.offset, CommitMetadata(committed.metadata, ids[tp]))
+            )
+            for tp, committed in due.items()
+        }
 
     def _note_unanswered(self, sent: Offsets) -> None:
         for tp in sent:

@@ -12,10 +12,11 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets.commit_plan import BY_NAME
+from asyncgroup.offsets.envelope import decode_metadata
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 from asyncgroup.wire import messages as m
 
-__all__ = ["STABLE_SECONDS", "fetch_offsets"]
+__all__ = ["STABLE_SECONDS", "fetch_offsets", "fetch_offsets_and_ids"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
@@ -39,9 +40,27 @@ async def fetch_offsets(
     lane: str,
     require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Committed offsets of `partitions`; those without one are left out.
+    """Committed offsets of `partitions`, with the user's text as metadata; those without one are left out.
 
-    Retriable errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may
+    Raises as `fetch_offsets_and_ids`.
+    """
+    found = await fetch_offsets_and_ids(
+        cluster, group_id, partitions, lane=lane, require_stable=require_stable
+    )
+    return {tp: committed for tp, (committed, _) in found.items()}
+
+
+async def fetch_offsets_and_ids(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    lane: str,
+    require_stable: bool = False,
+) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
+    """Committed offsets of `partitions`, each with the topic id in its metadata; those without one are left out.
+
+    The id is nil where the commit has none (see `envelope`). Retriable errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may
     still change are asked for again and again, for `STABLE_SECONDS`; brokers before 2.5 can't be asked that way.
     Topics whose id `cluster` knows are asked for by it, so that the offsets of a deleted namesake are not taken for
     theirs. Raises BrokerError, TransportError.
@@ -79,7 +98,7 @@ async def _refresh(cluster: Cluster) -> None:
 
 async def _ask(
     cluster: Cluster, group_id: str, wanted: list[TopicPartition], lane: str, require_stable: bool
-) -> dict[TopicPartition, CommittedOffset]:
+) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
     topics = by_topic(wanted)
     known = cluster.view.topics
     ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics}
@@ -104,9 +123,9 @@ async def _ask(
             if part.error_code:
                 raise BrokerError(part.error_code, f"{what}, partition {tp}")
             if part.committed_offset >= 0:
-                found[tp] = CommittedOffset(
-                    part.committed_offset, part.metadata or "", part.committed_leader_epoch
-                )
+                text, topic_id = decode_metadata(tp, part.committed_offset, part.metadata or "")
+                committed = CommittedOffset(part.committed_offset, text, part.committed_leader_epoch)
+                found[tp] = committed, topic_id
     return found
 
 

@@ -18,10 +18,11 @@ from asyncgroup.consumer.list_offsets import heals, look_up
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
-from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.offsets.fetch_offsets import fetch_offsets_and_ids
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.patience import Patience
 from asyncgroup.spark.source.patterns import java_pattern
+from asyncgroup.spark.source.recreated_topics import Commits, of_same_topic
 from asyncgroup.spark.source.settings import Assign, ReadSettings, Subscribe, SubscribePattern
 
 __all__ = ["Assigned", "BrokerLookups"]
@@ -115,12 +116,14 @@ class BrokerLookups:
         """These were read once, so it is no error of the options if they are gone."""
         self._there.update(tp.topic for tp in partitions)
 
-    async def assigned(self) -> Assigned:
-        """The partitions to read, asked for anew if the last answer is older than a second or so.
+    async def assigned(self, *, anew: bool = False) -> Assigned:
+        """The partitions to read, asked for again if the last answer is older than a second or so, or if `anew`.
 
         Topics that were there once and are gone are left out; others raise ASYNCGROUP_TOPICS_NOT_FOUND.
         """
-        return await self.patience.attempts("Finding partitions", self._find_assigned)
+        return await self.patience.attempts(
+            "Finding partitions", lambda again: self._find_assigned(anew or again)
+        )
 
     async def _find_assigned(self, anew: bool, *, all_there: bool = True) -> Assigned:
         time = asyncio.get_running_loop().time
@@ -194,14 +197,23 @@ class BrokerLookups:
         return await self.patience.attempts("Finding offsets", find)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """What the group has committed; partitions without a commit are left out."""
+        """What the group has committed; partitions without a commit are left out.
+
+        So are commits whose metadata names another topic: one of the same name that was deleted.
+        """
+        return of_same_topic(await self.commits(partitions), self._assigned)
+
+    async def commits(self, partitions: Iterable[TopicPartition]) -> Commits:
+        """What the group has committed, with the topic ids that its metadata names."""
         wanted, group_id = list(partitions), self._settings.group_id
         assert group_id is not None
 
-        async def find(again: bool) -> Offsets:
+        async def find(again: bool) -> Commits:
             await self._find_assigned(again)
-            found = await fetch_offsets(self.cluster, group_id, wanted, lane=GROUP_LANE, require_stable=True)
-            return {tp: committed.offset for tp, committed in found.items()}
+            found = await fetch_offsets_and_ids(
+                self.cluster, group_id, wanted, lane=GROUP_LANE, require_stable=True
+            )
+            return {tp: (committed.offset, topic_id) for tp, (committed, topic_id) in found.items()}
 
         return await self.patience.attempts(f"Finding the committed offsets of group {group_id!r}", find)
 

@@ -21,6 +21,7 @@ from asyncgroup.offsets import Committer
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.group_members import Members, group_members
+from asyncgroup.spark.source.recreated_topics import Commits, of_same_topic
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 
 __all__ = ["GroupCommits"]
@@ -54,7 +55,13 @@ class GroupCommits:
         assert settings.group_id is not None
         self._lookups, self._settings, self.group_id = lookups, settings, settings.group_id
         self._cluster = lookups.cluster
-        self._committer = Committer(self._cluster, self.group_id, retry_max=settings.config.commit_retry_max)
+        self._committer = Committer(
+            self._cluster,
+            self.group_id,
+            retry_max=settings.config.commit_retry_max,
+            with_topic_ids=True,  # the query's next run tells by them whether a topic was recreated
+        )
+        self._found: Commits | None = None
         self._marked: Offsets = {}
         self._begun = False
         self._done_at = self._not_before = float("-inf")
@@ -63,6 +70,15 @@ class GroupCommits:
         self._task: asyncio.Task[None] | None = None
 
     # --- the life of a query ------------------------------------------------------------------------------------
+
+    async def found(self, offsets: Offsets) -> Commits | None:
+        """What the group had committed for these partitions when the query began; None if that is not known (yet).
+
+        Raises as `finished`.
+        """
+        if not self._begun:
+            await self._has_begun(offsets)
+        return self._found
 
     async def finished(self, offsets: Offsets, ids: TopicIds) -> None:
         """Everything before `offsets` is done. Commits what is new, or all of it if the last time is long ago.
@@ -125,7 +141,8 @@ class GroupCommits:
         try:
             members = await self._find_members()
             if not members:
-                committed = await self._lookups.committed(offsets)
+                self._found = await self._lookups.commits(offsets)
+                committed = of_same_topic(self._found, self._lookups.topic_ids)
         except AsyncGroupError as error:
             if self._settings.commit_failure == "fail":
                 raise errors.commit_failed(self.group_id, error) from error

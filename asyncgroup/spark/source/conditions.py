@@ -40,8 +40,8 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         " have taken them, as the query reads without being one."
     ),
     f"{DATA_LOSS}.PARTITION_OFFSET_CHANGED": _loss(
-        "The offsets of {topicPartition} went back from {prevOffset} to {newOffset}: the topic was made anew or lost"
-        " its end, or the first batch was told to start beyond it."
+        "The offsets of {topicPartition} went back from {prevOffset} to {newOffset}: the topic was deleted and"
+        " recreated or lost its end, or the first batch was told to start beyond it."
     ),
     f"{DATA_LOSS}.START_OFFSET_RESET": _loss(
         "The log of {topicPartition} was to be read from {offset}, but its first offset is {fetchedOffset}."
@@ -96,6 +96,14 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "ASYNCGROUP_GROUP_IN_USE": Condition(
         "The group {groupId} is in use: it has the members {members}. A query commits for its group alone: end those"
         " members, give the query a kafka.group.id of its own, or set commitOffsets=off."
+    ),
+    "ASYNCGROUP_GROUP_LACKS_OFFSETS": Condition(
+        "The query's checkpoint has read up to {offsets}, but its group {groupId} has no committed offset for these"
+        " topics. Brokers delete a group's offsets with the topic, so the topics were probably deleted and recreated:"
+        " with failOnDataLoss=false they are read from their first record. If they were not recreated (the query has"
+        " another kafka.group.id than before, or the group's offsets have expired), start the query once with"
+        " missingCommits=ignore.",
+        "22000",
     ),
     "ASYNCGROUP_NO_COMMITTED_OFFSET": Condition(
         "The group {groupId} has committed no offset for {partitions}, and groupFallback=error leaves no other start."

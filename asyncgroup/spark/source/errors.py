@@ -30,6 +30,7 @@ __all__ = [
     "end_offset_beyond_latest",
     "end_offset_beyond_prefetched",
     "group_in_use",
+    "group_lacks_offsets",
     "initial_offset_not_found",
     "lost_partitions_with_available_now",
     "malformed_timestamp",
@@ -145,6 +146,13 @@ def partition_offset_changed(tp: TopicPartition, previous: int, new: int) -> Dat
 def start_offset_reset(tp: TopicPartition, offset: int, first: int) -> DataLossError:
     """A range begins at `offset`, but the log does at `first`."""
     return _data_loss("START_OFFSET_RESET", topicPartition=tp, offset=offset, fetchedOffset=first)
+
+
+def group_lacks_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> DataLossError:
+    """The checkpoint has offsets of topics for which the group has none: the topics were probably recreated."""
+    return DataLossError(
+        "ASYNCGROUP_GROUP_LACKS_OFFSETS", {"groupId": group_id, "offsets": _offsets(offsets)}
+    )
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------

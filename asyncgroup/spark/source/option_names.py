@@ -35,7 +35,7 @@ SPARKS: Final = (
 """Those of Spark's Kafka source; the last two ask for nothing here, see `options`."""
 
 OURS: Final = (
-    *("groupFallback", "commitOffsets", "commitFailure", "commitInterval"),
+    *("groupFallback", "commitOffsets", "commitFailure", "commitInterval", "missingCommits"),
     *("maxBytesPerTrigger", "tasks", "fetchBytes"),
 )
 

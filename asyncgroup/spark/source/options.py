@@ -22,6 +22,10 @@ Ours:
 - `commitOffsets` (auto, off): whether a stream with a `kafka.group.id` commits its finished batches. It does so when
   Spark next asks for news: at once, but at the next trigger with `processingTime`. `commitFailure` (warn, fail);
   `commitInterval` (60s): how often it commits again while idle, so that the group does not expire.
+- `missingCommits` (check, ignore): what becomes of partitions whose offsets the checkpoint has and the group lacks when a
+  query starts again. Brokers delete a group's offsets with the topic, so check takes the topic for one that was recreated:
+  an error with failOnDataLoss=true, read from its start with false. ignore believes the checkpoint: for the first start
+  with another kafka.group.id, or after the group's offsets have expired.
 - `maxBytesPerTrigger` (as 64m): about how much of the log a batch takes. `tasks`: into how many Spark tasks a batch is
   packed. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): what a task asks of a partition at a time.
 """
@@ -56,7 +60,7 @@ T = TypeVar("T")
 
 _ONLY_IN_STREAMS: Final = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
-    *("commitOffsets", "commitFailure", "commitInterval"),
+    *("commitOffsets", "commitFailure", "commitInterval", "missingCommits"),
 )
 _POSITIVE_INT: Final = values.whole(1, values.INT32_MAX)
 _POSITIVE_LONG: Final = values.whole(1, values.INT64_MAX)
@@ -105,6 +109,7 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         group_id=kafka.group_id,
         commit_offsets=_read(given, "commitOffsets", values.choice(auto=True, off=False), True),
         commit_failure=_read(given, "commitFailure", values.choice(warn="warn", fail="fail"), "warn"),
+        trusts_checkpoint=_read(given, "missingCommits", values.choice(check=False, ignore=True), False),
         commit_interval=_read(given, "commitInterval", values.duration(least=0.001, bare=None), 60.0),
         poll_timeout=_read(given, "kafkaConsumer.pollTimeoutMs", values.milliseconds, 120.0),
         offset_retries=_read(given, "fetchOffset.numRetries", count, 3),

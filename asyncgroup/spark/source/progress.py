@@ -22,6 +22,7 @@ from asyncgroup.spark.source.initial_offsets import asks_for_end, resolve, stays
 from asyncgroup.spark.source.limits import Admission
 from asyncgroup.spark.source.log_sizes import LogSizes
 from asyncgroup.spark.source.planner import check_available_now, plan, tasks_of
+from asyncgroup.spark.source.recreated_topics import UNKNOWN_TOPIC, checkpoint_topics
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 
 __all__ = ["StreamProgress"]
@@ -39,6 +40,8 @@ Spark asks again after 10 ms (`spark.sql.streaming.pollingDelay`), which would k
 
 IDLE_SHARE: Final = 10
 """The longest pause is so many times what the last answer took, if that is more: thousands of partitions take a while."""
+
+RECREATED: Final = "the topic was deleted and recreated"
 
 LONGEST_PAUSE: Final = 1.0
 """In any case, in seconds."""
@@ -60,7 +63,7 @@ class StreamProgress:
         """The topics that the query's offsets are of: a topic made anew has another id."""
         self._rewound: Offsets = {}
         """Where topics made anew start; the query's own offsets there say that it knows."""
-        self._asked = self._planned = False
+        self._asked = self._planned = self._checked = False
         self._idle_at: Offsets | None = None
         self._idle_since = self._pause = self._took = 0.0
 
@@ -137,6 +140,7 @@ class StreamProgress:
     async def _find_end(self, lookups: BrokerLookups, start: Offsets, *, limited: bool) -> Offsets:
         await self._wait_if_idle(start)
         lookups.were_there(start)
+        await self._check_topics(lookups, start)
         self._made_anew(start, lookups.topic_ids)
         commits = self._client.commits()
         if commits is None:
@@ -147,7 +151,14 @@ class StreamProgress:
             )
         self._asked = True
         self._took = asyncio.get_running_loop().time() - self._idle_since
-        end = await self._admit(lookups, start, self._latest, limited=limited)
+        new = dict.fromkeys(self._latest.keys() - start.keys(), EARLIEST)
+        earliest = await lookups.offsets(new) if new else {}
+        end = await self._admit(lookups, start, self._latest, earliest, limited=limited)
+        if commits is not None and end.keys() - start.keys():
+            # before their first batch: the next run tells by that whether their topics were recreated
+            await commits.finished(
+                start | {tp: first for tp, first in earliest.items() if tp in end}, self._ids
+            )
         self._idle_at = end if end == start else None
         return end
 
@@ -163,10 +174,19 @@ class StreamProgress:
         self._idle_since = time()
 
     async def _find_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
-        if self._target is not None:
+        if self._target is None:
+            latest = await self._ask_latest(lookups, start)
+        else:
             if not self._asked:
                 await self._complete_target(lookups, start, self._target)
-            return self._target
+            latest = self._target
+        anew = self._made_anew(start, lookups.topic_ids)
+        # a batch that ends at the start of the new topic, before its own, tells everybody; the next one reads it
+        self._rewound |= await lookups.offsets({tp: EARLIEST for tp in anew if tp not in self._rewound})
+        back = self._made_anew(start, lookups.topic_ids)  # but for those that are at the start already
+        return latest | {tp: self._rewound[tp] for tp in back if tp in self._rewound}
+
+    async def _ask_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
         latest = await lookups.everywhere(LATEST, known=start)
         anew = self._made_anew(start, lookups.topic_ids)
         for _ in range(1, self._settings.offset_retries):
@@ -177,10 +197,7 @@ class StreamProgress:
             await asyncio.sleep(self._settings.offset_retry_interval)
             latest = await lookups.everywhere(LATEST, anew=True, known=start)
             anew = self._made_anew(start, lookups.topic_ids)
-        # a batch that ends at the start of the new topic, before its own, tells everybody; the next one reads it
-        self._rewound |= await lookups.offsets({tp: EARLIEST for tp in anew if tp not in self._rewound})
-        back = self._made_anew(start, lookups.topic_ids)  # but for those that are at the start already
-        return latest | {tp: self._rewound[tp] for tp in back if tp in self._rewound}
+        return latest
 
     async def _complete_target(self, lookups: BrokerLookups, start: Offsets, target: Offsets) -> None:
         """Add what was not there for a moment when Trigger.AvailableNow began: the checkpoint knows of it."""
@@ -199,15 +216,58 @@ class StreamProgress:
                 self._rewound.pop(tp, None)
         return [tp for tp in start if tp in ids and self._ids[tp] != ids[tp]]
 
+    async def _check_topics(self, lookups: BrokerLookups, start: Offsets) -> None:
+        """See once in a run that started from a checkpoint whether the topics of `start` were recreated since.
+
+        Partitions of which that is so, or must be assumed, get another id than their topic has. Raises DataLossError
+        with failOnDataLoss where the group lacks offsets that the checkpoint has.
+        """
+        if self._checked or self._initial is not None:
+            return
+        self._checked = True
+        commits = self._client.commits()
+        found = None if commits is None else await commits.found(start)
+        if commits is None or found is None:
+            cause = (
+                f"what group {commits.group_id!r} has committed is not known"
+                if commits is not None
+                else "the query commits to no group (kafka.group.id, commitOffsets)"
+            )
+            _log.warning(
+                "topics that were deleted and recreated since the query's last run cannot be detected: %s",
+                cause,
+            )
+            return
+        ids = await lookups.assigned()
+        for _ in range(1, self._settings.offset_retries):
+            if start.keys() <= ids.keys():
+                break
+            await asyncio.sleep(self._settings.offset_retry_interval)
+            ids = await lookups.assigned(anew=True)  # a broker that has just started knows of no topic yet
+        known = checkpoint_topics(start, ids, found)
+        self._ids |= known.ids
+        if not known.lacking or self._settings.trusts_checkpoint:
+            return
+        earliest = await lookups.offsets(dict.fromkeys(known.lacking, EARLIEST))
+        lost = {tp: start[tp] for tp in known.lacking if start[tp] > earliest.get(tp, start[tp])}
+        if lost:
+            loss = errors.group_lacks_offsets(commits.group_id, lost)
+            errors.report_data_loss(loss, fail=self._settings.fail_on_data_loss)
+            self._ids |= dict.fromkeys(lost, UNKNOWN_TOPIC)
+
     async def _admit(
-        self, lookups: BrokerLookups, start: Offsets, latest: Offsets, *, limited: bool
+        self,
+        lookups: BrokerLookups,
+        start: Offsets,
+        latest: Offsets,
+        earliest: Offsets,
+        *,
+        limited: bool,
     ) -> Offsets:
         if not limited:
             return latest  # by Trigger.Once, whose first batch is its only one
         if self._pins_start(start):
             return start
-        new = dict.fromkeys(latest.keys() - start.keys(), EARLIEST)
-        earliest = await lookups.offsets(new) if new else {}
         if self._settings.max_bytes_per_trigger is not None:
             await self._sizes.look(lookups.cluster, earliest | start, latest, self._admission.sizes)
         return self._admission.end(start, latest, earliest, asyncio.get_running_loop().time())
@@ -218,11 +278,14 @@ class StreamProgress:
         self, lookups: BrokerLookups, start: Offsets, end: Offsets
     ) -> list[tuple[OffsetRange, ...]]:
         lookups.were_there(start | end)
+        recreated: list[TopicPartition] = []
         if not self._asked:  # a batch of another process, done again: from now on its topics are known
-            self._made_anew(end, await lookups.assigned())
+            await self._check_topics(lookups, start)
+            recreated = self._made_anew(end, await lookups.assigned())
         if self._target is not None:
             latest = await lookups.everywhere(LATEST, known=end)
-            check_available_now(self._target, end, latest, replayed=not self._asked)
+            same = {tp: offset for tp, offset in end.items() if tp not in recreated}
+            check_available_now(self._target, same, latest, replayed=not self._asked)
         earliest = await lookups.offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
         first_again = self._initial is not None and not self._asked
         if first_again:  # the start was looked up anew: partitions that have come since are the next batch's
@@ -236,10 +299,17 @@ class StreamProgress:
                 ", ".join(map(str, behind)),
             )
         found = plan(start, end, earliest, group_id=self._settings.group_id, first_again=moved)
-        for loss in found.losses:
+        gone = [part for part in found.ranges if (part.topic, part.partition) in recreated]
+        losses = [
+            errors.could_not_read_offset_range(
+                TopicPartition(part.topic, part.partition), part.start, part.end, RECREATED
+            )
+            for part in gone
+        ]
+        for loss in (*found.losses, *losses):
             errors.report_data_loss(loss, fail=self._settings.fail_on_data_loss)
         self._planned = True
-        return tasks_of(found.ranges, self._settings)
+        return tasks_of([part for part in found.ranges if part not in gone], self._settings)
 
 
 async def _beside(work: Awaitable[T], other: Awaitable[None]) -> T:

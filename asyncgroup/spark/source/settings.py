@@ -137,6 +137,8 @@ class ReadSettings:
     """The group whose offsets are read and committed; None: nothing is committed."""
     commit_offsets: bool = True
     commit_failure: Literal["warn", "fail"] = "warn"
+    trusts_checkpoint: bool = False
+    """Whether a checkpoint's offsets are believed that the group lacks; otherwise their topics count as recreated."""
     commit_interval: float = 60.0
     """How often offsets are committed again while nothing comes, so that the group lives on."""
     poll_timeout: float = 120.0

@@ -41,6 +41,7 @@ EVERY = [
     errors.topics_not_found(["b", "a"]),
     errors.group_in_use("g", ["m2", "m1"]),
     errors.no_committed_offset("g", [A1]),
+    errors.group_lacks_offsets("g", {A0: 5}),
     errors.no_offset_at_timestamp({A0: 5}),
     errors.commit_failed("g", "no coordinator"),
 ]
@@ -106,7 +107,8 @@ def test_errors_survive_pickling(error):
 def test_kinds():
     assert isinstance(EVERY[0], errors.DataLossError)
     assert {error.code for error in EVERY if isinstance(error, errors.DataLossError)} == {
-        code for code in CONDITIONS if code.startswith("KAFKA_DATA_LOSS.")
+        *(code for code in CONDITIONS if code.startswith("KAFKA_DATA_LOSS.")),
+        "ASYNCGROUP_GROUP_LACKS_OFFSETS",
     }
     assert isinstance(errors.mismatched_start_and_end([A0], [A1]), ValueError)
 

@@ -98,6 +98,24 @@ def test_a_stream_that_is_run_twice(kafka_server: KafkaServer, stream: Callable[
     assert kafka_server.group("reports").state == "Empty"
 
 
+def test_a_topic_recreated_between_two_runs(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
+    """Trigger.AvailableNow, whose process ends with each run: by the group's commits the next one sees it."""
+    produce(kafka_server, 100)
+    group = {"kafka.group.id": "reports"}
+    query = stream(**group)
+    query.run()
+    assert query.places() == places(100, 0)
+    kafka_server.delete_topic(TOPIC)
+    kafka_server.create_topic(TOPIC, 2)
+    produce(kafka_server, 150)
+    with pytest.raises(Exception, match=r"ASYNCGROUP_GROUP_LACKS_OFFSETS.*orders-0@100"):
+        query.run()
+    again = stream(**group, failOnDataLoss="false")
+    again.run()
+    assert again.places() == places(150, 0)
+    assert committed(kafka_server, "reports") == offsets(150, 0)
+
+
 @pytest.mark.soak
 def test_tasks_find_the_connections_of_those_before_them(
     kafka_server: KafkaServer, stream: Callable[..., Stream]
