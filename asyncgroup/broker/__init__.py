@@ -20,6 +20,7 @@ from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.errors import Refused, UnusedFaults
 from asyncgroup.broker.faults import Fault, Faults
 from asyncgroup.broker.history import Exchange, History
+from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.views import GroupView, MemberView
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Faults",
     "GroupView",
     "History",
+    "ListenerSecurity",
     "MemberView",
     "Refused",
     "UnusedFaults",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,10 +26,12 @@ from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIM
 from asyncgroup.broker.journal import NoJournal
 from asyncgroup.broker.node import Node, Shared
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
+from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.server import Connection
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.timers import LoopTimers
+from asyncgroup.broker.tls import TlsHandshake
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import Marker, Markers
 from asyncgroup.errors import ConfigError, UsageError
@@ -68,6 +70,8 @@ class EmbeddedCluster(ClusterControls):
     `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults suit
     tests. `offsets_append_delay`: the time from an append to `__consumer_offsets` until it is replicated and answered,
     `offsets_load_delay`: the time to read one of its partitions into memory (COORDINATOR_LOAD_IN_PROGRESS); both none.
+
+    `security`: TLS and SASL on all listeners; None is PLAINTEXT.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class EmbeddedCluster(ClusterControls):
         data_dir: str | Path | None = None,
         fsync: bool = False,
         retention_check_interval: float = CHECK_INTERVAL,
+        security: ListenerSecurity | None = None,
     ) -> None:
         _check_nodes(nodes, ports=ports, racks=racks)
         rng = random.Random(seed)
@@ -121,8 +126,11 @@ class EmbeddedCluster(ClusterControls):
                 offsets_load_delay=offsets_load_delay,
             ),
             auto_create_topics=auto_create_topics,
-            connect=Connection,
+            connect=_connect(security),
+            security=security,
         )
+        if security is not None:
+            self._shared.scram_users.add_passwords(security.users, rng)
         self._start_time = start_time
         # absolute, as the process may go elsewhere
         self._data_dir = None if data_dir is None else Path(data_dir).absolute()
@@ -295,6 +303,12 @@ def _advertised(host: str, advertised_host: str | None) -> str:
     if advertised_host is None and host in {"0.0.0.0", "::"}:
         raise ConfigError("host", host, "only with an advertised host, one that clients can connect to")
     return advertised_host or host
+
+
+def _connect(security: ListenerSecurity | None) -> Callable[[Node], asyncio.Protocol]:
+    """What makes the protocol of a connection; raises ConfigError for certificates that cannot be read."""
+    context = None if security is None else security.tls_context()
+    return Connection if context is None else lambda node: TlsHandshake(node, context)
 
 
 def _new_controller(nodes: int, rng: random.Random, partitions: int, factor: int | None) -> Controller:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.sasl import Authenticator
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["RequestContext"]
@@ -15,6 +16,7 @@ class RequestContext:
     """Who asks, in which version, and when (`time` is the loop's, in seconds).
 
     `topic_errors` is filled by a fault: what to answer for a topic's partitions instead of looking at them.
+    `authenticator` is that of the connection, None where the listener has no SASL.
     """
 
     time: float
@@ -26,6 +28,7 @@ class RequestContext:
     api_version: int
     correlation_id: int
     topic_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    authenticator: Authenticator | None = None
 
     def check_topic(self, topic: str) -> None:
         """Raises PartitionError if a fault asks for it."""

@@ -34,6 +34,15 @@ class FrameBuffer:
     def __repr__(self) -> str:
         return f"<FrameBuffer {self.unread} bytes unread>"
 
+    @property
+    def limit(self) -> int:
+        """The largest size that a frame may announce."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._limit = limit
+
     def clear(self) -> None:
         """Forget what came."""
         self.unread = 0

@@ -23,6 +23,9 @@ from asyncgroup.broker.history import History
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.port_reservation import PortReservation
 from asyncgroup.broker.purgatory import Purgatory
+from asyncgroup.broker.sasl import Authenticator
+from asyncgroup.broker.scram_users import ScramUsers
+from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.topics import OFFSETS_TOPIC, Partition, Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
@@ -73,6 +76,8 @@ class Shared:
     """Where the logs are kept, as DescribeLogDirs says it."""
     ended: bool = False
     """Whether all nodes have ended for good."""
+    security: ListenerSecurity | None = None
+    scram_users: ScramUsers = field(default_factory=ScramUsers)
 
 
 class Node:
@@ -104,6 +109,7 @@ class Node:
         self.transactions = shared.transactions
         self.clock = shared.clock
         self.log_dir = shared.log_dir
+        self.protocol = "PLAINTEXT" if shared.security is None else shared.security.protocol
         self.max_request_bytes = MAX_REQUEST_BYTES
         self.delay = 0.0
         """Seconds by which every request is handled later (`EmbeddedCluster.slow_node`)."""
@@ -131,6 +137,13 @@ class Node:
     def live_peers(self) -> list[Node]:
         """The nodes that are running, in order of their ids."""
         return [peer for peer in self._shared.nodes.values() if peer.running]
+
+    def new_authenticator(self) -> Authenticator | None:
+        """The authentication of a new connection, None where the listener has no SASL."""
+        shared = self._shared
+        if shared.security is None or not shared.security.sasl:
+            return None
+        return Authenticator(shared.security, shared.scram_users, shared.rng, self._loop.time)
 
     def new_future(self, _of: type[T]) -> asyncio.Future[T]:
         """A future for an answer that comes later."""

@@ -26,9 +26,9 @@ __all__ = ["cluster_configs", "node_configs"]
 def node_configs(node: Node) -> list[ConfigValue]:
     """All settings of a node, by name."""
     group = node.coordinator.config
-    listener = f"PLAINTEXT://{node.host}:{node.port}"
+    listener = f"{node.protocol}://{node.host}:{node.port}"
     static = {
-        "advertised.listeners": (f"PLAINTEXT://{node.advertised_host}:{node.port}", STRING),
+        "advertised.listeners": (f"{node.protocol}://{node.advertised_host}:{node.port}", STRING),
         "auto.create.topics.enable": (str(node.auto_create_topics).lower(), BOOLEAN),
         "broker.id": (str(node.id), INT),
         "broker.rack": (node.rack or "", STRING),

@@ -23,6 +23,8 @@ from asyncgroup.broker.errors import CloseConnection
 from asyncgroup.broker.frames import FrameBuffer
 from asyncgroup.broker.handlers import HANDLERS, Handler, unsupported_api_versions
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.sasl import MAX_TOKEN_BYTES, Authenticator
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import (
@@ -51,7 +53,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameBuffer(node.max_request_bytes)
+        self._authenticator = node.new_authenticator()
+        self._frames = FrameBuffer(
+            node.max_request_bytes
+            if self._authenticator is None
+            else min(MAX_TOKEN_BYTES, node.max_request_bytes)
+        )
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._waiting: asyncio.Future[Any] | None = None
@@ -158,19 +165,47 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _take(self, frame: bytes) -> None:
+        if self._authenticator is not None and self._authenticator.takes_bare_token:
+            self._take_token(self._authenticator, frame)
+            return
         try:
             header = decode_request_header(frame)
             handler = HANDLERS.get(header.api_key)
             if handler is None or header.api_version not in handler.versions:
                 self._refuse_version(header)
                 return
+            admitted = self._authenticator is None or self._authenticator.admit(handler.name)
             request = decode_request_body(header, frame)
         except ProtocolError as error:
             self.close(f"malformed request: {error}")
             return
+        except CloseConnection as reason:
+            self.close(str(reason))
+            return
         context = self._context(header, handler)
         call = Call(self._node, context, handler, request, len(frame))
-        self._answer_with(call, call.handle)
+        self._answer_with(
+            call, call.handle if admitted else lambda: call.refuse(ErrorCode.ILLEGAL_SASL_STATE)
+        )
+
+    def _take_token(self, authenticator: Authenticator, token: bytes) -> None:
+        """A token of SASL as clients before Kafka 1.0 send it, without the headers of a request."""
+        try:
+            answer = authenticator.take_bare_token(token)
+        except CloseConnection as reason:
+            self.close(str(reason))
+            return
+        self._write([len(answer).to_bytes(4, "big"), answer])
+        self._check_authenticated()
+
+    def _check_authenticated(self) -> None:
+        """Close after a failure; frames may be large once the client is known."""
+        if self._authenticator is None:
+            return
+        if self._authenticator.failed:
+            self.close("SASL authentication failed")
+        elif self._authenticator.complete:
+            self._frames.limit = self._node.max_request_bytes
 
     def _context(self, header: RequestHeader, handler: Handler) -> RequestContext:
         return RequestContext(
@@ -182,6 +217,7 @@ class Connection(asyncio.Protocol):
             header.api_key,
             header.api_version,
             header.correlation_id,
+            authenticator=self._authenticator,
         )
 
     def _refuse_version(self, header: RequestHeader) -> None:
@@ -255,6 +291,9 @@ class Connection(asyncio.Protocol):
             self.close()
         else:
             self._write(pieces)
+        if self._authenticator is not None:
+            self._authenticator.answered(context.api, getattr(response, "error_code", 0))
+            self._check_authenticated()
 
     def _unmute(self) -> None:
         self._muted = None

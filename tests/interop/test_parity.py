@@ -21,8 +21,9 @@ from asyncgroup.testing.kafka_jars import KAFKA_VERSION
 from tests.interop.parity.compare import Explained, differences, unexplained
 from tests.interop.parity.explained import EXPLAINED
 from tests.interop.parity.limits import KAFKA_LIMITS, OUR_LIMITS
+from tests.interop.parity.sasl import KAFKA_SASL, OUR_SASL, SCRAM_USERS
 from tests.interop.parity.scene import Address, Pick, Scene, Story, picked, ranges_of, shared_ranges
-from tests.interop.parity.stories import LIMITED_STORIES, NODE_STORIES, STORIES
+from tests.interop.parity.stories import LIMITED_STORIES, NODE_STORIES, SASL_STORIES, STORIES
 from tests.real.support import RunningKafka
 
 PICKS: list[Pick] = ["lowest", "middle", "highest"]
@@ -97,8 +98,27 @@ async def test_both_answer_the_same_at_their_limits(
     await _tell(story, pick, {1: _address(narrow_kafka.bootstrap_servers)}, **OUR_LIMITS)
 
 
+@pytest.fixture(scope="module")
+def kafka_with_sasl(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+    """A real node with a listener for users."""
+    _require_same_release()
+    with ApacheKafka(
+        properties=KAFKA_SASL, listeners={"SASL": "SASL_PLAINTEXT"}, scram_users=SCRAM_USERS
+    ) as kafka:
+        yield kafka
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("story", SASL_STORIES.values(), ids=SASL_STORIES)
+async def test_both_ask_for_passwords_in_the_same_way(
+    kafka_with_sasl: ApacheKafka, story: Story, pick: Pick
+) -> None:
+    await _tell(story, pick, {1: _address(kafka_with_sasl.address(1, "SASL"))}, **OUR_SASL)
+
+
 def _all_were_told() -> bool:
-    return len(_needed) == len(PICKS) * sum(map(len, (STORIES, NODE_STORIES, LIMITED_STORIES)))
+    return len(_needed) == len(PICKS) * sum(map(len, (STORIES, NODE_STORIES, LIMITED_STORIES, SASL_STORIES)))
 
 
 def test_no_explanation_is_out_of_date() -> None:

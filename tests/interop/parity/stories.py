@@ -17,13 +17,14 @@ from tests.interop.parity import (
     rebalances,
     records,
     resources,
+    sasl,
     server,
     topics,
     transactions,
 )
 from tests.interop.parity.scene import Story
 
-__all__ = ["LIMITED_STORIES", "NODE_STORIES", "STORIES"]
+__all__ = ["LIMITED_STORIES", "NODE_STORIES", "SASL_STORIES", "STORIES"]
 
 _TOLD: Final[tuple[Story, ...]] = (
     groups.refused_joins,
@@ -85,6 +86,7 @@ _TOLD: Final[tuple[Story, ...]] = (
     edges.markers_of_nobody,
     edges.batches_cut_short,
     edges.sequences_at_their_end,
+    sasl.sasl_where_there_is_none,
     server.api_versions,
     server.improper_requests,
     server.versions_beyond,
@@ -105,6 +107,11 @@ LIMITED_STORIES: Final[dict[str, Story]] = {
     )
 }
 """Those that want narrow limits."""
+
+SASL_STORIES: Final[dict[str, Story]] = {
+    story.__name__: story for story in (sasl.exchanges, sasl.unasked, sasl.sessions)
+}
+"""Those that want a listener with SASL."""
 
 STORIES: Final[dict[str, Story]] = {story.__name__: story for story in _TOLD}
 """The stories that are told to both brokers."""

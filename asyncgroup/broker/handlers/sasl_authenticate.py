@@ -1,0 +1,36 @@
+"""SaslAuthenticate (36), versions 0-2: a token of the mechanism that SaslHandshake named; from version 1 on the last
+answer says how long the session lasts (KIP-368).
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.sasl_mechanisms import SaslRefused
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 2)
+
+_LATE = "SaslAuthenticate request received after successful authentication"
+
+Response = m.SaslAuthenticateResponse
+
+
+def handle(_node: Node, context: RequestContext, request: m.SaslAuthenticateRequest) -> Response:
+    """Give the token to the exchange and answer with its own."""
+    authenticator = context.authenticator
+    if authenticator is None or authenticator.complete:
+        return Response(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_LATE)
+    try:
+        answer, lifetime = authenticator.authenticate(request.auth_bytes)
+    except SaslRefused as error:
+        return Response(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
+    return Response(
+        auth_bytes=answer, session_lifetime_ms=round(lifetime * 1000) if context.api_version >= 1 else 0
+    )
+
+
+def refuse(_context: RequestContext, _request: m.SaslAuthenticateRequest, code: int) -> Response:
+    """The error."""
+    return Response(error_code=code, error_message=ErrorCode(code).name)

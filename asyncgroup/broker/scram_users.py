@@ -1,0 +1,44 @@
+"""The SCRAM users of a cluster (KIP-554)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from asyncgroup.wire.scram import HASHES, ScramCredential
+
+__all__ = ["ScramUsers"]
+
+
+class ScramUsers:
+    """Credentials by mechanism and user name."""
+
+    def __init__(self) -> None:
+        self._credentials: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in HASHES}
+
+    def __repr__(self) -> str:
+        return f"<ScramUsers {len(self.names)}>"
+
+    @property
+    def names(self) -> list[str]:
+        """All users, sorted."""
+        return sorted({name for users in self._credentials.values() for name in users})
+
+    def get(self, mechanism: str, user: str) -> ScramCredential | None:
+        """The user's credential, None if there is none."""
+        return self._credentials[mechanism].get(user)
+
+    def put(self, mechanism: str, user: str, credential: ScramCredential) -> None:
+        """Create or replace a user's credential."""
+        self._credentials[mechanism][user] = credential
+
+    def remove(self, mechanism: str, user: str) -> None:
+        """Delete a user's credential; no error if there is none."""
+        self._credentials[mechanism].pop(user, None)
+
+    def add_passwords(self, passwords: Mapping[str, str], rng: random.Random) -> None:
+        """Create a credential of each mechanism for every user, as `kafka-storage format --add-scram` does."""
+        for user, password in passwords.items():
+            for mechanism in HASHES:
+                credential = ScramCredential.of_password(mechanism, password, rng.randbytes(24))
+                self.put(mechanism, user, credential)
