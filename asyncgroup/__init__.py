@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
     from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-    from asyncgroup.consumer import Consumer, PartitionConsumer
+    from asyncgroup.consumer import Consumer, Interceptor, PartitionConsumer
     from asyncgroup.errors import (
         AssignmentError,
         AsyncGroupError,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread
+    from asyncgroup.hooks import Hook
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import OffsetManager
@@ -88,6 +89,8 @@ __all__ = [
     "HandlerFailed",
     "Header",
     "Health",
+    "Hook",
+    "Interceptor",
     "JavaNotFound",
     "LogTruncatedError",
     "MalformedResponse",
@@ -147,6 +150,8 @@ _HOMES = {
     "HandlerFailed": "errors",
     "Header": "model",
     "Health": "group",
+    "Hook": "hooks",
+    "Interceptor": "consumer",
     "JavaNotFound": "java",
     "LogTruncatedError": "errors",
     "MalformedResponse": "errors",

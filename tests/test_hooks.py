@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
+import types
+from functools import partial
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
 import asyncgroup
-from asyncgroup import ConfigError, hooks
+from asyncgroup import Claim, ConfigError, ConsumerConfig, ConsumerGroup, Hook, Producer, Session
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.hooks import EVENTS, Hooks
+from asyncgroup.offsets import CommittedOffset
 
 
 class Listener:
@@ -60,14 +66,13 @@ def test_an_event_that_does_not_exist_is_a_mistake() -> None:
         Hooks().emit("on_comit")
 
 
+def parameters(event: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(Hook, event)).parameters.values())[1:]
+
+
 def test_every_emitted_event_is_declared_with_its_values() -> None:
-    """Each `emit("on_…", …)` in the package names a declared event and gives as many values as its comment lists."""
-    declared = {}
-    for line in inspect.getsource(hooks).splitlines():
-        name, found, values = line.strip().partition('",  # (')
-        if found:
-            declared[name.strip('"')] = len(values.rstrip(")").split(","))
-    assert set(declared) == EVENTS
+    """Each `emit("on_…", …)` in the package names a method of Hook and gives as many values as it has parameters."""
+    emitted = set()
     for path in Path(asyncgroup.__file__ or "").parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
@@ -76,9 +81,101 @@ def test_every_emitted_event_is_declared_with_its_values() -> None:
                 and node.func.attr == "emit"
             ):
                 event, *values = node.args
-                if not isinstance(event, ast.Constant) or any(
-                    isinstance(value, ast.Starred) for value in values
-                ):
+                if not isinstance(event, ast.Constant):
                     continue
                 assert event.value in EVENTS, f"{path}:{node.lineno}"
-                assert len(values) == declared[event.value], f"{path}:{node.lineno}: {event.value}"
+                emitted.add(event.value)
+                # `*tp` stands for topic and partition
+                count = len(values) + sum(isinstance(value, ast.Starred) for value in values)
+                assert count == len(parameters(str(event.value))), f"{path}:{node.lineno}: {event.value}"
+    assert emitted == EVENTS
+
+
+@pytest.mark.parametrize("event", sorted(EVENTS))
+def test_every_method_of_the_protocol_is_explained_and_does_nothing(event: str) -> None:
+    method = getattr(Hook, event)
+    assert inspect.getdoc(method)
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters(event))
+    assert method(object(), *parameters(event)) is None
+
+
+def test_the_protocol_is_a_base_class_whose_own_methods_are_never_called() -> None:
+    class Counter(Hook):
+        beats = 0
+
+        def on_heartbeat(self, group_id: str, seconds: float) -> None:
+            self.beats += 1
+
+    counter = Counter()
+    hooks = Hooks([counter])
+    for event in EVENTS:
+        hooks.emit(event, *(None for _ in parameters(event)))
+    assert counter.beats == 1
+    assert {event for event, listeners in hooks._listeners.items() if listeners} == {"on_heartbeat"}
+
+
+class Checks:
+    """Holds what every method is called with against the annotations of the protocol."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.wrong: list[str] = []
+
+    def __getattr__(self, event: str) -> Any:
+        if event not in EVENTS:
+            raise AttributeError(event)
+        return partial(self.check, event)
+
+    def check(self, event: str, *values: object) -> None:
+        self.seen.add(event)
+        names = {"Session": Session, "CommittedOffset": CommittedOffset}
+        hints = get_type_hints(getattr(Hook, event), localns=names)
+        bound = inspect.signature(getattr(Hook, event)).bind(None, *values).arguments
+        self.wrong += [
+            f"{event}: {name}={value!r}"
+            for name, value in bound.items()
+            if name != "self" and not fits(value, hints[name])
+        ]
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of an annotated type, keys and values of mappings included."""
+    if isinstance(hint, types.UnionType):
+        return any(fits(value, part) for part in get_args(hint))
+    if get_origin(hint) is None:
+        # a bool or a number of seconds without a fraction would be an int by chance
+        return isinstance(value, hint) and (hint is not int or not isinstance(value, bool))
+    key, content = get_args(hint)
+    return isinstance(value, get_origin(hint)) and all(
+        fits(each, key) and fits(value[each], content) for each in value
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_values_are_of_the_types_that_the_protocol_says() -> None:
+    checks = Checks()
+
+    async def read(session: Session, claim: Claim) -> None:
+        async for record in claim:
+            claim.mark(record)
+            if record.offset == 1:
+                await asyncio.sleep(5.0)
+
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("orders", 1)
+        broker.faults.on("Heartbeat", nth=2).throttle(200)
+        broker.faults.on("OffsetCommit").error("COORDINATOR_LOAD_IN_PROGRESS")
+        config = ConsumerConfig(auto_offset_reset="earliest", max_processing_time=0.5, session_timeout=60.0)
+        async with (
+            Producer(broker.bootstrap_servers, hooks=[checks]) as producer,
+            ConsumerGroup(broker.bootstrap_servers, "g", config, hooks=[checks]) as group,
+        ):
+            running = asyncio.create_task(group.run("orders", read))
+            for number in range(200):
+                await producer.send("orders", b"%d" % number)
+            await asyncio.sleep(20.0)
+            await group.aclose()
+            await running
+    assert checks.wrong == []
+    assert checks.seen == EVENTS

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import asyncgroup
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Producer, Session
+from asyncgroup.broker import EmbeddedCluster
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -57,3 +61,46 @@ def test_what_the_text_names_exists() -> None:
     assert ours
     for name, attribute in ours:
         assert hasattr(OBJECTS[name], attribute), f"{name}.{attribute}"
+
+
+def executed(mark: str) -> dict[str, Any]:
+    """The names that the block with this text defines."""
+    (block,) = [block for block in BLOCKS if mark in block]
+    names: dict[str, Any] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    return names
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = executed("class Meter(Hook)")
+    meter = names["Meter"]()
+
+    async def read(session: Session, claim: Claim) -> None:
+        async for record in claim:
+            claim.mark(record)
+            if (record.partition, record.offset) == (1, 2):
+                await session.wait_ended()
+                return
+
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 2)
+
+        def group_of(_servers: str, group_id: str, **more: Any) -> ConsumerGroup:
+            config = ConsumerConfig(auto_offset_reset="earliest")
+            return ConsumerGroup(broker.bootstrap_servers, group_id, config, **more)
+
+        monkeypatch.setitem(names, "ConsumerGroup", group_of)
+        async with Producer(broker.bootstrap_servers) as producer:
+            for number in range(20):
+                await producer.send("greetings", b"hello", partition=number % 2)
+        assert meter.lag == 0
+        async with names["metered"](meter) as group:
+            running = asyncio.create_task(group.run("greetings", read))
+            await asyncio.sleep(10.0)
+            assert meter.records == {"greetings": 13}
+            assert meter.lag == group.health().lag == 7
+            await group.aclose()
+            await running
+        assert meter.lag == 0

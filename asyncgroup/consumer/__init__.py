@@ -17,6 +17,7 @@ to records: `buffer`, `aborted` and `taken`, within the `budget`. A partition is
 """
 
 from asyncgroup.consumer.consumer import Consumer
+from asyncgroup.consumer.interceptors import Interceptor
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 
-__all__ = ["Consumer", "PartitionConsumer"]
+__all__ = ["Consumer", "Interceptor", "PartitionConsumer"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from asyncgroup.model import Record
 
@@ -11,8 +12,18 @@ __all__ = ["Interceptor", "Interceptors"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
-Interceptor = Callable[[Record], Record | None]
-"""Sees each record once, when it is handed out; may give another one in its place, of the same partition and offset."""
+
+class Interceptor(Protocol):
+    """A function that sees each record once, when it is handed out; given as `interceptors=[…]`, called in that order.
+
+    It may return another record in its place, of the same topic, partition and offset; None and the record itself leave
+    it as it is. It runs on the event loop for each record, so it has to be quick. What it raises is logged once for each
+    kind of exception (`asyncgroup.consumer`) and goes no further: the record is handed out.
+    """
+
+    def __call__(self, record: Record, /) -> Record | None:
+        """Return the record to hand out, or None for this one."""
+        ...
 
 
 class Interceptors:
