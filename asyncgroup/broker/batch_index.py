@@ -1,4 +1,6 @@
-"""Which batch holds an offset, and how many bytes lie between two of them: a log's batches in order, with gaps."""
+"""Which batch holds an offset or a timestamp, and how many bytes lie between two of them: a log's batches in order, with
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from asyncgroup.broker.segments import Batch
+from asyncgroup.broker.timestamp_index import TimestampIndex
 
 __all__ = ["BatchIndex"]
 
@@ -13,11 +16,13 @@ __all__ = ["BatchIndex"]
 class BatchIndex:
     """The batches of a log by offset. Numbers of batches count from the first that is still there."""
 
-    __slots__ = ("_byte_ends", "batches", "last_offsets")
+    __slots__ = ("_byte_ends", "batches", "last_offsets", "timestamps")
 
     def __init__(self, batches: Iterable[tuple[Batch, int]] = ()) -> None:
         self.batches: list[Batch] = []
         self.last_offsets: list[int] = []
+        self.timestamps = TimestampIndex()
+        """The largest timestamp of each batch."""
         self._byte_ends: list[int] = []
         for batch, last_offset in batches:
             self.add(batch, last_offset)
@@ -35,6 +40,7 @@ class BatchIndex:
         self._byte_ends.append((self._byte_ends[-1] if self._byte_ends else 0) + batch.size)
         self.batches.append(batch)
         self.last_offsets.append(last_offset)
+        self.timestamps.add(batch.max_timestamp)
 
     def holding(self, offset: int) -> int:
         """The number of the batch that holds `offset`, or in a gap of the next one."""
@@ -70,7 +76,9 @@ class BatchIndex:
     def drop_front(self, count: int) -> None:
         """Forget the first batches."""
         del self.batches[:count], self.last_offsets[:count], self._byte_ends[:count]
+        self.timestamps.drop_front(count)
 
     def drop_behind(self, count: int) -> None:
         """Forget all batches but the first ones."""
         del self.batches[count:], self.last_offsets[count:], self._byte_ends[count:]
+        self.timestamps.drop_behind(count)

@@ -32,7 +32,8 @@ class LeaderEpochs:
 
     def first(self, start_offset: int) -> int:
         """The epoch of the log's first offset, -1 if there is none."""
-        return next((epoch for epoch, start in reversed(self.entries) if start <= start_offset), -1)
+        count = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
+        return self.entries[count - 1][0] if count else -1
 
     def end_of(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """The last epoch that is not above `leader_epoch`, and where it ends; (-1, -1) if unknown (KIP-320)."""

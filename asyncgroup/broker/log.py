@@ -222,17 +222,20 @@ class PartitionLog(SegmentedLog):
 
     def find_timestamp(self, timestamp: int) -> Record | None:
         """The first record with this timestamp (ms) or a later one; a marker is a record here, as in Kafka."""
-        for batch in self._batches:
-            if batch.max_timestamp >= timestamp:
-                for record in self._decode(batch, markers=True):
-                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                        return record
+        number = self._index.timestamps.first_at_least(timestamp)
+        while number is not None:
+            for record in self._decode(self._batches[number], markers=True):
+                if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                    return record
+            # Compaction left the batch empty, or the log starts behind that record.
+            number = self._index.timestamps.first_at_least(timestamp, number + 1)
         return None
 
     def latest_timestamp(self) -> Record | None:
         """The first of the records, markers included, with the highest timestamp (KIP-734)."""
         newest: Record | None = None
-        for batch in sorted(self._batches, key=lambda one: one.max_timestamp, reverse=True):
+        for number in self._index.timestamps.latest_first():
+            batch = self._batches[number]
             if newest is not None and batch.max_timestamp <= newest.timestamp:
                 break
             for record in self._decode(batch, markers=True):

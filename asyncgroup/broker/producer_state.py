@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import AppendError
@@ -15,6 +16,8 @@ __all__ = ["AbortedTransaction", "ActiveProducer", "LastRecord", "ProducerStates
 
 _LAST_EPOCH: Final = 2**15 - 1
 """The highest epoch that there can be: no marker can have a higher one."""
+
+_FEW: Final = 64
 
 
 class AbortedTransaction(NamedTuple):
@@ -58,7 +61,11 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
-        self._open: dict[int, int] = {}  # producer id -> first offset, ascending
+        self._open: dict[int, int] = {}  # producer id -> first offset
+        self._begun: deque[tuple[int, int]] = deque()
+        """(first offset, producer id) of open transactions, ascending. One that has ended leaves when it comes to the
+        front: what is asked for with every read is where the first one begins.
+        """
         self._unverified: dict[int, _Unverified] = {}
         self._is_read_anew = False
 
@@ -68,7 +75,10 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the oldest open transaction begins; None if none is open."""
-        return next(iter(self._open.values()), None)
+        begun = self._begun
+        while begun and self._open.get(begun[0][1]) != begun[0][0]:
+            begun.popleft()
+        return begun[0][0] if begun else None
 
     def is_open(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has an open transaction here, begun in this epoch."""
@@ -138,8 +148,15 @@ class ProducerStates:
         """Remember a batch that went into the log at `base_offset`."""
         self._in_epoch(header.producer_id, header.producer_epoch).add(header, base_offset)
         if header.is_transactional:
-            self._open.setdefault(header.producer_id, base_offset)
+            if header.producer_id not in self._open:
+                self._begin(header.producer_id, base_offset)
             self._unverified.pop(header.producer_id, None)
+
+    def _begin(self, producer_id: int, first_offset: int) -> None:
+        self._open[producer_id] = first_offset
+        self._begun.append((first_offset, producer_id))
+        if len(self._begun) > 2 * len(self._open) + _FEW:  # many have ended while the first one stays open
+            self._begun = deque(one for one in self._begun if self._open.get(one[1]) == one[0])
 
     def check_marker(self, producer_id: int, producer_epoch: int, *, bumps: bool = False) -> None:
         """Look at a marker before it is appended; raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.

@@ -209,8 +209,19 @@ class Driver:
         assert log.last_stable_offset == min([*open_offsets, self.end])
         stable = log.last_stable_offset
         committed = [one for one in expected if one[0] < stable]
+        self.check_timestamps()
         for limit in (200, 1 << 20):
             assert self.read_committed(limit) == committed
+
+    def check_timestamps(self) -> None:
+        """What ListOffsets looks up, against a look at every record."""
+        log = self.log
+        every = [record for batch in log._batches for record in log._decode(batch, markers=True)]
+        there = [record for record in every if record.offset >= log.start_offset]
+        for wanted in {0, NOW, NOW + 3000, *(record.timestamp + 1 for record in there[::5])}:
+            assert log.find_timestamp(wanted) == next((r for r in there if r.timestamp >= wanted), None)
+        newest = max((record.timestamp for record in there), default=None)
+        assert log.latest_timestamp() == next((r for r in there if r.timestamp == newest), None)
 
     def read_committed(self, limit: int) -> list[tuple[int, bytes | None, bytes | None]]:
         """What a client makes of Fetch answers (KIP-98)."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import struct
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker.errors import AppendError, PartitionError
 from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.producer_state import ProducerStates
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import read_batch_header
 from tests.broker.batches import batch, offsets, sequenced, with_crc
@@ -182,6 +184,69 @@ def test_looking_up_timestamps():
     latest = log.latest_timestamp()
     assert latest is not None
     assert (latest.offset, latest.timestamp) == (4, 150)
+
+
+def test_looking_up_timestamps_does_not_look_at_every_batch(monkeypatch):
+    """Neither by time nor for the latest: a big log is searched for each ListOffsets request."""
+    log = PartitionLog("t", 0)
+    for number in range(3000):
+        log.append(batch(b"a", timestamp=number if number % 3 else 5), 0)
+    decoded, looked_at = [], 0
+
+    class Watched(list):
+        def __iter__(self):
+            nonlocal looked_at
+            looked_at += len(self)
+            return super().__iter__()
+
+        def __getitem__(self, place):
+            nonlocal looked_at
+            looked_at += 1
+            return super().__getitem__(place)
+
+    monkeypatch.setattr(log._index, "batches", Watched(log._index.batches))
+    decode = log._decode
+    monkeypatch.setattr(
+        log, "_decode", lambda one, **kw: decoded.append(one.base_offset) or decode(one, **kw)
+    )
+    for wanted, offset in ((0, 0), (6, 7), (2000, 2000), (2999, 2999), (3000, None)):
+        assert getattr(log.find_timestamp(wanted), "offset", None) == offset
+    assert log.latest_timestamp().offset == 2999
+    assert decoded == [0, 7, 2000, 2999, 2999]
+    assert looked_at < 20
+
+
+def test_the_end_for_read_committed_does_not_depend_on_how_many_transactions_were_open():
+    """Transactions that end in the order in which they began cost no more than the other way round."""
+
+    def drain(order) -> float:
+        states = ProducerStates()
+        for producer_id in range(40_000):
+            states.appended(HEADER._replace(producer_id=producer_id), producer_id)
+        began = time.perf_counter()
+        for number, producer_id in enumerate(order, 1):
+            states.ended(producer_id, 0, 40_000 + number, committed=True)
+            _ = states.first_unstable_offset
+        assert states.first_unstable_offset is None
+        return time.perf_counter() - began
+
+    HEADER = read_batch_header(sequenced(0))._replace(attributes=16, producer_epoch=0)
+    assert HEADER.is_transactional
+    assert drain(range(40_000)) < 6 * drain(range(39_999, -1, -1))
+
+
+def test_transactions_that_have_ended_take_no_memory_while_an_older_one_is_open():
+    header = read_batch_header(sequenced(0))._replace(attributes=16, producer_epoch=0)
+    states = ProducerStates()
+    states.appended(header._replace(producer_id=1), 0)
+    for number in range(1, 1000):
+        states.appended(header._replace(producer_id=2), 2 * number)
+        assert states.first_unstable_offset == 0
+        states.ended(2, 0, 2 * number + 1, committed=True)
+    assert len(states._begun) < 100
+    states.appended(header._replace(producer_id=3), 3000)
+    states.ended(1, 0, 4000, committed=True)
+    assert states.first_unstable_offset == 3000
 
 
 # -- leader epochs -------------------------------------------------------------------------------------------

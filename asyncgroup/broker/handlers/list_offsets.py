@@ -7,6 +7,7 @@ tiered here). With `read_committed` the log ends at its last stable offset.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from asyncgroup.broker.context import RequestContext
@@ -39,8 +40,8 @@ Answer = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 
 def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
     """Look the offsets up."""
-    asked = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
-    twice = {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
+    asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    twice = {key for key, count in asked.items() if count > 1}
     return m.ListOffsetsResponse(
         topics=[
             m.ListOffsetsResponse.ListOffsetsTopicResponse(
