@@ -47,12 +47,20 @@ class Address(NamedTuple):
 
 
 class Pulse:
-    """The loop's time at which any broker of a cluster last answered anything; shared by its connections."""
+    """When the brokers of a cluster last answered anything, in the loop's time; shared by its connections.
 
-    __slots__ = ("last",)
+    `last` is the latest time of all brokers, `nodes` has the latest of each node id.
+    """
+
+    __slots__ = ("last", "nodes")
 
     def __init__(self) -> None:
         self.last = float("-inf")
+        self.nodes: dict[int, float] = {}
+
+    def beat(self, node_id: int, now: float) -> None:
+        """Note an answer of a node."""
+        self.last = self.nodes[node_id] = now
 
 
 class _Pending:
@@ -122,6 +130,11 @@ class Connection:
     def in_flight(self) -> int:
         """Requests whose response has not come yet."""
         return len(self._pending)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received so far, those of unfinished responses included."""
+        return self._protocol.received_bytes
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
@@ -239,7 +252,8 @@ class Connection:
             pending.timer.cancel()
         now = self._loop.time()
         if self._announced:  # a broker that answers handshakes and lets nobody in is no help to anyone
-            self._answered, self._pulse.last = True, now
+            self._answered = True
+            self._pulse.beat(self.address.node_id, now)
         seconds = now - pending.sent_at
         self._hooks.emit("on_response", self.address.node_id, pending.api, seconds, len(frame))
         try:

@@ -38,6 +38,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._small = bytearray(READ_BYTES)
         self._small_view = memoryview(self._small)
         self._filled = 0
+        self.received_bytes = 0
+        """Bytes received so far, those of unfinished frames included."""
         self._body: bytearray | None = None
         self._body_filled = 0
         self._error: TransportError | ProtocolError | None = None
@@ -79,6 +81,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio: so many bytes were written there."""
+        self.received_bytes += nbytes
         if self._body is None:
             self._filled += nbytes
             self._split()

@@ -57,16 +57,33 @@ class Lanes:
         self._lanes: dict[tuple[int, str], Lane] = {}
         self._retired: list[Connection] = []
         self._closed = False
+        self._suspected: dict[int, float] = {}
+        """Nodes that owed an answer for too long, with the loop's time at which that was noted."""
         self.pulse = Pulse()
 
-    def rank(self, node_id: int) -> tuple[bool, int, bool]:
-        """Sorts nodes for a question that any can answer; the smallest first.
+    def suspect(self, node_id: int) -> None:
+        """Note that a node has owed an answer for too long: `rank` puts it last until it answers something."""
+        self._suspected[node_id] = asyncio.get_running_loop().time()
 
-        Nodes that could not be connected to come last; then the load counts, a connection being made as one request,
-        and among equals a connection that stands wins over one to be made (`NetworkClient.leastLoadedNode`).
+    def _is_suspected(self, node_id: int) -> bool:
+        since = self._suspected.get(node_id)
+        if since is not None and self.pulse.nodes.get(node_id, float("-inf")) > since:
+            del self._suspected[node_id]
+            return False
+        return since is not None
+
+    def rank(self, node_id: int) -> tuple[bool, int, bool]:
+        """Sort key of nodes for a request that any can answer; the smallest first.
+
+        Last come nodes that could not be connected to, nodes that lost a connection and have no other, and suspected
+        ones. Then the load counts, a connection being made as one request, and among equals a connection that stands
+        wins over one to be made (`NetworkClient.leastLoadedNode`).
         """
         lanes = [lane for lane in self._lanes.values() if lane.address.node_id == node_id]
-        failing = any(lane.backoff.failures > 0 for lane in lanes)
+        failing = any(lane.backoff.failures > 0 for lane in lanes) or self._is_suspected(node_id)
+        if not any(lane.is_open for lane in lanes):
+            # a broker that was killed has no requests in flight, and would seem the least loaded one
+            failing = failing or any(lane.connection is not None for lane in lanes)
         load = sum(lane.in_flight + (lane.connecting is not None) for lane in lanes)
         return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
 
@@ -74,6 +91,11 @@ class Lanes:
         """Requests of a lane whose response has not come yet."""
         lane = self._lanes.get((node_id, purpose))
         return lane.in_flight if lane is not None else 0
+
+    def received_bytes(self, node_id: int, purpose: str) -> int:
+        """Bytes that a lane's present connection has received, those of unfinished responses included."""
+        lane = self._lanes.get((node_id, purpose))
+        return lane.connection.received_bytes if lane is not None and lane.connection is not None else 0
 
     async def connection(self, address: Address, purpose: str) -> Connection:
         """The open connection of a lane, made if there is none. Raises ConnectError and what `connect` does."""

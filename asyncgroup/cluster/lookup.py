@@ -19,9 +19,13 @@ T = TypeVar("T")
 
 
 class Lookups:
-    """The lookups of a cluster that are under way; `aclose` ends them all."""
+    """The lookups of a cluster that are under way; `aclose` ends them all.
 
-    def __init__(self) -> None:
+    `on_silent(node)` is called for each node that has not answered within `HEDGE_SECONDS`.
+    """
+
+    def __init__(self, on_silent: Callable[[Address], object] = lambda _node: None) -> None:
+        self._on_silent = on_silent
         self._running: dict[asyncio.Task[Any], None] = {}
 
     def __len__(self) -> int:
@@ -42,9 +46,12 @@ class Lookups:
         try:
             while left or asked:
                 if left:
-                    asked.append(self._start(what, left.pop(0), ask))
+                    node = left.pop(0)
+                    asked.append(self._start(what, node, ask))
                 limit = HEDGE_SECONDS if left else None
-                await asyncio.wait(asked, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                ended, _ = await asyncio.wait(asked, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                if not ended:
+                    self._on_silent(node)
                 # in the order of the asking, not in that of a set: a simulation has to repeat itself
                 done, asked = [t for t in asked if t.done()], [t for t in asked if not t.done()]
                 for task in done:

@@ -50,7 +50,7 @@ class NetworkClient:
         self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(servers)]
         self._owner = Owner("Cluster")
         self._lanes = Lanes(self._owner, self.config, self.hooks, self.random)
-        self._lookups = Lookups()
+        self._lookups = Lookups(lambda node: self._lanes.suspect(node.node_id))
 
     @property
     def is_open(self) -> bool:
@@ -115,6 +115,14 @@ class NetworkClient:
     def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
         """Requests of a lane whose response has not come yet: the next one is served after them."""
         return self._lanes.in_flight(node_id, lane)
+
+    def received_bytes(self, node_id: int, lane: str = CONTROL) -> int:
+        """Bytes that a lane's present connection has received, those of unfinished responses included."""
+        return self._lanes.received_bytes(node_id, lane)
+
+    def suspect(self, node_id: int) -> None:
+        """Send lookups to other nodes first until this one, which owes an answer for too long, answers something."""
+        self._lanes.suspect(node_id)
 
     async def request(
         self,

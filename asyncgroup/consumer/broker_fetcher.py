@@ -35,6 +35,19 @@ Found = list[tuple[TopicPartition, Any]]
 """The partitions of a response."""
 
 
+class _Flight:
+    """A fetch without an answer yet. `scope` ends the wait for it; `received` is the lane's count of bytes when looked
+    at last, at `heard`.
+    """
+
+    __slots__ = ("asked_at", "heard", "plan", "received", "scope")
+
+    def __init__(self, plan: FetchPlan, scope: asyncio.Timeout, now: float, received: int) -> None:
+        self.plan, self.scope = plan, scope
+        self.asked_at = self.heard = now
+        self.received = received
+
+
 class BrokerFetcher:
     """Fetches the partitions that one broker leads, or is the closest replica of.
 
@@ -72,7 +85,7 @@ class BrokerFetcher:
         self._missed: dict[TopicPartition, int] = {}
         """Partitions that the main lane could not take, as the express lane had them, with their versions."""
         self.last_fetch = float("-inf")
-        self._asked_at: dict[str, float] = {}
+        self._flights: dict[str, _Flight] = {}
 
     def __repr__(self) -> str:
         return f"<BrokerFetcher node {self.node_id}: {len(self._consumers)} partitions>"
@@ -83,7 +96,22 @@ class BrokerFetcher:
     @property
     def silent_since(self) -> float:
         """Loop time of the oldest ask that has no answer yet; infinity if there is none."""
-        return min(self._asked_at.values(), default=float("inf"))
+        return min((flight.asked_at for flight in self._flights.values()), default=float("inf"))
+
+    def is_silent(self, seconds: float) -> bool:
+        """Whether an answer is due for longer than `seconds`, and no part of it has come for as long either."""
+        now = asyncio.get_running_loop().time()
+        return any(
+            now - max(flight.asked_at + flight.plan.max_wait, self._heard(flight, lane, now)) > seconds
+            for lane, flight in self._flights.items()
+        )
+
+    def _heard(self, flight: _Flight, lane: str, now: float) -> float:
+        """When bytes were received last on a lane, as far as calls of this have seen: a large answer takes its time."""
+        received = self._cluster.received_bytes(self.node_id, lane + self._owner)
+        if received != flight.received:
+            flight.heard, flight.received = now, received
+        return flight.heard
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Fetch a partition from now on."""
@@ -100,6 +128,26 @@ class BrokerFetcher:
         self._under_way.pop(consumer.tp, None)
         consumer.reserved = 0
         return True
+
+    def release_moved(self) -> list[PartitionConsumer]:
+        """Stop fetching the partitions that another node leads by now, and give them back.
+
+        A fetch of which nothing else is wanted is given up, and so is its connection: what is asked next must not wait
+        behind it.
+        """
+        view = self._cluster.view
+        moved = [
+            consumer
+            for tp, consumer in self._consumers.items()
+            if view.leader(tp) not in (-1, self.node_id) and consumer.whereabouts.replica != self.node_id
+        ]
+        for consumer in moved:
+            self.remove(consumer)
+        if moved:
+            for flight in self._flights.values():
+                if not any(self._under_way.get(tp) is ask for tp, ask in flight.plan.asks.items()):
+                    flight.scope.reschedule(asyncio.get_running_loop().time())
+        return moved
 
     def wake(self) -> None:
         """Something may be wanted now."""
@@ -188,10 +236,16 @@ class BrokerFetcher:
     async def _fetch(self, plan: FetchPlan, lane: str) -> None:
         """Send one fetch and hand out its answer; a failure sends all its partitions back to be dispatched anew."""
         self._reserve(plan)
-        self._asked_at[lane] = asyncio.get_running_loop().time()
         try:
-            response = await self._send(plan, lane)
+            async with asyncio.timeout(None) as scope:
+                received = self._cluster.received_bytes(self.node_id, lane + self._owner)
+                self._flights[lane] = _Flight(plan, scope, asyncio.get_running_loop().time(), received)
+                response = await self._send(plan, lane)
             found = self._read(plan, response, lane)
+        except TimeoutError:  # all of its partitions have moved
+            self._cluster.leave_lane(self.node_id, lane + self._owner)
+            if lane == MAIN_LANE:
+                self._session.lost()
         except AsyncGroupError as error:
             self._release(plan)
             _log.debug("fetch from node %d failed: %s", self.node_id, error)
@@ -208,7 +262,7 @@ class BrokerFetcher:
             self._hand_out(plan, response, found)
         finally:
             self._release(plan)
-            self._asked_at.pop(lane, None)
+            self._flights.pop(lane, None)
             self.wake()
 
     def _reserve(self, plan: FetchPlan) -> None:

@@ -13,6 +13,7 @@ from asyncgroup.consumer.answers import Dispatch
 from asyncgroup.consumer.broker_fetcher import BrokerFetcher
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_session import FetchSession
+from asyncgroup.consumer.leader_watch import SILENT_SECONDS, LeaderWatch
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import WallClock, out_of_range_policy, wall_clock
 from asyncgroup.consumer.resetter import Resetter
@@ -43,6 +44,10 @@ class Fetchers:
     A partition that cannot be fetched is tried again for ever, with pauses by `retry_backoff` or
     `fetch_retry_backoff`; after `fetch_retry_max` failures in a row its reader gets RetriesExhausted. Pauses and counts
     are each partition's own: one that is in trouble holds no other up.
+
+    Metadata is followed whoever asked for it: as soon as it names another leader a partition is fetched there, whether
+    it waits for its next try or for the answer of its former leader, which is then given up. While partitions wait for
+    a leader, and while a broker owes an answer, metadata is asked for in short intervals (`LeaderWatch`).
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Fetchers:
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._retries = Retries(config, cluster.backoff)
         self._homeless = Waiting(TOGETHER)
+        self._leaders = LeaderWatch(cluster, config, cluster.random, self._is_waiting)
         self._resetter = Resetter(cluster, config, self, spawn, clock)
         self._dispatch = Dispatch(self._redispatch, self._reset, self.refused, self._move, self.heal)
 
@@ -88,6 +94,8 @@ class Fetchers:
     def start(self) -> None:
         """Start dispatching and the stall timer."""
         self._spawn(self._dispatch_loop)
+        self._spawn(self._follow_metadata)
+        self._spawn(self._watch_silence)
         self._spawn(self._resetter.run)
         self._spawn(self._watch_progress)
 
@@ -104,6 +112,7 @@ class Fetchers:
             return
         del self._consumers[consumer.tp]
         self._homeless.discard(consumer)
+        self._leaders.discard(consumer)
         self._resetter.discard(consumer)
         self.budget.members = len(self._consumers)
         for fetcher in self._fetchers.values():
@@ -123,6 +132,7 @@ class Fetchers:
         view = self._cluster.view
         leader = view.leader(consumer.tp)
         if leader >= 0:
+            self._leaders.leave(consumer)
             now = asyncio.get_running_loop().time()
             home = consumer.whereabouts.home(leader, now, view.partition(*consumer.tp))
             if home not in view.brokers:
@@ -133,6 +143,7 @@ class Fetchers:
         else:
             error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {consumer.tp}")
             self._homeless.put(consumer, self._count(consumer, error))
+            self._leaders.failed(consumer, error)
 
     def _fetcher(self, node_id: int) -> BrokerFetcher:
         fetcher = self._fetchers.get(node_id)
@@ -147,11 +158,14 @@ class Fetchers:
             self._spawn(fetcher.run_validation)
         return fetcher
 
+    # --- metadata -----------------------------------------------------------------------------------------------
+
     async def _dispatch_loop(self) -> None:
-        """Refresh metadata for partitions without a fetcher, then send them home."""
+        """Refresh metadata for partitions whose next try is due, then send them home; and while leaders are in doubt."""
         while True:
             # one that comes during the refresh waits for another, as this one may be older than its trouble
-            waiting = await self._homeless.due()
+            waiting = await self._homeless.due(self._leaders.due)
+            self._leaders.asking()
             await self._refresh(waiting)
             for consumer in waiting:
                 if self._is_ours(consumer):
@@ -161,7 +175,35 @@ class Fetchers:
         try:
             await self._cluster.refresh()
         except AsyncGroupError as error:
-            self.heal(waiting, error)
+            if waiting:
+                self.heal(waiting, error)
+            else:
+                _log.debug("metadata: %s", error)
+
+    def _is_waiting(self, consumer: PartitionConsumer) -> bool:
+        return consumer in self._homeless or consumer.reserved > 0 or consumer.wants_more
+
+    async def _follow_metadata(self) -> None:
+        """Fetch partitions from their new leaders as soon as any refresh of metadata names these."""
+        while True:
+            await self._cluster.wait_updated()
+            moved = [consumer for fetcher in self._fetchers.values() for consumer in fetcher.release_moved()]
+            moved += [
+                consumer for consumer in self._homeless.consumers if self._leaders.has_new_leader(consumer)
+            ]
+            for consumer in moved:
+                self._send_home(consumer)
+
+    async def _watch_silence(self) -> None:
+        """Ask for metadata while a broker owes an answer: it may hang, and others lead its partitions by now."""
+        time = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(SILENT_SECONDS)
+            silent = [fetcher for fetcher in self._fetchers.values() if fetcher.is_silent(SILENT_SECONDS)]
+            for fetcher in silent:
+                self._cluster.suspect(fetcher.node_id)
+            if silent and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
+                await self._refresh([])
 
     # --- trouble ------------------------------------------------------------------------------------------------
 
@@ -186,6 +228,7 @@ class Fetchers:
                 # partitions that failed together come back together, to one refresh
                 pause = self._count(consumer, error)
                 self._homeless.put(consumer, pauses.setdefault(trouble.failures, pause))
+                self._leaders.failed(consumer, error)
 
     def _move(self, consumer: PartitionConsumer) -> None:
         """Another replica is the one to ask: no failure. To and fro without a fetch in between takes pauses."""

@@ -22,22 +22,34 @@ LOUD: Final = 10
 
 
 class Trouble:
-    """What a partition has been through since it was last fetched."""
+    """The failures of a partition since it was last fetched.
 
-    __slots__ = ("failures", "moved", "told")
+    `since` is the loop's time of the first one; `leader` the node and the leader epoch that the metadata named at the
+    last one; `earlier` how many of them were a former leader's, whose pauses do not count against its successor.
+    """
+
+    __slots__ = ("earlier", "failures", "leader", "moved", "since", "told")
 
     def __init__(self) -> None:
         self.failures = 0
+        self.earlier = 0
         self.told = 0
         self.moved = False
+        self.since = float("-inf")
+        self.leader = (-1, -1)
 
     def __repr__(self) -> str:
         return f"<Trouble: {self.failures} failures, {self.told} of them told>"
 
     def clear(self) -> None:
         """It was fetched."""
-        self.failures = self.told = 0
+        self.failures = self.earlier = self.told = 0
         self.moved = False
+
+    def leave_leader(self, epoch: int) -> None:
+        """Another leader will be asked: pauses begin again, if its epoch proves that it is a newer one."""
+        if epoch > self.leader[1]:
+            self.earlier = self.failures
 
 
 class Retries:
@@ -76,7 +88,7 @@ class Retries:
                 problem = error
             self._complain(problem)
         backoff = self._backoff()
-        backoff.failures = failures
+        backoff.failures = max(0, failures - trouble.earlier)
         return backoff.next()
 
     def _complain(self, problem: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
@@ -34,6 +35,15 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, consumer: PartitionConsumer) -> bool:
+        entry = self._entries.get(consumer.tp)
+        return entry is not None and entry.consumer is consumer
+
+    @property
+    def consumers(self) -> list[PartitionConsumer]:
+        """Those that wait."""
+        return [entry.consumer for entry in self._entries.values()]
+
     def put(self, consumer: PartitionConsumer, pause: float) -> None:
         """Call this partition in `pause` seconds; a second call counts instead of the first."""
         self._entries[consumer.tp] = _Entry(consumer, asyncio.get_running_loop().time() + pause)
@@ -47,16 +57,21 @@ class Waiting:
         del self._entries[consumer.tp]
         return True
 
-    async def due(self) -> list[PartitionConsumer]:
-        """Wait until some are due, and take them out."""
+    async def due(self, until: Callable[[], float] = lambda: float("inf")) -> list[PartitionConsumer]:
+        """Wait until some are due, and take them out; none if the loop's time `until()` comes before.
+
+        `until` is asked again whenever a partition begins to wait.
+        """
         clock = asyncio.get_running_loop().time
         while True:
             self._changed.clear()
-            first = min((entry.due for entry in self._entries.values()), default=None)
-            if first is not None and first <= clock():
+            first = min((entry.due for entry in self._entries.values()), default=float("inf"))
+            end = until()
+            if min(first, end) <= clock():
                 limit = clock() + self._together
                 called = [entry.consumer for entry in self._entries.values() if entry.due <= limit]
                 for consumer in called:
                     del self._entries[consumer.tp]
                 return called
-            await wait_within(self._changed, None if first is None else first - clock())
+            pause = min(first, end) - clock()
+            await wait_within(self._changed, pause if pause < float("inf") else None)

@@ -9,6 +9,7 @@ import pytest
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import (
     BrokerError,
+    ConnectionLost,
     ErrorCode,
     NoBrokersError,
 )
@@ -81,6 +82,42 @@ async def test_a_node_that_refused_is_asked_last() -> None:
         assert now() == started
         for task in parked:
             task.cancel()
+
+
+async def test_a_node_that_lost_its_connections_is_asked_last() -> None:
+    """A broker that was just killed has no requests in flight: it must not count as the least loaded one."""
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        for node in (1, 2, 3):
+            world[node].script["ListGroups"] = silent
+        parked = [asyncio.create_task(cluster.request(node, LISTING, lane="fetch")) for node in (1, 2, 3)]
+        await asyncio.sleep(0.1)
+        await world[2].stop()
+        await asyncio.wait(parked[1:2])
+        for _ in range(20):
+            await cluster.refresh()
+        assert isinstance(parked[1].exception(), ConnectionLost)
+        failed = [lane for lane in cluster._lanes._lanes.values() if lane.backoff.failures]
+        assert failed == [], "nobody tried to connect"
+        for task in parked:
+            task.cancel()
+
+
+async def test_a_suspected_node_is_asked_last_until_it_answers(network: Network) -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        for node in (1, 2, 3):
+            await cluster.request(node, m.MetadataRequest())
+        network.blackhole(HOSTS[0], connect="accept")
+        cluster.suspect(1)
+        start = now()
+        for _ in range(20):
+            await cluster.refresh()
+        assert now() == start
+        network.heal()
+        world.asked.clear()
+        await cluster.request(1, m.MetadataRequest())
+        for _ in range(20):
+            await cluster.refresh()
+        assert {asked.node_id for asked in world.of("Metadata")} == {1, 2, 3}
 
 
 async def test_the_least_loaded_node_is_asked() -> None:

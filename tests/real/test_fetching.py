@@ -12,11 +12,12 @@ import pytest
 
 from asyncgroup import Claim, Cluster, Consumer, ConsumerConfig, ConsumerGroup, Session, TopicPartition
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.errors import BrokerError, ErrorCode, TopicRecreatedError
+from asyncgroup.errors import BrokerError, ErrorCode, TopicRecreatedError, TransportError
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import BatchBuilder
 from tests.real.support import RunningKafka
-from tests.stories.admin import Admin
+from tests.stories.admin import BY_NAME, Admin
 
 pytestmark = pytest.mark.asyncio
 
@@ -206,3 +207,49 @@ async def test_records_come_from_the_own_rack(apache_kafka_3: ApacheKafka) -> No
             assert served == {near}
             while watched.nodes[-5:] != [near] * 5:  # one that still lags is not preferred, and lets go of us
                 await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(180)
+async def test_a_killed_leader_delays_records_by_no_more_than_a_moment(apache_kafka_3: ApacheKafka) -> None:
+    """From a record's acknowledgement by the new leader until it is handed out, three times; bounds for a busy machine."""
+    delays = []
+    async with topic_at(apache_kafka_3, 1) as (admin, topic):
+        tp = TopicPartition(topic, 0)
+        async with Consumer(apache_kafka_3.bootstrap_servers, ConsumerConfig()) as reader:
+            consumer = await reader.partition(topic, 0, "earliest")
+            for turn in range(3):
+                await admin.produce(tp, [b"before"])
+                assert (await anext(consumer)).offset == 2 * turn
+                await admin.cluster.refresh()
+                leader = await admin.leader(tp)
+                apache_kafka_3.kill(leader)
+                try:
+                    handed = asyncio.create_task(handed_out(consumer))
+                    acknowledged = await produced_by_any(admin.cluster, tp, {1, 2, 3} - {leader})
+                    delays.append(await handed - acknowledged)
+                finally:
+                    await asyncio.to_thread(apache_kafka_3.start_node, leader)
+    assert min(delays) < 0.25, delays
+    assert max(delays) < 2.0, delays
+
+
+async def handed_out(consumer: PartitionConsumer) -> float:
+    """The loop's time at which the next record is handed out."""
+    await anext(consumer)
+    return asyncio.get_running_loop().time()
+
+
+async def produced_by_any(cluster: Cluster, tp: TopicPartition, nodes: set[int]) -> float:
+    """Have whichever of `nodes` leads a partition next append a record; the loop's time of its acknowledgement."""
+    builder = BatchBuilder()
+    builder.append(0, None, b"after")
+    data = m.ProduceRequest.PartitionProduceData(index=tp.partition, records=builder.build())
+    topic = m.ProduceRequest.TopicProduceData(name=tp.topic, partition_data=[data])
+    request = m.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+    while True:
+        for node in sorted(nodes):
+            with contextlib.suppress(TransportError):
+                response = await cluster.request(node, request, highest=BY_NAME)
+                if not response.responses[0].partition_responses[0].error_code:
+                    return asyncio.get_running_loop().time()
+        await asyncio.sleep(0.01)

@@ -42,7 +42,7 @@ async def test_coordinator_dies(env: VirtualEnvironment):
     # no join: the new coordinator has read of the group what the old one wrote
     assert env.chapters["the coordinator dies"] == lines("""
         ann FindCoordinator @ 3
-        bob FindCoordinator @ 3
+        bob FindCoordinator @ 2
         ann OffsetCommit @ 3
         bob OffsetCommit @ 3
     """)

@@ -1,0 +1,118 @@
+"""When to ask for metadata because partitions' leaders failed or are unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.backoff import JITTER, Backoff
+from asyncgroup.config import ClientConfig
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.errors import BrokerError, ErrorCode, TransportError
+from asyncgroup.model import TopicPartition
+
+__all__ = ["EAGER_SECONDS", "SILENT_SECONDS", "LeaderWatch"]
+
+EAGER_SECONDS: Final = 20.0
+"""How long after a partition's first failure metadata is asked for at every `retry_backoff`.
+
+A controller needs `broker.session.timeout.ms` (9 s) to find a dead broker and elect new leaders; with ZooKeeper it was
+`zookeeper.session.timeout.ms` (18 s). Until then every answer names the old leader. Later the pauses double.
+"""
+
+SILENT_SECONDS: Final = 1.0
+"""How long after `max_wait` a broker may owe an answer before metadata is asked for, and how often then."""
+
+_SHORTEST: Final = 0.02
+"""Seconds between two requests for metadata at the least, whatever `retry_backoff` is."""
+
+_STALE: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Answers of a broker that lost a partition: the metadata is out of date."""
+
+
+class LeaderWatch:
+    """Says when metadata should be asked for next, while partitions wait for a leader that can be fetched from.
+
+    A partition is in doubt while it has no leader, and from the moment on that its leader did not answer, until it is
+    fetched or its leader changes. `is_waiting` says whether a partition waits for its next try: one that is neither
+    asked for nor wants to be is not worth a request. An error code is an answer: for its first one metadata is asked for
+    at once, for the next ones when the partition is tried again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ClientConfig,
+        rng: random.Random,
+        is_waiting: Callable[[PartitionConsumer], bool],
+    ) -> None:
+        self._cluster, self._random, self._is_waiting = cluster, rng, is_waiting
+        self._pace = max(_SHORTEST, config.retry_backoff)
+        self._later = Backoff(self._pace, max(self._pace, config.retry_backoff_max), rng)
+        self._in_doubt: dict[TopicPartition, PartitionConsumer] = {}
+        self._is_stale = False
+        self._next = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<LeaderWatch: {', '.join(map(str, self._in_doubt)) or 'no doubts'}>"
+
+    def failed(self, consumer: PartitionConsumer, error: Exception) -> None:
+        """Its fetch has failed, or it has no leader to be fetched from."""
+        trouble = consumer.trouble
+        trouble.leader = self._leader(consumer.tp)
+        if trouble.failures - trouble.earlier <= 1:
+            trouble.since = asyncio.get_running_loop().time()
+        is_leaderless = trouble.leader[0] < 0 and self._cluster.view.partition(*consumer.tp) is not None
+        if is_leaderless or isinstance(error, TransportError):
+            self._in_doubt[consumer.tp] = consumer
+        elif isinstance(error, BrokerError) and error.code in _STALE and trouble.failures == 1:
+            self._is_stale = True
+
+    def discard(self, consumer: PartitionConsumer) -> None:
+        """It is fetched no longer, or from another leader."""
+        self._in_doubt.pop(consumer.tp, None)
+
+    def has_new_leader(self, consumer: PartitionConsumer) -> bool:
+        """Whether the metadata names another leader, or a newer epoch, than when the partition failed last."""
+        leader = self._leader(consumer.tp)
+        return leader[0] >= 0 and leader != consumer.trouble.leader
+
+    def leave(self, consumer: PartitionConsumer) -> None:
+        """Another leader is asked next: that the former one did not answer says nothing about it."""
+        if consumer.tp in self._in_doubt and self.has_new_leader(consumer):
+            consumer.trouble.leave_leader(self._leader(consumer.tp)[1])
+            self.discard(consumer)
+
+    def _leader(self, tp: TopicPartition) -> tuple[int, int]:
+        view = self._cluster.view
+        info = view.partition(*tp)
+        return view.leader(tp), -1 if info is None else info.leader_epoch
+
+    def due(self) -> float:
+        """The loop's time at which metadata should be asked for; infinity while there is no reason to."""
+        for consumer in list(self._in_doubt.values()):
+            if not consumer.trouble.failures or not self._is_waiting(consumer):
+                del self._in_doubt[consumer.tp]
+        return self._next if self._in_doubt or self._is_stale else float("inf")
+
+    def asking(self) -> None:
+        """Metadata is asked for now."""
+        self._is_stale = False
+        now = asyncio.get_running_loop().time()
+        if any(now - consumer.trouble.since <= EAGER_SECONDS for consumer in self._in_doubt.values()):
+            self._later.reset()
+            pause = self._pace * self._random.uniform(1 - JITTER, 1 + JITTER)
+        else:
+            pause = self._later.next()
+        self._next = now + pause

@@ -1,0 +1,188 @@
+"""How soon reading goes on at a new leader after the old one was killed, hangs, or vanished with its host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import ErrorCode
+from asyncgroup.testing import current_network
+from tests.consumer.brokers import Client, caught_up, client, fetches, fill, now, read
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+HOST = "10.0.0.1"
+
+Fault = Callable[[int], None]
+
+
+@pytest_asyncio.fixture
+async def three() -> AsyncIterator[EmbeddedCluster]:
+    """Three nodes; node 1 leads `orders-0`, node 2 `orders-1`."""
+    async with EmbeddedCluster(3, host=HOST, seed=1) as cluster:
+        cluster.create_topic("orders", 2)
+        cluster.move_leader("orders", 0, 1)
+        cluster.move_leader("orders", 1, 2)
+        yield cluster
+        current_network().heal()
+
+
+def killed(port: int) -> None:
+    """`kill -9`: connections are reset, and refused from now on."""
+    current_network().refuse(HOST, port)
+    current_network().cut(HOST, port)
+
+
+def vanished(port: int) -> None:
+    """The host is gone: connections are reset, and new ones get no answer."""
+    current_network().cut(HOST, port)
+    current_network().blackhole(HOST, port)
+
+
+def hung(port: int) -> None:
+    """`SIGSTOP`: connections stand, new ones too, and nothing is answered."""
+    current_network().blackhole(HOST, port, connect="accept")
+
+
+async def delay_after(
+    brokers: EmbeddedCluster, reader: Client, fault: Fault, seconds: float, *, after: float = 0.0
+) -> float:
+    """Seconds from the first record at the new leader, elected `seconds` after the fault, until it is handed out."""
+    (consumer,) = reader.read("orders", 0)
+    await caught_up(consumer)
+    await asyncio.sleep(after)
+    fault(brokers.nodes[1].port)
+    await asyncio.sleep(seconds)
+    brokers.move_leader("orders", 0, 2)
+    fill(brokers, "orders", 0, batches=1)
+    start = now()
+    assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+    return now() - start
+
+
+@pytest.mark.parametrize("seconds", [0.05, 1.0, 3.03, 9.09, 18.07])
+@pytest.mark.parametrize("fault", [killed, vanished])
+async def test_a_dead_leader_costs_no_more_than_a_retry_backoff(
+    three: EmbeddedCluster, fault: Fault, seconds: float
+) -> None:
+    async with client(three) as reader:
+        assert await delay_after(three, reader, fault, seconds) < 0.15
+
+
+@pytest.mark.parametrize("after", [0.0, 0.2, 0.4])
+async def test_a_hung_leader_is_left_once_another_leads(three: EmbeddedCluster, after: float) -> None:
+    async with client(three) as reader:
+        assert await delay_after(three, reader, hung, 9.0, after=after) <= 1.25
+
+
+async def test_any_metadata_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> None:
+    """Whoever asked for it: no further request is needed."""
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        hung(three.nodes[1].port)
+        await asyncio.sleep(0.1)
+        three.move_leader("orders", 0, 2)
+        fill(three, "orders", 0, batches=1)
+        await reader.cluster.refresh()
+        start = now()
+        assert await read(consumer, 1) == [0]
+        assert now() - start < 0.05
+        assert reader.errors == []
+
+
+async def test_a_node_that_leads_again_is_not_asked_behind_the_fetch_that_hung(
+    three: EmbeddedCluster,
+) -> None:
+    held = three.faults.on("Fetch", node=1, nth=2).hold()
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await held.wait_hit()
+        for leader in (2, 1):
+            three.move_leader("orders", 0, leader)
+            fill(three, "orders", 0, batches=1)
+            await reader.cluster.refresh()
+            await asyncio.wait_for(read(consumer, 1), 1)
+        held.release()
+
+
+async def test_metadata_is_asked_for_often_at_first_and_then_seldom(three: EmbeddedCluster) -> None:
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        start = now()
+        killed(three.nodes[1].port)
+        await asyncio.sleep(20)
+        asked = len(three.history.of("Metadata", client_id="reader"))
+        assert 100 < asked < 260
+        await asyncio.sleep(600)
+        assert len(three.history.of("Metadata", client_id="reader")) - asked < 700
+        assert now() - start < 621
+
+
+async def test_a_silent_leader_is_asked_about_once_a_second(three: EmbeddedCluster) -> None:
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        before = len(three.history.of("Metadata", client_id="reader"))
+        hung(three.nodes[1].port)
+        await asyncio.sleep(25)
+        asked = len(three.history.of("Metadata", client_id="reader")) - before
+        assert 15 < asked < 30
+
+
+async def test_a_new_leader_that_is_not_ready_is_asked_again_soon(three: EmbeddedCluster) -> None:
+    """The pauses of the old leader's failures do not count against it."""
+    async with client(three) as reader:
+        three.faults.on("Fetch", node=2, topic="orders", times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert await delay_after(three, reader, killed, 15.0) < 0.5
+
+
+async def test_other_partitions_of_a_silent_node_stay_asked(three: EmbeddedCluster) -> None:
+    """Only what moved is taken away; the rest goes on when the node wakes."""
+    three.move_leader("orders", 1, 1)
+    async with client(three) as reader:
+        moved, stays = reader.read("orders", 0, 1)
+        await caught_up(moved)
+        await caught_up(stays)
+        hung(three.nodes[1].port)
+        await asyncio.sleep(3)
+        three.move_leader("orders", 0, 2)
+        fill(three, "orders", 0, batches=1)
+        fill(three, "orders", 1, batches=1)
+        assert await asyncio.wait_for(read(moved, 1), 2) == [0]
+        current_network().heal()
+        assert await asyncio.wait_for(read(stays, 1), 2) == [0]
+
+
+async def test_a_paused_partition_of_a_dead_leader_asks_for_nothing(three: EmbeddedCluster) -> None:
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        killed(three.nodes[1].port)
+        await asyncio.sleep(1)
+        consumer.pause()
+        await asyncio.sleep(30)
+        asked = len(three.history.of("Metadata", client_id="reader"))
+        await asyncio.sleep(60)
+        assert len(three.history.of("Metadata", client_id="reader")) == asked
+
+
+async def test_a_moved_partition_is_asked_for_at_its_leader_only(three: EmbeddedCluster) -> None:
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        hung(three.nodes[1].port)
+        await asyncio.sleep(3)
+        three.move_leader("orders", 0, 2)
+        await asyncio.sleep(3)
+        current_network().heal()
+        mark = now()
+        fill(three, "orders", 0, batches=3)
+        assert await read(consumer, 3) == [0, 1, 2]
+        await asyncio.sleep(5)
+        assert {fetch.node_id for fetch in fetches(three) if fetch.time > mark} == {2}
