@@ -552,6 +552,7 @@ async def test_a_reset_is_noticed_when_reading_resumes(network):
     await end(server, client, *accepted)
 
 
+@pytest.mark.virtual(max_virtual_time=1e9)  # a window of one byte and a latency of a second: hours an example
 @settings(max_examples=60, deadline=None)
 @given(
     writes=st.lists(st.integers(0, 3000), max_size=12),
