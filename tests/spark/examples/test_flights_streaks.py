@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 pytest.importorskip("pyspark")
 pytest.importorskip("google.protobuf")
 
-from pyspark.sql import Row
+import pandas as pd
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from asyncgroup.spark.examples.flights.streaks import (
@@ -26,16 +26,37 @@ from asyncgroup.spark.examples.flights.streaks import (
 MINUTE = 60_000
 
 
-def departures(*delays: int | None, start: int = 1) -> list[Row]:
+Flight = tuple[int, int | None, int | None]
+
+
+def departures(*delays: int | None, start: int = 1) -> list[Flight]:
     """A flight every minute from `start` on."""
-    return [
-        Row(scheduled_ms=(start + n) * MINUTE, row=start + n, dep_delay=delay)
-        for n, delay in enumerate(delays)
-    ]
+    return [((start + n) * MINUTE, start + n, delay) for n, delay in enumerate(delays)]
 
 
-def simulated() -> TwsTester:
-    return TwsTester(DelayStreaks(), timeMode="EventTime", eventTimeExtractor=lambda row: row.scheduled_ms)
+class Simulated:
+    """Spark's tester for one processor; rows in lists instead of frames."""
+
+    def __init__(self) -> None:
+        self._tester = TwsTester(
+            DelayStreaks(), timeMode="EventTime", eventTimeExtractor=lambda row: int(row["scheduled_ms"])
+        )
+        self.peekValueState = self._tester.peekValueState
+
+    def test(self, key: str | None, rows: list[Flight]) -> list[Any]:
+        frame = pd.DataFrame(rows, columns=["scheduled_ms", "row", "dep_delay"])
+        return rows_of(self._tester.testInPandas(key, frame))
+
+    def setWatermark(self, milliseconds: int) -> list[Any]:
+        return rows_of(self._tester.setWatermark(milliseconds))
+
+
+def rows_of(found: Any) -> list[Any]:
+    return list(found.itertuples(index=False)) if isinstance(found, pd.DataFrame) else list(found)
+
+
+def simulated() -> Simulated:
+    return Simulated()
 
 
 def streak(row: Any) -> tuple[str, int, int, int, int]:
@@ -49,7 +70,7 @@ def test_a_streak_comes_out_when_the_watermark_has_passed_its_end() -> None:
     assert test.setWatermark(SHORTEST * MINUTE) == []
     (found,) = test.setWatermark((SHORTEST + 1) * MINUTE)
     assert streak(found) == ("UA", 1, SHORTEST, SHORTEST, SHORTEST * LATE)
-    assert test.peekListState("waiting", "UA") == []
+    assert test.peekValueState("waiting", "UA") is None
     assert test.peekValueState("streak", "UA") is None
 
 
@@ -90,13 +111,13 @@ def test_carriers_do_not_touch_each_other() -> None:
 
 def test_heartbeats_have_no_carrier_and_no_streak() -> None:
     test = simulated()
-    assert test.test(None, [Row(scheduled_ms=1, row=None, dep_delay=None)]) == []
+    assert test.test(None, [(1, None, None)]) == []
     assert test.setWatermark(10 * MINUTE) == []
 
 
-def plainly(rows: list[Row]) -> list[tuple[str, int, int, int, int]]:
+def plainly(rows: list[Flight]) -> list[tuple[str, int, int, int, int]]:
     """All rows sorted and grouped; a streak that nothing has ended is not known."""
-    left = sorted((row.scheduled_ms // MINUTE, row.dep_delay) for row in rows if row.dep_delay is not None)
+    left = sorted((at // MINUTE, delay) for at, _, delay in rows if delay is not None)
     runs = [(late, list(run)) for late, run in groupby(left, lambda each: each[1] >= LATE)]
     return [
         ("UA", run[0][0], run[-1][0], len(run), sum(delay for _, delay in run))
@@ -114,13 +135,13 @@ DELAYS = st.lists(
 def test_order_and_batches_make_no_difference(delays: list[int | None], random: Any, disorder: int) -> None:
     """Rows come up to `disorder` minutes late, in batches of any size; the watermark follows as Spark moves it."""
     rows = departures(*delays)
-    arriving = sorted(rows, key=lambda row: row.scheduled_ms + random.randrange(disorder) * MINUTE)
+    arriving = sorted(rows, key=lambda row: row[0] + random.randrange(disorder) * MINUTE)
     test, found, newest, watermark = simulated(), [], 0, 0
     while arriving:
         size = random.randint(1, 12)
         batch, arriving = arriving[:size], arriving[size:]
         found += test.test("UA", random.sample(batch, len(batch)))
-        newest = max([newest, *(row.scheduled_ms for row in batch)])
+        newest = max([newest, *(row[0] for row in batch)])
         if newest - disorder * MINUTE > watermark:
             watermark = newest - disorder * MINUTE
             found += test.setWatermark(watermark)
