@@ -196,6 +196,13 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         future.add_done_callback(lambda _: self._real_jobs.pop(key, None))
         return future
 
+    def run_computation(self, function: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
+        """Run a computation that an ordinary loop leaves to a thread (`asyncgroup.wire.off_loop`) at once.
+
+        It takes no virtual time, and a thread would end at a moment that depends on the machine.
+        """
+        return function(*args)
+
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002  see below
         """As in asyncio, without a time limit: the joining is real work, during which no virtual timeout can fire."""
         with self.real_work("shutdown of the default executor"):

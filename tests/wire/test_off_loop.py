@@ -1,0 +1,115 @@
+"""What is computed off the loop, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import warnings
+
+import pytest
+
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire.compression import compress
+from asyncgroup.wire.decompression import CODECS, decompress
+from asyncgroup.wire.off_loop import LARGE, LARGE_COMPRESSED, run_off_loop, takes_long
+
+COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_what_takes_long(codec):
+    number = CODECS[codec]
+    assert not takes_long(number, compress(number, b"x" * 10_000))
+    assert not takes_long(number, compress(number, bytes(LARGE - (1 << 18))))
+    assert takes_long(number, compress(number, bytes(LARGE + (1 << 18))))
+    assert takes_long(number, compress(number, os.urandom(LARGE_COMPRESSED + 1)))
+    assert takes_long(number, b"\xff" * (LARGE_COMPRESSED + 1))
+
+
+def test_what_is_not_compressed_takes_no_time():
+    assert not takes_long(CODECS["none"], bytes(10 * LARGE))
+
+
+def bomb() -> bytes:
+    return compress(CODECS["gzip"], bytes(90 << 20))
+
+
+@pytest.mark.asyncio
+async def test_the_loop_goes_on_while_a_batch_is_decompressed():
+    data, gaps = bomb(), []
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.002)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0.01)
+    began = time.perf_counter()
+    out = await run_off_loop(decompress, CODECS["gzip"], data)
+    taken = time.perf_counter() - began
+    ticking.cancel()
+    assert len(out) == 90 << 20
+    assert len(gaps) > 10
+    assert max(gaps) < taken / 2
+
+
+@pytest.mark.asyncio
+async def test_it_raises_what_the_computation_raises():
+    with pytest.raises(CorruptRecordsError):
+        await run_off_loop(decompress, CODECS["zstd"], b"nonsense")
+
+
+@pytest.mark.asyncio
+async def test_a_full_default_executor_is_not_in_its_way():
+    done = threading.Event()
+    blocking = [asyncio.create_task(asyncio.to_thread(done.wait, 30)) for _ in range(64)]
+    try:
+        assert await asyncio.wait_for(run_off_loop(sum, [1, 2]), 10) == 3
+    finally:
+        done.set()
+        await asyncio.gather(*blocking)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_in_virtual_time_others_have_one_turn_and_the_order_is_always_the_same():
+    order: list[str] = []
+
+    async def compute(name: str) -> None:
+        await run_off_loop(order.append, name)
+
+    async def other() -> None:
+        order.append("other")
+
+    await asyncio.gather(compute("a"), other(), compute("b"))
+    assert order == ["other", "a", "b"]
+    assert asyncio.get_running_loop().time() == 0.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_has_threads_of_its_own():
+    asyncio.run(run_off_loop(sum, [1]))
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python warns of threads, which are the point here
+        pid = os.fork()
+    if pid == 0:
+        result = asyncio.run(run_off_loop(sum, [20, 22]))
+        os.write(writer, b"%d" % result)
+        os._exit(0)
+    os.close(writer)
+    deadline = time.monotonic() + 20
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(pid, 9)
+        time.sleep(0.01)
+    assert os.read(reader, 10) == b"42"
+    os.close(reader)
