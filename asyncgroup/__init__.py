@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         UsageError,
     )
-    from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread
+    from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread, run
     from asyncgroup.hooks import Hook
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
@@ -120,6 +120,7 @@ __all__ = [
     "UnsupportedVersionError",
     "UsageError",
     "in_thread",
+    "run",
 ]
 
 _HOMES = {
@@ -181,6 +182,7 @@ _HOMES = {
     "UnsupportedVersionError": "errors",
     "UsageError": "errors",
     "in_thread": "group",
+    "run": "group",
 }
 """The module of each public name."""
 

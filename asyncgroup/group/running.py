@@ -1,0 +1,90 @@
+"""`asyncgroup.run`: a consumer group as a whole program, from its start to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+
+from asyncgroup.errors import UsageError
+from asyncgroup.group.group import ConsumerGroup
+from asyncgroup.group.handler import HandlerLike
+from asyncgroup.group.topics import Topics
+from asyncgroup.lifecycle import finish
+from asyncgroup.signals import on_signals
+
+__all__ = ["run"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+
+def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
+    """Consume until Ctrl-C or SIGTERM; a program calls this in place of `asyncio.run(main())`.
+
+        sys.exit(run(ConsumerGroup("localhost:9092", "orders"), "orders", handler))
+
+    Opens the group in a new event loop, runs `ConsumerGroup.run(topics, handler)`, and closes the group. It must be a
+    group that was not entered. Signals (SIGINT and SIGTERM, on Windows Ctrl-Break too):
+
+    - The first one drains: `group.aclose()`. Claims end before their next record, handlers finish what they have in
+      hand, marks are committed, the member leaves, all within `close_timeout`.
+    - The second one cancels the handlers at once; marks are committed and the member leaves all the same.
+    - Later ones have their usual effect: SIGTERM ends the process.
+
+    Returns the exit code: 0 if the group was closed otherwise, else 128 + the number of the first signal, as a shell
+    does (130 for Ctrl-C, 143 for SIGTERM). A program that does not pass it to `sys.exit` ends with 0 after an orderly
+    end, which is what most supervisors want. No KeyboardInterrupt is raised.
+
+    Raises what `ConsumerGroup.run` and entering the group raise, the handler's own exception as itself; UsageError
+    where an event loop is running already: `await group.run(topics, handler)` there. Called in a thread other than the
+    main one it hears of no signals.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise UsageError(
+            "run() starts an event loop, and one is running: use `async with group` and "
+            "`await group.run(topics, handler)`"
+        )
+    return asyncio.run(_Program(group, topics, handler).run())
+
+
+class _Program:
+    """One call of `run`."""
+
+    def __init__(self, group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> None:
+        self._group, self._topics, self._handler = group, topics, handler
+        self._signals: list[signal.Signals] = []
+        self._is_open = False
+        self._closing: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Return the exit code."""
+        work = asyncio.create_task(self._work(), name=f"{self._group.group_id}: run")
+
+        def on_signal(number: signal.Signals) -> None:
+            self._signals.append(number)
+            if len(self._signals) == 1 and self._is_open:
+                _log.info("group %s: %s, closing", self._group.group_id, number.name)
+                self._closing = asyncio.create_task(self._group.aclose(), name="close")
+                return
+            # the second signal, or the first one before the group is open
+            give_back()
+            work.cancel()
+
+        with on_signals(on_signal) as give_back:
+            try:
+                await finish(work)
+            except asyncio.CancelledError:
+                if not self._signals:
+                    raise
+            if self._closing is not None:
+                await self._closing
+        return 128 + self._signals[0] if self._signals else 0
+
+    async def _work(self) -> None:
+        async with self._group as group:
+            self._is_open = True
+            await group.run(self._topics, self._handler)

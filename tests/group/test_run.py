@@ -1,0 +1,192 @@
+"""`asyncgroup.run` as a program meets it: signals, drain, exit code; and the README's first handler as it stands there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from asyncgroup import ConsumerGroup, Producer, UsageError
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.group.running import run
+from tests.cli.programs import LIMIT, environment
+
+pytestmark = pytest.mark.asyncio
+
+README = Path(__file__).parents[2] / "README.md"
+STOPS = [signal.SIGINT, signal.SIGTERM]
+
+WITHOUT_LOOP_SIGNALS = """
+import asyncio
+
+def refuse(*_):
+    raise NotImplementedError  # as on Windows
+
+asyncio.SelectorEventLoop.add_signal_handler = asyncio.SelectorEventLoop.remove_signal_handler = refuse
+"""
+
+WORK = """
+import asyncio, sys
+from asyncgroup import ConsumerConfig, ConsumerGroup, run
+
+async def work(session, claim):
+    async for record in claim:
+        print("begin", flush=True)
+        try:
+            await {body}
+        except asyncio.CancelledError:
+            print("cancelled", flush=True)
+            raise
+        claim.mark(record)
+        print("done", flush=True)
+
+group = ConsumerGroup({servers!r}, "printers", ConsumerConfig(auto_offset_reset="earliest", close_timeout=60.0))
+sys.exit(run(group, "greetings", work))
+"""
+
+
+class Program:
+    """A Python program that runs; killed with the block if it has not ended."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def line(self) -> str:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(LIMIT):
+            return (await self._process.stdout.readline()).decode().strip()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def end(self) -> tuple[int | None, str, str]:
+        """Exit code and the rest of both outputs."""
+        async with asyncio.timeout(LIMIT):
+            out, err = await self._process.communicate()
+        return self._process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def program(code: str) -> AsyncIterator[Program]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=pipe, stderr=pipe, env=environment()
+    )
+    try:
+        yield Program(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@asynccontextmanager
+async def greetings() -> AsyncIterator[EmbeddedCluster]:
+    """A broker with one record in `greetings`."""
+    async with EmbeddedCluster(nodes=1) as cluster:
+        cluster.create_topic("greetings", 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("greetings", b"hello")
+        yield cluster
+
+
+def committed(cluster: EmbeddedCluster) -> dict[tuple[str, int], int]:
+    return {tuple(tp): each.offset for tp, each in cluster.group("printers").offsets.items()}
+
+
+@pytest.mark.parametrize("number", STOPS)
+async def test_the_readmes_first_handler_ends_without_a_traceback(number: signal.Signals) -> None:
+    found = re.search(
+        r"^## A handler\n\n```python\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    async with greetings() as cluster:
+        code = found[1].replace("127.0.0.1:9092", cluster.bootstrap_servers)
+        async with program("__name__ = '__main__'\n" + code) as readme:
+            assert await readme.line() == "0 0 b'hello'"
+            readme.signal(number)
+            assert await readme.end() == (0, "", "")
+        assert committed(cluster) == {("greetings", 0): 1}
+        assert cluster.group("printers").members == {}
+
+
+@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
+async def test_a_signal_drains_and_the_exit_code_names_it(number: signal.Signals, prelude: str) -> None:
+    """What the handler has in hand is finished and committed."""
+    async with greetings() as cluster:
+        code = prelude + WORK.format(body="asyncio.sleep(0.5)", servers=cluster.bootstrap_servers)
+        async with program(code) as worker:
+            assert await worker.line() == "begin"
+            worker.signal(number)
+            assert await worker.end() == (128 + number, "done\n", "")
+        assert committed(cluster) == {("greetings", 0): 1}
+
+
+@pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
+async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
+    """The member still leaves in order; the work that was cut is not committed."""
+    async with greetings() as cluster:
+        code = prelude + WORK.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
+        async with program(code) as worker:
+            assert await worker.line() == "begin"
+            worker.signal(signal.SIGTERM)
+            await asyncio.sleep(0.5)
+            worker.signal(signal.SIGINT)
+            assert await worker.end() == (128 + signal.SIGTERM, "cancelled\n", "")
+        assert committed(cluster) == {}
+        assert cluster.group("printers").members == {}
+
+
+async def test_a_third_signal_has_its_usual_effect() -> None:
+    async with greetings() as cluster:
+        body = "asyncio.to_thread(__import__('time').sleep, 3600)"
+        code = WORK.format(body=body, servers=cluster.bootstrap_servers)
+        code = code.replace("            raise\n", "            await asyncio.sleep(3600)\n")
+        async with program(code) as worker:
+            assert await worker.line() == "begin"
+            worker.signal(signal.SIGTERM)
+            await asyncio.sleep(0.5)
+            worker.signal(signal.SIGTERM)
+            assert await worker.line() == "cancelled"
+            worker.signal(signal.SIGTERM)
+            assert await worker.end() == (-signal.SIGTERM, "", "")
+
+
+async def test_a_signal_while_no_broker_answers() -> None:
+    """Also before the group is open a signal ends the program at once."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    code = WORK.format(body="asyncio.sleep(0)", servers=f"{host}:{port}")
+    async with server, program(code.replace("sys.exit", "print('go', flush=True); sys.exit")) as worker:
+        assert await worker.line() == "go"
+        await asyncio.sleep(0.5)
+        worker.signal(signal.SIGINT)
+        assert await worker.end() == (128 + signal.SIGINT, "", "")
+
+
+async def test_what_the_handler_raises_leaves_it_as_itself() -> None:
+    async with greetings() as cluster:
+        body = "asyncio.sleep(1 / 0)"
+        async with program(WORK.format(body=body, servers=cluster.bootstrap_servers)) as worker:
+            code, out, err = await worker.end()
+    assert (code, out) == (1, "begin\n")
+    assert "\nZeroDivisionError: division by zero\nraised by consume_claim of greetings-0 at offset 0" in err
+    assert "ExceptionGroup" not in err
+
+
+async def test_in_a_running_event_loop_it_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"await group\.run\(topics, handler\)"):
+        run(ConsumerGroup("127.0.0.1:9", "printers"), "greetings", lambda _session, _claim: None)
