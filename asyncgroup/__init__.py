@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         HandlerFailed,
         LogTruncatedError,
         MalformedResponse,
+        MarkDropped,
         MemberLost,
         NoBrokersError,
         OffsetOutOfRangeError,
@@ -54,7 +55,17 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         UsageError,
     )
-    from asyncgroup.group import Claim, ConsumerGroup, Handler, Health, Session, ThreadClaim, in_thread, run
+    from asyncgroup.group import (
+        Claim,
+        ConsumerGroup,
+        Handler,
+        Health,
+        Records,
+        Session,
+        ThreadClaim,
+        in_thread,
+        run,
+    )
     from asyncgroup.hooks import Hook
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
@@ -94,6 +105,7 @@ __all__ = [
     "JavaNotFound",
     "LogTruncatedError",
     "MalformedResponse",
+    "MarkDropped",
     "MemberLost",
     "NoBrokersError",
     "OffsetManager",
@@ -107,6 +119,7 @@ __all__ = [
     "Rebalanced",
     "Record",
     "RecordMetadata",
+    "Records",
     "RequestTimedOut",
     "RetriesExhausted",
     "Session",
@@ -156,6 +169,7 @@ _HOMES = {
     "JavaNotFound": "java",
     "LogTruncatedError": "errors",
     "MalformedResponse": "errors",
+    "MarkDropped": "errors",
     "MemberLost": "errors",
     "NoBrokersError": "errors",
     "OffsetManager": "offsets",
@@ -169,6 +183,7 @@ _HOMES = {
     "Rebalanced": "errors",
     "Record": "model",
     "RecordMetadata": "model",
+    "Records": "group",
     "RequestTimedOut": "errors",
     "RetriesExhausted": "errors",
     "Session": "group",

@@ -21,6 +21,7 @@ AsyncGroupError
 │   └── TopicRecreatedError            the position is of a topic that was deleted and made anew
 ├── RetriesExhausted                   a partition that could not be fetched, as often as fetch_retry_max allows
 ├── CommitFailedError                  offsets that could not be committed, per partition
+├── MarkDropped                        a record was marked through its group after its claim was gone
 ├── DeliveryFailedError                records that could not be delivered, per partition
 ├── AssignmentError                    a group's leader sent an assignment that does not fit
 ├── QueueFull                          no room for another record in the producer
@@ -66,6 +67,7 @@ __all__ = [
     "HandlerFailed",
     "LogTruncatedError",
     "MalformedResponse",
+    "MarkDropped",
     "MemberLost",
     "NoBrokersError",
     "OffsetOutOfRangeError",
@@ -242,6 +244,19 @@ class CommitFailedError(AsyncGroupError):
         super().__init__(
             f"group {group_id!r}: offsets of {len(self.errors)} partition(s) not committed: {'; '.join(rows)}"
         )
+
+
+class MarkDropped(AsyncGroupError):
+    """A mark by `ConsumerGroup.mark` came too late: the claim that the record was read by is gone, so it is not committed.
+
+    The record is delivered again, to this member or to another one. `topic`, `partition` and `offset` (of the record)
+    say which; told to `ConsumerGroup.errors()`, and raised by the next `ConsumerGroup.commit()` in its `errors`.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, reason: str) -> None:
+        self.topic, self.partition = tp
+        self.offset = offset
+        super().__init__(f"partition {tp}: the mark of offset {offset} is dropped: {reason}")
 
 
 class DeliveryFailedError(AsyncGroupError):

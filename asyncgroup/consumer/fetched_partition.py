@@ -71,6 +71,7 @@ class FetchedPartition:
         self._budget, self._hooks = budget, hooks
         self._errors = ErrorStream(config.error_buffer)
         self.trouble = Trouble()
+        self._lowest, self._furthest = offset, offset
         self._ended = False
         self._blocked = False
         self._gathering = 0
@@ -105,7 +106,12 @@ class FetchedPartition:
         self.whereabouts.sought()
         self._go(offset, -1)
 
+    def was_read(self, offset: int) -> bool:
+        """Whether a record of this offset may have been handed out here: between the lowest start and the position."""
+        return self._lowest <= offset < max(self._furthest, self.position)
+
     def _go(self, offset: int, epoch: int) -> None:
+        self._lowest, self._furthest = min(self._lowest, offset), max(self._furthest, self.position)
         self.version += 1
         self.reserved = 0
         self.error = None

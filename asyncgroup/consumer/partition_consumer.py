@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from asyncgroup.checks import check_offset
 from asyncgroup.config import ConsumerConfig
@@ -55,6 +55,8 @@ class PartitionConsumer(FetchedPartition):
         self._loop = asyncio.get_running_loop()
         self._loop_time = self._loop.time
         self._turn_at = 0.0
+        self.is_in_line = False
+        """Whether it waits for its turn in a `Turns`."""
         self.on_close: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -155,16 +157,47 @@ class PartitionConsumer(FetchedPartition):
         """
         return Batches(self, max_records, max_bytes, max_wait)
 
+    # --- for a reader of several partitions ---------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `decode_next` has something to hand out, or an error to raise."""
+        return not (self._ended or self.paused) and (self.error is not None or bool(self._buffer))
+
+    def decode_next(self) -> bool:
+        """Have a record ready to be popped from the buffer; False if there is none. Only where `is_ready`.
+
+        Raises a fetch error once, and CorruptRecordsError.
+        """
+        if self.error is not None:
+            self._raise_error()
+        while not self._buffer.decoded:
+            if not self._advance():
+                return False
+            if not self._buffer.decoded:
+                self._made_room()
+        return True
+
+    async def wait_for_change(self) -> None:
+        """Wait until records came, or the state changed."""
+        await self._wait_for_change()
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
     async def _attend(self) -> None:
         """Wait out a pause; end the iteration; raise a fetch error once."""
         if self._ended:
             raise StopAsyncIteration
         if self.error is not None:
-            error, self.error = self.error, None
-            self._update()
-            self.wake_fetcher()
-            raise error
+            self._raise_error()
         await self._wait_for_change()
+
+    def _raise_error(self) -> NoReturn:
+        error, self.error = self.error, None
+        assert error is not None
+        self._update()
+        self.wake_fetcher()
+        raise error
 
     async def _prepare(self) -> None:
         """Whatever must be done before a record can be handed out; all waiting of the record iterator is here."""

@@ -2,8 +2,9 @@
 
 Where to look, from the user's call inwards:
 
-- What users meet: `group` (ConsumerGroup), `running` (a group as a whole program), `handler`, `session`, `claim`, `threads` (handlers that block), `health`,
-  and `assignors/`.
+- What users meet: `group` (ConsumerGroup), `running` (a group as a whole program), `handler`, `session`, `claim`,
+  `threads` (handlers that block), `records` (one loop in place of a handler) with `group_marks`, `health`, and
+  `assignors/`.
 - A member's way: `run_loop` (session after session) asks `member` for a round: `topics` says what the subscription means
   now, `membership` joins and syncs with the requests of `join_plan` and the assignors of `offers`, then a `session_run`
   lives. `known_topics` and `pauses` outlast the sessions.
@@ -25,6 +26,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.group import ConsumerGroup
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
+from asyncgroup.group.records import Records
 from asyncgroup.group.running import run
 from asyncgroup.group.session import Session
 from asyncgroup.group.threads import ThreadClaim, in_thread
@@ -40,6 +42,7 @@ __all__ = [
     "Health",
     "MemberSubscription",
     "RangeAssignor",
+    "Records",
     "RoundRobinAssignor",
     "Session",
     "StickyAssignor",

@@ -15,20 +15,22 @@ from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import resolve_assignors
-from asyncgroup.group.handler import HandlerLike, as_handler
+from asyncgroup.group.group_marks import GroupMarks
+from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.member import Member
 from asyncgroup.group.membership import ClassicMembership
 from asyncgroup.group.pauses import Pauses
 from asyncgroup.group.reasons import CLOSED
+from asyncgroup.group.records import Records
 from asyncgroup.group.run_loop import RunLoop
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscription, Topics, check_topics
 from asyncgroup.group.vitals import GroupState, Vitals
 from asyncgroup.lifecycle import finish
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import Batch, Record, TopicPartition
 
 __all__ = ["ConsumerGroup"]
 
@@ -77,6 +79,8 @@ class ConsumerGroup:
             f"-group-{next(_NUMBERS)}",
         )
         self._member = Member(self._context, self._membership)
+        self._marks = GroupMarks(self._context)
+        self._records: Records | None = None
         self._subscriptions: list[Subscription] = []
         self._asked_to_close = False
         self._leaves: bool | None = None
@@ -129,11 +133,15 @@ class ConsumerGroup:
             if at_heartbeat:
                 await self._member.wait_for_beat()
         finally:
+            if self._records is not None:
+                self._records.let_go()
             self._member.close()
             await finish(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
         await self._member.leave(CLOSED, self._leaves)
+        if self._records is not None:
+            await self._records.wait_closed()
         self._errors.close()
         if self._owns_cluster:
             await self.cluster.aclose()
@@ -182,6 +190,7 @@ class ConsumerGroup:
         """
         subscription, handling = Subscription(topics), as_handler(handler)
         self._check_caller()
+        self._check_no_records()
         self._subscriptions.append(subscription)
         try:
             self._check_open()
@@ -201,11 +210,64 @@ class ConsumerGroup:
         """
         subscription, handling = Subscription(topics), as_handler(handler)
         self._check_caller()
+        self._check_no_records()
+        await self._run(subscription, handling)
+
+    async def _run(self, subscription: Subscription, handler: Handler) -> None:
         self._subscriptions.append(subscription)
         try:
-            await RunLoop(self._context, self._member, subscription, handling, self._check_open).run()
+            await RunLoop(self._context, self._member, subscription, handler, self._check_open).run()
         finally:
             self._subscriptions.remove(subscription)
+
+    def _check_no_records(self) -> None:
+        if self._records is not None and not self._records.closed:
+            raise UsageError(
+                f"group {self.group_id!r} is read by records() already: aclose() what it returned first"
+            )
+
+    def records(self, topics: Topics) -> Records:
+        """One loop over the records of all partitions, in place of a handler:
+
+            async for record in group.records("orders"):
+                ...
+                group.mark(record)
+
+        It joins, and joins again, as `run()` does; see `Records` for turns, ends and what is in hand when a partition
+        is revoked. It gives up the isolation of slow partitions that a task for each claim has.
+
+        The same topics give the same iterator until it is closed, so that a second loop goes on at the very next record.
+        Raises ConfigError for no topics or a bad name, UsageError for other topics than those of an iterator that is
+        still open; ClosedError.
+        """
+        subscription = Subscription(topics)
+        self._check_caller()
+        self._check_open()
+        if self._records is None or self._records.closed:
+            self._records = Records(self.group_id, subscription, self._run)
+        elif not self._records.reads(subscription):
+            self._check_no_records()
+        return self._records
+
+    # --- marks --------------------------------------------------------------------------------------------------
+
+    def mark(self, done: Record | Batch, metadata: str = "") -> None:
+        """Everything up to and including this record or batch is done in its partition, and may be committed.
+
+        As `Claim.mark`, for code that has no claim at hand, as in a loop over `records()`. If the claim that the record
+        was read by is gone, the mark is dropped, and reported as MarkDropped to `errors()` and the log. Raises
+        ConfigError for what is no record or batch, and for bad metadata.
+        """
+        self._marks.mark(self.session, done, metadata)
+
+    async def commit(self) -> None:
+        """Commit all marks now, as `Session.commit`.
+
+        Raises CommitFailedError with the partitions that failed; among them those of which a mark was dropped since the
+        last call. Without `auto_commit` marks that are not committed when their partition is revoked are gone, and
+        their records are delivered again.
+        """
+        await self._marks.commit(self.session)
 
     # --- topics -------------------------------------------------------------------------------------------------
 

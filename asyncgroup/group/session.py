@@ -48,6 +48,9 @@ class Session:
         self._ending = asyncio.Event()
         self._lost = asyncio.Event()
         self._is_over = False
+        self._claims_by_place: dict[tuple[str, int], Claim] = {}
+        self.takes_marks = True
+        """Whether marks made now will still be committed; False once the last commit has begun."""
 
     def __repr__(self) -> str:
         state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
@@ -88,6 +91,12 @@ class Session:
     async def wait_lost(self) -> None:
         """Wait until the membership is lost; a session that ends in order never is."""
         await self._lost.wait()
+
+    def claim(self, topic: str, partition: int) -> Claim | None:
+        """The claim of a partition, None if it is not owned."""
+        if len(self._claims_by_place) != len(self.claims):
+            self._claims_by_place = {(claim.topic, claim.partition): claim for claim in self.claims}
+        return self._claims_by_place.get((topic, partition))
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
         """This record, and all before it in its partition, are done. Raises ConfigError for a partition not owned."""

@@ -217,6 +217,7 @@ class SessionRun:
         for claim in session.claims:
             self.fetchers.remove(claim.consumer)
         await self._calls.end()
+        session.takes_marks = False
         if not session.is_lost:
             self._vitals.enter(GroupState.COMMITTING)
             try:

@@ -1,0 +1,68 @@
+"""Marks and commits through the group object, for code that has a record but no claim."""
+
+from __future__ import annotations
+
+import logging
+
+from asyncgroup.checks import check_metadata
+from asyncgroup.errors import AsyncGroupError, CommitFailedError, ConfigError, MarkDropped
+from asyncgroup.group.session import Session
+from asyncgroup.group.session_start import GroupContext
+from asyncgroup.model import Batch, Record, TopicPartition
+
+__all__ = ["GroupMarks"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+
+class GroupMarks:
+    """Finds the claim that a record was read by; a mark that comes after its end is dropped and reported.
+
+    A partition may have come back to this member in between: the mark of a record that its new claim has not handed out
+    is one of the former claim, and would commit over records that nobody has seen.
+    """
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._dropped: dict[TopicPartition, MarkDropped] = {}
+        self._logged: set[TopicPartition] = set()
+
+    def mark(self, session: Session | None, done: Record | Batch, metadata: str) -> None:
+        """Mark a record or batch as done in `session`, the one that lives now. Raises ConfigError."""
+        if not isinstance(done, Record | Batch):
+            raise ConfigError("done", done, "a Record or a Batch")
+        last = done.offset if isinstance(done, Record) else done.last_offset
+        claim = None if session is None else session.claim(done.topic, done.partition)
+        if session is None or claim is None:
+            reason = "its partition is not owned (any more)"
+        elif session.is_lost or not session.takes_marks:
+            reason = f"its claim is over: {session.cause}"
+        elif not claim.consumer.was_read(last):
+            reason = "its partition was lost and is owned again, and the new claim has not read so far"
+        else:
+            claim.mark(done, metadata)
+            if self._logged:
+                self._logged.discard(claim.tp)
+            return
+        check_metadata(metadata)
+        self._drop(TopicPartition(done.topic, done.partition), last, reason)
+
+    def _drop(self, tp: TopicPartition, offset: int, reason: str) -> None:
+        error = MarkDropped(tp, offset, reason)
+        self._dropped[tp] = error
+        self._context.report(error)
+        if tp not in self._logged:  # once for each partition: many marks may be late
+            self._logged.add(tp)
+            _log.warning("group %s: %s", self._context.group_id, error)
+
+    async def commit(self, session: Session | None) -> None:
+        """Commit all marks; raises CommitFailedError, also for marks that were dropped since the last call."""
+        errors: dict[TopicPartition, AsyncGroupError] = {**self._dropped}
+        self._dropped = {}
+        if session is not None:
+            try:
+                await session.commit()
+            except CommitFailedError as error:
+                errors |= error.errors
+        if errors:
+            raise CommitFailedError(self._context.group_id, errors)

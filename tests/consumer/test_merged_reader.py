@@ -1,0 +1,189 @@
+"""Several partitions as one iterator: turns, what is in hand, errors, ends; without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.merged_reader import MergedReader
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.turns import Turns
+from asyncgroup.errors import BrokerError, CorruptRecordsError
+from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.model import Record, TopicPartition
+from tests.consumer.support import batch, corrupt, feed
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+def partition(number: int, interceptors: Iterable[object] = ()) -> PartitionConsumer:
+    budget = Budget(1 << 30, 1 << 20)
+    tp = TopicPartition("orders", number)
+    return PartitionConsumer(tp, 0, ConsumerConfig(), budget, Hooks(), interceptors)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def following(*consumers: PartitionConsumer) -> AsyncIterator[MergedReader]:
+    reader = MergedReader()
+    tasks = [asyncio.ensure_future(reader.follow(consumer)) for consumer in consumers]
+    await asyncio.sleep(0)
+    try:
+        yield reader
+    finally:
+        for consumer in consumers:
+            consumer.end()
+        await asyncio.gather(*tasks)
+
+
+async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in [await anext(reader) for _ in range(count)]]
+
+
+async def test_turns_go_round_and_pass_over_those_without_records() -> None:
+    turns, consumers = Turns(), [partition(number) for number in range(3)]
+    for consumer in consumers:
+        assert turns.add(consumer)
+        assert not turns.add(consumer), "once is enough"
+    feed(consumers[0], batch(0, count=2))
+    feed(consumers[2], batch(0, count=2))
+    assert [turns.take(), turns.take(), turns.take()] == [consumers[0], consumers[2], consumers[0]]
+    assert len(turns) == 2, "the empty one left the line"
+    assert repr(turns) == "<Turns: orders-2, orders-0>"
+    consumers[0].pause()
+    assert [turns.take(), turns.take()] == [consumers[2], consumers[2]]
+    turns.remove(consumers[2])
+    turns.remove(consumers[2])
+    assert (turns.take(), repr(turns)) == (None, "<Turns: nobody in line>")
+
+
+async def test_a_turn_lasts_for_a_batch() -> None:
+    first, second = partition(0), partition(1)
+    feed(first, batch(0, count=3), batch(3, count=3))
+    feed(second, batch(0, count=2), batch(2, count=2))
+    async with following(first, second) as reader:
+        assert [number for number, _ in await take(reader, 10)] == [0, 0, 0, 1, 1, 0, 0, 0, 1, 1]
+
+
+async def test_a_turn_lasts_for_ten_milliseconds_at_most() -> None:
+    first, second = partition(0), partition(1)
+    feed(first, batch(0, count=100))
+    feed(second, batch(0, count=100))
+    async with following(first, second) as reader:
+        found = []
+        for _ in range(20):
+            found += await take(reader, 1)
+            await asyncio.sleep(0.004)
+    assert [number for number, _ in found] == ([0] * 3 + [1] * 3) * 3 + [0] * 2
+
+
+async def test_one_busy_partition_is_read_as_it_comes() -> None:
+    busy = partition(0)
+    async with following(busy, *(partition(number) for number in range(1, 50))) as reader:
+        reading = asyncio.create_task(take(reader, 6))
+        for base in range(0, 6, 2):
+            await asyncio.sleep(1)
+            feed(busy, batch(base, count=2))
+        assert await reading == [(0, offset) for offset in range(6)]
+        assert len(reader._turns) <= 1
+
+
+async def test_what_is_in_hand() -> None:
+    first, second = partition(0), partition(1)
+    feed(first, batch(0, count=2))
+    async with following(first, second) as reader:
+        assert not reader.in_hand
+        await take(reader, 1)
+        assert reader.in_hand
+        await take(reader, 1)
+        assert reader.in_hand
+        waiting = asyncio.create_task(take(reader, 1))
+        await asyncio.wait_for(reader.wait_idle(), 1)
+        assert not reader.in_hand, "the next one was asked for"
+        await cancel_and_wait(waiting)
+        feed(second, batch(0, count=1))
+        await take(reader, 1)
+        reader.forget(first)
+        assert reader.in_hand
+        reader.forget(second)
+        assert not reader.in_hand
+
+
+async def test_seeks_and_ends_take_effect_before_the_next_record() -> None:
+    first, second = partition(0), partition(1)
+    feed(first, batch(0, count=5))
+    feed(second, batch(0, count=5))
+    async with following(first, second) as reader:
+        assert await take(reader, 2) == [(0, 0), (0, 1)]
+        first.seek(100)
+        feed(first, batch(100, count=2))
+        assert await take(reader, 5) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
+        assert await take(reader, 1) == [(0, 100)]
+        first.end()
+        feed(second, batch(5, count=1))
+        assert await take(reader, 1) == [(1, 5)]
+
+
+async def test_errors_are_raised_in_their_turn() -> None:
+    first, second = partition(0), partition(1)
+    feed(first, batch(0, count=1), corrupt(batch(1, count=3)))
+    feed(second, batch(0, count=1), batch(1, count=1))
+    async with following(first, second) as reader:
+        assert await take(reader, 2) == [(0, 0), (1, 0)]
+        with pytest.raises(CorruptRecordsError, match="orders-0 at offset 1"):
+            await anext(reader)
+        assert await take(reader, 1) == [(1, 1)]
+        with pytest.raises(CorruptRecordsError):
+            await anext(reader)
+        first.seek(4)
+        second.fail(BrokerError(29, "fetch of orders-1"))
+        with pytest.raises(BrokerError, match="orders-1"):
+            await anext(reader)
+        feed(second, batch(2, count=1))
+        assert await take(reader, 1) == [(1, 2)]
+
+
+async def test_an_end_is_raised_once_and_then_told_for_ever() -> None:
+    reader = MergedReader()
+    waiting = asyncio.create_task(anext(reader))
+    await asyncio.sleep(0)
+    reader.end(KeyError("once"))
+    with pytest.raises(KeyError, match="once"):
+        await waiting
+    assert reader.failure is None
+    for _ in range(2):
+        with pytest.raises(StopAsyncIteration):
+            await anext(reader)
+    assert "ended" in repr(reader)
+
+
+async def test_interceptors_see_each_record_once() -> None:
+    seen: list[int] = []
+
+    def see(record: Record) -> None:
+        seen.append(record.offset)
+
+    first = partition(0, [see])
+    feed(first, batch(0, count=3))
+    async with following(first) as reader:
+        await take(reader, 3)
+    assert seen == [0, 1, 2]
+
+
+async def test_what_was_read() -> None:
+    """The offsets that a claim may have handed out, over seeks to and fro."""
+    first = partition(0)
+    feed(first, batch(0, count=5))
+    async with following(first) as reader:
+        assert not first.was_read(0)
+        await take(reader, 2)
+        assert [first.was_read(offset) for offset in (-1, 0, 1, 2)] == [False, True, True, False]
+        first.seek(50)
+        assert [first.was_read(offset) for offset in (1, 2, 49, 50)] == [True, True, True, False]
+        first.seek(1)
+        assert [first.was_read(offset) for offset in (0, 1, 49, 50)] == [True, True, True, False]
