@@ -43,6 +43,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from asyncgroup.error_codes import ErrorCode, error_name, is_retriable
+from asyncgroup.escaping import LONGEST_TEXT, printable
 
 if TYPE_CHECKING:
     from asyncgroup.model import TopicPartition
@@ -94,6 +95,13 @@ class AsyncGroupError(Exception):
     """
 
     retriable: bool = False
+    _quotes_others: ClassVar[bool] = False
+    """Whether the text may hold what another program has written; it is then escaped, and one line."""
+
+    def __init__(self, *args: object) -> None:
+        if self._quotes_others:
+            args = tuple(printable(each) if isinstance(each, str) else each for each in args)
+        super().__init__(*args)
 
 
 class ConfigError(AsyncGroupError, ValueError):
@@ -119,6 +127,7 @@ class ClosedError(UsageError):
 class TransportError(AsyncGroupError):
     """A broker did not answer: the request may or may not have been carried out."""
 
+    _quotes_others = True
     retriable = True
 
 
@@ -140,6 +149,8 @@ class NoBrokersError(TransportError):
 
 class ProtocolError(AsyncGroupError):
     """Bytes, sizes or versions that do not fit Kafka's protocol."""
+
+    _quotes_others = True
 
 
 class DecodeError(ProtocolError):
@@ -168,6 +179,8 @@ class AuthenticationError(AsyncGroupError):
     (`AuthenticationException` of kafka-clients).
     """
 
+    _quotes_others = True
+
 
 class BrokerError(AsyncGroupError):
     """A broker answered with an error code.
@@ -176,16 +189,21 @@ class BrokerError(AsyncGroupError):
     `what` says what was asked for (the topic, the group, …).
     """
 
+    _quotes_others = True
+
     def __init__(self, code: int, what: str, detail: str | None = None) -> None:
         self.code = code
         self.name = error_name(code)
         self.retriable = is_retriable(code)
         self.what = what
-        super().__init__(f"{what}: {self.name} ({code})" + (f": {detail}" if detail else ""))
+        said = f": {printable(detail, LONGEST_TEXT)}" if detail else ""
+        super().__init__(f"{what}: {self.name} ({code}){said}")
 
 
 class OffsetOutOfRangeError(AsyncGroupError):
     """A position that the log does not hold, where the configuration asks for an error instead of a reset."""
+
+    _quotes_others = True
 
 
 class LogTruncatedError(OffsetOutOfRangeError):
@@ -224,6 +242,8 @@ class RetriesExhausted(AsyncGroupError):
     `ErrConsumerRetriesExhausted`, which closes the partition.
     """
 
+    _quotes_others = True
+
     def __init__(self, tp: TopicPartition, tries: int, cause: Exception) -> None:
         self.tp, self.tries = tp, tries
         self.__cause__ = cause
@@ -233,6 +253,7 @@ class RetriesExhausted(AsyncGroupError):
 class CommitFailedError(AsyncGroupError):
     """Offsets that could not be committed: `errors` maps each partition to its error; all others are committed."""
 
+    _quotes_others = True
     NAMED: ClassVar[int] = 10
     """How many partitions the message names."""
 
@@ -266,6 +287,8 @@ class DeliveryFailedError(AsyncGroupError):
     partitions could not be learned. `count` is the number of all records.
     """
 
+    _quotes_others = True
+
     def __init__(self, failed: Mapping[TopicPartition, tuple[int, Exception]]) -> None:
         self.failed = dict(failed)
         self.count = sum(count for count, _ in self.failed.values())
@@ -276,6 +299,8 @@ class DeliveryFailedError(AsyncGroupError):
 class AssignmentError(AsyncGroupError):
     """An assignment that cannot be made or does not fit the subscription."""
 
+    _quotes_others = True
+
 
 class QueueFull(AsyncGroupError):
     """The producer's buffer has no room for another record: wait with `send` or `enqueue`."""
@@ -283,6 +308,8 @@ class QueueFull(AsyncGroupError):
 
 class SessionEnd(AsyncGroupError):
     """Why a session ended; never raised into a handler by itself, but found as `session.cause` and `claim.cause`."""
+
+    _quotes_others = True
 
 
 class Rebalanced(SessionEnd):

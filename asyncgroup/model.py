@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 
 from asyncgroup.columns import Columnar, Columns
+from asyncgroup.escaping import printable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,7 +29,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return f"{printable(self.topic)}-{self.partition}"
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -7,7 +7,6 @@ moments.
 
 from __future__ import annotations
 
-import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +29,11 @@ from asyncgroup.broker.topics import (
 )
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
+from asyncgroup.escaping import escaping_logger
 
 __all__ = ["Controller"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 
 class Controller:

@@ -12,6 +12,7 @@ from asyncgroup.broker.named import TopicName, error_named, errors_in, groups_of
 from asyncgroup.broker.retained_bytes import retained_bytes
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.escaping import printable
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import API_BY_NAME
@@ -70,13 +71,13 @@ class Exchange:
     def line(self) -> str:
         """The exchange for human eyes: when, where, what, who, and what came of it."""
         groups = groups_of(self.request)
-        what = f"{self.api} v{self.version}" + (f" of {', '.join(groups)}" if groups else "")
+        what = f"{self.api} v{self.version}" + (f" of {printable(', '.join(groups))}" if groups else "")
         if self.duration is None:
             end = "no answer"
         else:
             codes = dict.fromkeys(code.name for code in self.errors)
             end = f"{', '.join(codes) or 'ok'} after {self.duration:.3f} s"
-        return f"{self.time:10.3f}  node {self.node_id}  {self.client_id or '-'}  {what}: {end}"
+        return f"{self.time:10.3f}  node {self.node_id}  {printable(self.client_id or '-')}  {what}: {end}"
 
 
 class History:

@@ -12,7 +12,6 @@ leaves its answers unread: of each connection the node holds one frame under way
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
@@ -26,6 +25,7 @@ from asyncgroup.broker.node import Node
 from asyncgroup.broker.sasl import MAX_TOKEN_BYTES, Authenticator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import (
     API_VERSIONS_KEY,
@@ -37,7 +37,7 @@ from asyncgroup.wire.protocol import (
 
 __all__ = ["Connection"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 _READ_AHEAD: Final = 1 << 18
 """Bytes of whole frames that may wait for their turn; more stays in the network."""

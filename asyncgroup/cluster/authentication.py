@@ -8,6 +8,7 @@ from collections.abc import Generator
 from asyncgroup.cluster.connection import Connection
 from asyncgroup.cluster.scram import ScramClient, ScramError
 from asyncgroup.errors import AuthenticationError, BrokerError, ConnectError, ErrorCode
+from asyncgroup.escaping import LONGEST_TEXT, printable
 from asyncgroup.lifecycle import describe
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram
 from asyncgroup.wire import messages as m
@@ -59,7 +60,7 @@ async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) 
     version = connection.version_for(m.SaslHandshakeRequest, lowest=1)
     response = await connection.request(m.SaslHandshakeRequest(sasl.mechanism), version, timeout)
     if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        offered = ", ".join(sorted(response.mechanisms)) or "none"
+        offered = printable(", ".join(sorted(response.mechanisms)), LONGEST_TEXT) or "none"
         raise AuthenticationError(
             f"{connection.address}: the broker does not offer SASL/{sasl.mechanism}; it offers {offered}"
         )

@@ -21,6 +21,7 @@ from asyncgroup.errors import (
     TransportError,
     UnsupportedVersionError,
 )
+from asyncgroup.escaping import printable
 from asyncgroup.hooks import Hooks
 from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
@@ -30,6 +31,8 @@ __all__ = ["Address", "Connection", "Pulse"]
 
 R = TypeVar("R", bound=Message)
 
+_LONGEST_HOST: Final = 255
+"""Characters of a host's name that are shown: DNS knows no longer one."""
 SESSION_SHARE: Final = 0.9
 """Part of a SASL session's lifetime in which requests are sent."""
 
@@ -42,7 +45,8 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = printable(self.host, _LONGEST_HOST)
+        host = f"[{host}]" if ":" in host else host
         return f"node {self.node_id} ({host}:{self.port})" if self.node_id >= 0 else f"{host}:{self.port}"
 
 
@@ -263,7 +267,7 @@ class Connection:
             pending.end(MalformedResponse(text))
             self._end(ProtocolError(f"{text} (the connection was given up)"))
             return
-        if (pause := throttle_seconds(response, pending.version)) > 0:
+        if (pause := throttle_seconds(response, pending.version, self.address)) > 0:
             self._throttled_until = self._loop.time() + pause
             self._hooks.emit("on_throttle", self.address.node_id, pending.api, pause)
         if not pending.future.done():

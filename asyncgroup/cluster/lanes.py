@@ -14,7 +14,7 @@ from collections.abc import Callable
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address, Connection, Pulse
-from asyncgroup.cluster.opening import tls_context
+from asyncgroup.cluster.opening import tls_context, warn_of_plain_secrets
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
@@ -54,6 +54,7 @@ class Lanes:
     def __init__(self, owner: Owner, config: ClientConfig, hooks: Hooks, rng: random.Random) -> None:
         self._owner, self._config, self._hooks, self._random = owner, config, hooks, rng
         self._context = tls_context(config)
+        warn_of_plain_secrets(config)
         self._lanes: dict[tuple[int, str], Lane] = {}
         self._retired: list[Connection] = []
         self._closed = False

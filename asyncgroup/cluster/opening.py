@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -12,8 +13,19 @@ from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.cluster.tls_errors import PLAIN_LISTENER, describe_tls_error, distrust
 from asyncgroup.config import ClientConfig, Connector
 from asyncgroup.errors import AuthenticationError, ConnectError, ConnectionLost, ProtocolError
+from asyncgroup.security import OAuthBearer, Plain
 
-__all__ = ["canonical_names", "connect_failure", "open_transport", "resolve", "tls_context", "why_hung_up"]
+__all__ = [
+    "canonical_names",
+    "connect_failure",
+    "open_transport",
+    "resolve",
+    "tls_context",
+    "warn_of_plain_secrets",
+    "why_hung_up",
+]
+
+_log = logging.getLogger("asyncgroup.cluster")
 
 PROBES: Final = 3
 """Keep-alive probes without an answer after which the system gives a connection up."""
@@ -66,6 +78,16 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
     """The TLS context that a configuration asks for, None without TLS; reads files. Raises ConfigError."""
     tls = config.security.tls if config.security is not None else None
     return None if tls is None else tls.make_context()
+
+
+def warn_of_plain_secrets(config: ClientConfig) -> None:
+    """Warn of a password or token that anyone on the way to the brokers can read."""
+    security = config.security
+    if security is None or security.tls is not None or not isinstance(security.sasl, (Plain, OAuthBearer)):
+        return
+    secret = "the password" if isinstance(security.sasl, Plain) else "the token"
+    text = "SASL/%s without TLS: %s is not encrypted on its way to the brokers; give Security(tls=Tls(…))"
+    _log.warning(text, security.sasl.mechanism, secret)
 
 
 async def open_transport(

@@ -5,16 +5,19 @@ In older versions the broker has waited itself before it answered; waiting once 
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from asyncgroup.wire.message import Message
 
 __all__ = ["LONGEST", "OBEYED_FROM", "throttle_seconds"]
 
-LONGEST: Final = 300.0
+LONGEST: Final = 60.0
 """Seconds that no throttle is obeyed beyond. A broker that means more has muted the connection anyway; in a spoilt
 answer the number may be that of weeks.
 """
+
+_log = logging.getLogger("asyncgroup.cluster")
 
 OBEYED_FROM: Final[dict[str, int]] = {
     "AddOffsetsToTxnResponse": 1,
@@ -46,9 +49,17 @@ OBEYED_FROM: Final[dict[str, int]] = {
 """First version of each response whose throttle time the client obeys (`shouldClientThrottle` of kafka-clients)."""
 
 
-def throttle_seconds(response: Message, version: int) -> float:
-    """Seconds for which the connection has to be left alone after this response."""
+def throttle_seconds(response: Message, version: int, address: object) -> float:
+    """Seconds for which the connection to `address` has to be left alone after this response.
+
+    More than `LONGEST` is cut to that, with a warning.
+    """
     milliseconds: int = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < OBEYED_FROM.get(response.NAME, 0):
         return 0.0
-    return min(milliseconds / 1000, LONGEST)
+    seconds = milliseconds / 1000
+    if seconds <= LONGEST:
+        return seconds
+    text = "%s: %s asks for a pause of %.0f s (throttle_time_ms); %g s are kept"
+    _log.warning(text, address, response.NAME, seconds, LONGEST)
+    return LONGEST

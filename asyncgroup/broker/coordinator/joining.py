@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import random
 import uuid
 
@@ -14,10 +13,11 @@ from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.rebalance import Rebalance
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.escaping import escaping_logger
 
 __all__ = ["Joining"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 _PREFIX = 1000
 """Characters of a client id that begin a member id: with all that a client id may have, no answer could say it."""

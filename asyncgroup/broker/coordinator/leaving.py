@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 from asyncgroup.broker.coordinator.calls import JoinResult, LeaveResult, LeavingMember
@@ -11,10 +10,11 @@ from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.rebalance import Rebalance
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.escaping import escaping_logger
 
 __all__ = ["Leaving"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 
 class Leaving:

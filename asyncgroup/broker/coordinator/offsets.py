@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from asyncgroup.broker.coordinator.calls import CommitReply, CommitRequest, CommittedOffset
@@ -17,11 +16,12 @@ from asyncgroup.broker.coordinator.ports import Expired, Written
 from asyncgroup.broker.coordinator.rebalance import Rebalance
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
 
 __all__ = ["GroupOffsets"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 _NEVER = 2**63 - 1
 """The latest time, in ms, that a record can say."""

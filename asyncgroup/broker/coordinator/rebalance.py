@@ -7,7 +7,6 @@ waits.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from asyncgroup.broker.coordinator.calls import JoinResult, SyncResult
@@ -16,10 +15,11 @@ from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.ports import CoordinatorConfig, OffsetStore, Timers
 from asyncgroup.broker.coordinator.state import GroupState
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.escaping import escaping_logger
 
 __all__ = ["Rebalance"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 
 def _ignore(_error: ErrorCode) -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -16,11 +15,12 @@ from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.broker.transactions.store import TransactionStore
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
 
 __all__ = ["Endings"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 STORAGE_RETRY: Final = 1.0
 """Seconds after which a marker is written again that the disk did not take."""
