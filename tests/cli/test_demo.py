@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,19 @@ def assert_two_rebalances(result: dict[str, object], flights: int = 336_776) -> 
     for each in rebalances:
         assert each["generation_after"] > each["generation_before"]
         assert 0 < each["records_handled"] < flights
+
+
+def assert_times_add_up(screen: str, seconds: dict[str, float]) -> None:
+    """On the screen and in the JSON."""
+    (line,) = [line for line in screen.splitlines() if re.match(r"\d+\.\d s: ", line)]
+    total, phases = line.split(" s: ")
+    shown = [Decimal(phase.split()[1]) for phase in phases.split(", ")]
+    assert sum(shown) == Decimal(total)
+    assert sum(seconds.values()) == pytest.approx(2 * seconds["all"], abs=1e-6)
+
+
+def assert_fits_a_terminal(screen: str) -> None:
+    assert [line for line in screen.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.timeout(180)
@@ -58,6 +73,8 @@ def test_few_flights_are_enough(tmp_path: Path, rows: int) -> None:
     result = json.loads(ended.stdout)
     assert (result["flights"], result["distinct"], result["counted"]) == (rows,) * 3
     assert_two_rebalances(result, rows)
+    assert_times_add_up(ended.stderr, result["seconds"])
+    assert_fits_a_terminal(ended.stderr)
 
 
 def test_flights_for_others() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from asyncgroup.cli.demo.flights import CarrierFigures, Figures
+from asyncgroup.cli.demo.group_screen import line as group_line
 from asyncgroup.cli.demo.members import Gated
+from asyncgroup.cli.demo.phases import Phases
 from asyncgroup.cli.demo.progress import DemoFailed, Gate, Meter, Progress
 from asyncgroup.cli.demo.sinks import Found, Ledger
 from asyncgroup.cli.demo.verify import differences, verdict
@@ -200,3 +204,29 @@ async def test_standing_still_is_a_failure() -> None:
     progress.commit(TopicPartition("flights", 0), 10)
     with pytest.raises(DemoFailed, match="waiting for the end; 10 of 100 records were committed"):
         await progress.until(lambda: False, "the end")
+
+
+def test_phases_add_up_however_they_are_rounded() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        now = 0.0
+        phases = Phases(lambda: now)  # noqa: B023  called within the turn
+        for name in rng.choices(["produce", "group", "read", "queries"], k=8):
+            now += rng.random()
+            with phases.phase(name):
+                now += 10 * rng.random()
+        now += rng.random()
+        line = phases.line()
+        total, parts = line.split(" s: ")
+        assert total == f"{now:.1f}"
+        assert sum(Decimal(part.split()[1]) for part in parts.split(", ")) == Decimal(total)
+        assert len(line) <= 80
+
+
+def test_the_groups_line_fits_a_terminal() -> None:
+    progress = Progress.__new__(Progress)
+    progress.total, progress.committed = 336_776, {TopicPartition("t", 0): 336_776}
+    progress.meter = Meter(lambda: 0.0)
+    progress.meter.add(10_865)
+    assert progress.meter.rate == 108_650.0
+    assert len("  " + group_line([], progress).replace("rebalancing", "generation 12")) <= 80

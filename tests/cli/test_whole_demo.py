@@ -11,7 +11,12 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.programs import Running, run, started
-from tests.cli.test_demo import LAST_LINE, assert_two_rebalances
+from tests.cli.test_demo import (
+    LAST_LINE,
+    assert_fits_a_terminal,
+    assert_times_add_up,
+    assert_two_rebalances,
+)
 
 PARTITIONS = 5
 """Partitions with records: one of the six gets no carrier."""
@@ -43,6 +48,11 @@ def test_the_demo_with_spark(spark_demo: Running, demo_directory: Path) -> None:
     assert result["sink"] == "spark"
     assert (result["hours"], result["streaks"]) == (3_805, 12)
     assert_two_rebalances(result, 20_000)
+    assert_times_add_up(ended.stderr, result["seconds"])
+    paths = ("plot ", "Parquet ", "Spark ")
+    assert_fits_a_terminal(
+        "\n".join(line for line in ended.stderr.splitlines() if not line.startswith(paths))
+    )
     assert list(demo_directory.iterdir()) == [kept], (
         "nothing else of Spark's lies in the directory where it ran"
     )

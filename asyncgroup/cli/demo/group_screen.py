@@ -82,6 +82,6 @@ def line(members: Sequence[Member], progress: Progress) -> str:
         else "rebalancing"
     )
     return (
-        f"{progress.handled:>9,} of {progress.total:,} records ({progress.handled / progress.total:4.0%})"
-        f"  {progress.meter.rate:>8,.0f} records/s  {len(present)} members, {settled}"
+        f"{progress.handled:>7,} of {progress.total:,} records ({progress.handled / progress.total:4.0%})"
+        f"  {progress.meter.rate:>7,.0f} records/s  {len(present)} members, {settled}"
     )

@@ -15,6 +15,7 @@ from asyncgroup.cli.demo.expected import PipelineFigures
 from asyncgroup.cli.demo.flights import airlines, find_data
 from asyncgroup.cli.demo.group_run import GroupRun
 from asyncgroup.cli.demo.group_screen import GroupView
+from asyncgroup.cli.demo.phases import Phases
 from asyncgroup.cli.demo.place import PARTITIONS, Place, embedded, running
 from asyncgroup.cli.demo.produce import Expected, load, produce
 from asyncgroup.cli.demo.queries import Queries
@@ -71,13 +72,12 @@ class Story:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._screen = Screen(to_stderr=settings.as_json)
-        self._time = asyncio.get_running_loop().time
         self._group_run: GroupRun
-        self._seconds: dict[str, float] = {}
+        self._phases = Phases(asyncio.get_running_loop().time)
 
     async def run(self) -> int:
         """The whole story; the exit code."""
-        begun, data, servers = self._time(), find_data(), self._settings.bootstrap_servers
+        data, servers = find_data(), self._settings.bootstrap_servers
         names = airlines(data)
         async with AsyncExitStack() as stack:
             starting = await start_spark(stack) if self._settings.with_spark else None
@@ -93,15 +93,12 @@ class Story:
                 )
             else:
                 outcome = await self._with_spark(place, expected, names, starting)
-        self._seconds["all"] = self._time() - begun
         self._conclude(place, outcome)
         return 1 if outcome.wrong else 0
 
     async def _timed(self, what: str, work: Awaitable[Any]) -> Any:
-        begun = self._time()
-        result = await work
-        self._seconds[what] = self._seconds.get(what, 0) + self._time() - begun
-        return result
+        with self._phases.phase(what):
+            return await work
 
     async def _fill(self, place: Place, data: Path) -> Expected:
         with self._screen.waiting("reading the flights"):
@@ -146,7 +143,7 @@ class Story:
         from asyncgroup.spark import ForeachBatch, ParquetByRange
 
         with self._screen.waiting("Spark starts"):
-            spark = await starting
+            spark = await self._timed("Spark", starting)
         results, well = Results(self._settings.keep), False
         try:
             self._screen.say(f"Spark {spark.version} writes to {results.root}")
@@ -191,9 +188,8 @@ class Story:
         say(
             f"{len(rebalances)} rebalances under load, generations "
             + ", ".join(f"{each.generation_before} to {each.generation_after}" for each in rebalances)
-            + "; "
-            + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self._seconds.items())
         )
+        say(self._phases.line())
         if outcome.pipeline is not None and outcome.plot is not None:
             hours, streaks = len(outcome.pipeline.hours), len(outcome.pipeline.streaks)
             say(f"{hours:,} hours of carriers and {streaks:,} streaks came out of the queries")
@@ -222,5 +218,5 @@ class Story:
             "plot": str(outcome.plot) if outcome.plot is not None else None,
             "bootstrap_servers": place.bootstrap_servers,
             "sink": "spark" if self._settings.with_spark else "handlers",
-            "seconds": {what: round(seconds, 3) for what, seconds in self._seconds.items()},
+            "seconds": self._phases.seconds(3),
         }
