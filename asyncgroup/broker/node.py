@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.context import RequestContext
@@ -54,7 +54,7 @@ class ClientConnection(Protocol):
         """Close at once."""
 
 
-Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection]]
+Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection], list["asyncio.Task[object]"]]
 """What has yet to end after a node was halted."""
 
 
@@ -114,6 +114,8 @@ class Node:
         self.delay = 0.0
         """Seconds by which every request is handled later (`EmbeddedCluster.slow_node`)."""
         self.connections: set[ClientConnection] = set()
+        self._tasks: dict[asyncio.Task[object], None] = {}
+        """Requests that are carried out whatever becomes of their connections, in order of their beginning."""
         self._shared = shared
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
@@ -148,6 +150,18 @@ class Node:
     def new_future(self, _of: type[T]) -> asyncio.Future[T]:
         """A future for an answer that comes later."""
         return self._loop.create_future()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that ends with the node at the latest."""
+        task = self._loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # seen: whoever waits for the task has it, and if its client has left nobody does
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -227,16 +241,21 @@ class Node:
         )  # a set's own order differs from run to run
         for connection in connections:
             connection.abort()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
         self._forget_everything()
         log.info("node %d stopped", self.id)
-        return server, connections
+        return server, connections, tasks
 
     async def wait_stopped(self, halted: Halted | None) -> None:
         """Wait until nothing is left of what `halt` ended."""
         if halted is not None:
-            server, connections = halted
+            server, connections, tasks = halted
             for connection in connections:
                 await connection.closed
+            if tasks:
+                await asyncio.wait(tasks)
             await server.wait_closed()
 
     def close(self) -> None:

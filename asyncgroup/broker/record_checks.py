@@ -15,13 +15,21 @@ from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.topic_configs import LogConfig
 from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire.decompression import decompress
+from asyncgroup.wire.off_loop import takes_long
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import CODECS, BatchBuilder, BatchHeader, read_batch, stamp_crc
+from asyncgroup.wire.records import (
+    CODECS,
+    BatchBuilder,
+    BatchHeader,
+    read_batch,
+    read_batch_header,
+    stamp_crc,
+)
 
-__all__ = ["InvalidRecords", "checked_records"]
+__all__ = ["InvalidRecords", "checked_records", "checking_takes_long"]
 
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
@@ -31,7 +39,11 @@ _ATTRIBUTES_AT: Final = 22
 _CODEC_MASK: Final = 0x07
 _APPEND_TIME: Final = 0x08
 _ANY_TIME: Final = 2**63 - 1
+_MANY: Final = 10_000
+"""Records that are looked at in some tens of milliseconds."""
+
 _NO_TIMESTAMP: Final = -1
+_MAGIC: Final = 2
 
 
 class InvalidRecords(AppendError):
@@ -66,6 +78,33 @@ def checked_records(partition: Partition, data: Buffer, now: int) -> Buffer:
     return data
 
 
+def checking_takes_long(partition: Partition, data: Buffer, now: int) -> bool:
+    """Return whether `checked_records` would hold the loop for long: for a batch that holds much, or many records that
+    have to be looked at one by one. It reads nothing but its arguments, so it may run on a thread.
+    """
+    config = partition.config
+    if len(data) > config.max_message_bytes or _is_plain(config, data, now):
+        return False
+    try:
+        header = read_batch_header(data)
+    except CorruptRecordsError:
+        return False
+    if header is None or header.magic != _MAGIC:
+        return False
+    if header.record_count > _MANY and (
+        _looks_at_records(config, header, now) or config.compression is not None
+    ):
+        return True
+    return takes_long(header.codec, memoryview(data)[RECORDS_AT:])
+
+
+def _looks_at_records(config: LogConfig, header: BatchHeader, now: int) -> bool:
+    by_time = config.timestamp_before_max_ms != _ANY_TIME or (
+        header.max_timestamp > now + config.timestamp_after_max_ms
+    )
+    return config.compact or by_time
+
+
 def _is_plain(config: LogConfig, data: Buffer, now: int) -> bool:
     """Whether nothing has to be looked at but what the log looks at itself."""
     attributes = data[_ATTRIBUTES_AT]
@@ -94,13 +133,10 @@ def _check_compression(header: BatchHeader, data: Buffer) -> None:
 def _check_records(partition: Partition, header: BatchHeader, data: Buffer, now: int) -> None:
     config = partition.config
     keyless, untimely = [], []
-    by_time = config.timestamp_before_max_ms != _ANY_TIME or (
-        header.max_timestamp > now + config.timestamp_after_max_ms
-    )
     if config.log_append_time and header.timestamp_type:
         reason = "a producer may not set LogAppendTime"
         untimely = [(index, reason) for index in range(header.record_count)]
-    elif config.compact or by_time:
+    elif _looks_at_records(config, header, now):
         oldest, newest = now - config.timestamp_before_max_ms, now + config.timestamp_after_max_ms
         for index, record in enumerate(_decoded(partition, header, data)):
             if config.compact and record.key is None:

@@ -22,11 +22,14 @@ from asyncgroup.broker.produced_batches import (
     has_transactions,
     whole_batch,
 )
-from asyncgroup.broker.record_checks import InvalidRecords, checked_records
+from asyncgroup.broker.record_checks import InvalidRecords, checked_records, checking_takes_long
+from asyncgroup.broker.topic_configs import LogConfig
 from asyncgroup.broker.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.off_loop import run_off_loop
+from asyncgroup.wire.primitives import Buffer
 
 VERSIONS = (3, 13)
 
@@ -62,14 +65,9 @@ def handle(
     if request.transactional_id is None and has_transactions(request):
         return refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     produce = _Produce(node, context, request)
-    produce.append()
-    if request.acks == 0:
-        _close_on_error(produce.response)
-        return None
-    if request.acks == _ALL and not produce.is_replicated():
-        keys = [TopicPartition(one.partition.topic, one.partition.index) for one in produce.written]
-        return node.purgatory.park(keys, request.timeout_ms / 1000, produce.is_replicated, produce.finish)
-    return produce.response
+    large = produce.large_batches()
+    # The request is carried out even if its client leaves, as in Kafka, but not if the node ends.
+    return asyncio.shield(node.spawn(produce.handle_large(large))) if large else produce.handle()
 
 
 def refuse(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.ProduceResponse:
@@ -95,6 +93,22 @@ class _Written(NamedTuple):
     result: PartitionResponse
 
 
+class _Large(NamedTuple):
+    """A batch that takes long to check."""
+
+    produced: Produced
+    partition: Partition
+    records: Buffer
+
+
+class _Checked(NamedTuple):
+    """What came of the check of a large batch, under these settings."""
+
+    partition: Partition
+    config: LogConfig
+    outcome: Buffer | AppendError
+
+
 class _Produce:
     """One Produce request on its way into the logs."""
 
@@ -102,6 +116,62 @@ class _Produce:
         self._node, self._context, self._request = node, context, request
         self.response = m.ProduceResponse()
         self.written: list[_Written] = []
+        # Both by the id of the partition's part of the request.
+        self._checked: dict[int, _Checked] = {}
+        self._records: dict[int, bytes | memoryview | None] = {}
+
+    def handle(self) -> m.ProduceResponse | asyncio.Future[object] | None:
+        """Append, and answer or wait for the followers."""
+        node, request = self._node, self._request
+        self.append()
+        if request.acks == 0:
+            _close_on_error(self.response)
+            return None
+        if request.acks == _ALL and not self.is_replicated():
+            keys = [TopicPartition(one.partition.topic, one.partition.index) for one in self.written]
+            return node.purgatory.park(keys, request.timeout_ms / 1000, self.is_replicated, self.finish)
+        return self.response
+
+    def large_batches(self) -> list[_Large]:
+        """The batches that take long to check, those left out that are refused anyway."""
+        found, now = [], self._node.clock()
+        for topic in self._request.topic_data:
+            for produced in topic.partition_data:
+                try:
+                    partition = _find(self._node, self._context, topic, produced.index)
+                    records = whole_batch(self._context, produced.records)
+                    self._check_place(partition)
+                except (AppendError, PartitionError):
+                    continue
+                if checking_takes_long(partition, records, now):
+                    found.append(_Large(produced, partition, records))
+        return found
+
+    async def handle_large(self, large: list[_Large]) -> object:
+        """Check large batches off the loop, then go on as with others. All else is looked at after that: leaders may
+        have moved and settings have changed.
+        """
+        # The history drops the records from the request as soon as its connection has ended.
+        self._records = {id(p): p.records for topic in self._request.topic_data for p in topic.partition_data}
+        for produced, partition, records in large:
+            config = partition.config
+            try:
+                batch = await run_off_loop(checked_records, partition, records, self._node.clock())
+            except AppendError as error:
+                self._checked[id(produced)] = _Checked(partition, config, error)
+            else:
+                self._checked[id(produced)] = _Checked(partition, config, batch)
+        answer = self.handle()
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def _check_batch(self, produced: Produced, partition: Partition, records: Buffer) -> Buffer:
+        """The batch as it goes into the log; raises AppendError."""
+        checked = self._checked.get(id(produced))
+        if checked is None or checked[:2] != (partition, partition.config):
+            return checked_records(partition, records, self._node.clock())
+        if isinstance(checked.outcome, AppendError):
+            raise checked.outcome
+        return checked.outcome
 
     def append(self) -> None:
         """Append what can be appended, fill the response and wake who waits for records."""
@@ -150,12 +220,12 @@ class _Produce:
         partition: Partition | None = None
         try:
             partition = _find(node, context, topic, produced.index)
-            records = whole_batch(context, produced.records)
+            records = whole_batch(context, self._records.get(id(produced), produced.records))
             self._check_place(partition)
             check_transaction(node, context, self._request.transactional_id, partition, records)
             if self._request.acks == _ALL:
                 _check_replicas(node, partition)
-            batch = checked_records(partition, records, node.clock())
+            batch = self._check_batch(produced, partition, records)
             appended = partition.log.append(batch, partition.leader_epoch)
         except PartitionError as error:
             leader = error.leader if context.api_version >= 10 else None
