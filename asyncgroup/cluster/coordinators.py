@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from itertools import count
+from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster.lanes import CONTROL
 from asyncgroup.cluster.network_client import Build, NetworkClient
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
@@ -22,24 +24,46 @@ BATCHED: Final = 4
 
 R = TypeVar("R", bound=Message)
 
+Key = tuple[int, str]
+
+
+class _Found(NamedTuple):
+    """The answer to a lookup: the coordinator's node id, and the number of the lookup."""
+
+    node_id: int
+    lookup: int
+
 
 class Coordinators:
     """The coordinators of a cluster, by key (a group id) and kind.
 
     `refresh` is asked for new metadata when a coordinator is a node that `client` does not know.
+
+    When a lookup names another node than the one before, the requests that still wait at the former coordinator are
+    cancelled with ConnectionLost, so that they can be sent to the new one. Java disconnects from the former
+    coordinator for that (`AbstractCoordinator.markCoordinatorUnknown`).
     """
 
     def __init__(self, client: NetworkClient, refresh: Callable[[], Awaitable[None]]) -> None:
         self._client, self._refresh = client, refresh
-        self._nodes: dict[tuple[int, str], int] = {}
+        self._found: dict[Key, _Found] = {}
+        self._former: dict[Key, int] = {}
+        """The node that the last lookup named, also after it was forgotten."""
+        self._doubted: dict[Key, int] = {}
+        """The node that the next lookup asks last."""
+        self._lookups = count(1)
+        self._pending: dict[Key, dict[asyncio.Timeout, int]] = {}
+        """Requests under way, each with the node that it was sent to."""
 
     async def find(self, key: str, kind: int = GROUP) -> int:
         """The coordinator's node id. One lookup, no retries: raises BrokerError or NoBrokersError."""
-        known = self._nodes.get((kind, key))
-        if known is not None and known in self._client.view.brokers:
-            return known
+        known = self._found.get((kind, key))
+        if known is not None and known.node_id in self._client.view.brokers:
+            return known.node_id
         response = await self._client.request_any(
-            m.FindCoordinatorRequest, lambda version: _request(key, kind, version)
+            m.FindCoordinatorRequest,
+            lambda version: _request(key, kind, version),
+            last=self._doubted.get((kind, key)),
         )
         # up to version 3 the one answer stands in the message itself, later in a list (KIP-699)
         found = response.coordinators[0] if response.coordinators else response
@@ -51,13 +75,48 @@ class Coordinators:
             raise BrokerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"coordinator of {key!r}, node {found.node_id}"
             )
-        self._nodes[kind, key] = found.node_id
+        self._remember((kind, key), found.node_id)
         return found.node_id
+
+    def _remember(self, key: Key, node_id: int) -> None:
+        self._doubted.pop(key, None)
+        self._former[key] = node_id
+        known = self._found.get(key)
+        if known is None or known.node_id != node_id:  # else another lookup was quicker, with the same answer
+            self._found[key] = _Found(node_id, next(self._lookups))
+        self._cancel_elsewhere(key, node_id)
+
+    def _cancel_elsewhere(self, key: Key, node_id: int) -> None:
+        """Cancel the requests that wait at other nodes than the coordinator."""
+        now = asyncio.get_running_loop().time()
+        pending = self._pending.get(key, {})
+        for scope in [scope for scope, node in pending.items() if node != node_id]:
+            del pending[scope]
+            scope.reschedule(now)
+
+    def lookup_number(self, key: str, kind: int = GROUP) -> int | None:
+        """The number of the lookup that named the present coordinator; None while there is none.
+
+        It tells whether the coordinator was looked up again between two moments, whatever the answer.
+        """
+        known = self._found.get((kind, key))
+        return known.lookup if known is not None else None
 
     def forget(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
         """Look the coordinator up again next time (only if it still is `node_id`, where one is given)."""
-        if node_id is None or self._nodes.get((kind, key)) == node_id:
-            self._nodes.pop((kind, key), None)
+        known = self._found.get((kind, key))
+        if known is not None and node_id in (None, known.node_id):
+            del self._found[kind, key]
+
+    def doubt(self, key: str, kind: int = GROUP) -> None:
+        """As `forget`, and the next lookup asks other brokers first.
+
+        A broker that was stopped and goes on may take itself for the coordinator until it has read what happened
+        meanwhile.
+        """
+        if (former := self._former.get((kind, key))) is not None:
+            self._doubted[kind, key] = former
+        self.forget(key, kind=kind)
 
     async def request(
         self,
@@ -71,7 +130,8 @@ class Coordinators:
     ) -> R:
         """Send a request to the coordinator of `key`; a failure makes it be looked up again next time.
 
-        Raises BrokerError where there is no coordinator, TransportError, ProtocolError.
+        Raises BrokerError where there is no coordinator, TransportError (ConnectionLost also if another node becomes the
+        coordinator before the answer), ProtocolError.
         """
         return await self.request_built(
             key, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest, kind=kind
@@ -90,13 +150,32 @@ class Coordinators:
     ) -> R:
         """As `request`, for messages that differ by version."""
         node_id = await self.find(key, kind)
+        scope = asyncio.timeout(None)
+        pending = self._pending.setdefault((kind, key), {})
         try:
-            return await self._client.request_built(
-                node_id, cls, build, lane=lane, timeout=timeout, highest=highest
-            )
+            async with scope:
+                pending[scope] = node_id
+                try:
+                    return await self._client.request_built(
+                        node_id, cls, build, lane=lane, timeout=timeout, highest=highest
+                    )
+                finally:
+                    pending.pop(scope, None)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            # the next request to that node, perhaps for another key, must not wait behind the one that was given up
+            self._client.leave_lane(node_id, lane)
+            raise ConnectionLost(
+                f"node {node_id} is no longer the coordinator of {key!r}: "
+                f"{cls.NAME.removesuffix('Request')} was given up without an answer"
+            ) from None
         except AsyncGroupError:
             self.forget(key, node_id, kind)
             raise
+        finally:
+            if not pending and self._pending.get((kind, key)) is pending:
+                del self._pending[kind, key]
 
 
 def _request(key: str, kind: int, version: int) -> m.FindCoordinatorRequest:

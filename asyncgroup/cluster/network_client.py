@@ -182,16 +182,18 @@ class NetworkClient:
             self._lanes.renew(connection.address.node_id, connection.purpose)
             raise
 
-    async def request_any(self, cls: type[Request[R]], build: Build[R]) -> R:
+    async def request_any(self, cls: type[Request[R]], build: Build[R], *, last: int | None = None) -> R:
         """Send a lookup to the least-loaded node, to the next one if that fails or is silent for a second.
 
         Known brokers come first, then the bootstrap addresses: when all known nodes are gone the cluster is found
-        anew (KIP-899). Raises NoBrokersError naming what every node answered, ClosedError.
+        anew (KIP-899). The broker `last` is asked after all others. Raises NoBrokersError naming what every node
+        answered, ClosedError.
         """
         known = [self._address(node_id) for node_id in self.view.brokers]
         places = {(node.host, node.port) for node in known}
         further = [node for node in self._bootstrap if (node.host, node.port) not in places]
-        return await self._ask(cls, build, [*self._by_load(known), *self._by_load(further)])
+        nodes = [*self._by_load(known), *self._by_load(further)]
+        return await self._ask(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
 
     async def _ask(self, cls: type[Request[R]], build: Build[R], nodes: Iterable[Address]) -> R:
         if not self._owner.is_open:

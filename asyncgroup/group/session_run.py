@@ -51,6 +51,7 @@ class SessionRun:
         cluster, group_id, config = context.cluster, context.group_id, context.config
         self._vitals = context.vitals
         self._owner = Owner(f"session of group {group_id!r}", self._on_bug)
+        self.heartbeats = Heartbeats(cluster, group_id, config)
         self._offsets = Committer(
             cluster,
             group_id,
@@ -58,8 +59,8 @@ class SessionRun:
             retention=config.offset_retention,
             identity=lambda: joined.identity,
             on_lost=self._on_commit_refused,
+            is_final=self.heartbeats.is_final,
         )
-        self.heartbeats = Heartbeats(cluster, group_id, config)
         self.session = Session(group_id, joined.identity, joined.assignment, self._offsets)
         self.session.assignment_user_data = joined.user_data
         self.session.on_end = self._on_end

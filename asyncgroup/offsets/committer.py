@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 from uuid import UUID
 from weakref import WeakSet
 
@@ -45,6 +45,10 @@ _log = logging.getLogger("asyncgroup.offsets")
 GROUP_LANE: Final = "group"
 """The lane of heartbeats and commits; joins have another, for a parked join must not hold a commit up."""
 
+IsFinal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
+"""`is_final(lookup, sent_at)`: whether a refusal counts, of a request sent at that loop time to the coordinator that
+this lookup named."""
+
 Offsets = dict[TopicPartition, CommittedOffset]
 Failures = dict[TopicPartition, AsyncGroupError]
 
@@ -59,6 +63,8 @@ class Committer:
     commit because the membership is gone; nothing is committed from then on. Without `on_lost` there is no membership
     to lose (a group without members takes such commits, one with members refuses them), and the next call tries again.
     `with_topic_ids` commits the topic's id beside each offset, in an envelope around the metadata (see `envelope`).
+    `is_final` is asked before, as the refusal may come from a former coordinator: False means that the membership lives,
+    and the commit is tried again.
     """
 
     def __init__(
@@ -71,10 +77,11 @@ class Committer:
         identity: Callable[[], MemberIdentity] = MemberIdentity,
         on_lost: Callable[[BrokerError], None] | None = None,
         with_topic_ids: bool = False,
+        is_final: IsFinal | None = None,
     ) -> None:
         self._cluster, self.group_id = cluster, group_id
         self._retry_max, self._retention = retry_max, retention
-        self._identity, self._on_lost = identity, on_lost
+        self._identity, self._on_lost, self._is_final = identity, on_lost, is_final
         self._with_topic_ids = with_topic_ids
         self._partitions: dict[TopicPartition, PartitionOffsets] = {}
         self._flights = Flights(f"commits of group {group_id!r}", self._commit)
@@ -242,8 +249,12 @@ class Committer:
     async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID], failed: Failures) -> Failures:
         """One request; returns as above. `due` holds what was sent, then."""
         again: Failures = {}
+        time, lookup_of = asyncio.get_running_loop().time, self._cluster.coordinators.lookup_number
+        lookup, sent_at = None, time()
 
         def build(version: int) -> m.OffsetCommitRequest:
+            nonlocal lookup, sent_at
+            lookup, sent_at = lookup_of(self.group_id), time()
             self._take_news(due)
             self._tell_of_retention(version)
             sent = self._with_envelopes(due, ids) if self._with_topic_ids else due
@@ -262,7 +273,9 @@ class Committer:
             if isinstance(error, TransportError):
                 self._note_unanswered(due)
         else:
-            self._sort(due, _codes(response, ids), failed, again)
+            codes = _codes(response, ids)
+            is_final = await self._is_lost(codes, lookup, sent_at)
+            self._sort(due, codes, failed, again, is_final=is_final)
         errors = {tp: error for tp, error in (failed | again).items() if tp in due}
         self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
         return again
@@ -292,12 +305,27 @@ class Committer:
             else:
                 del due[tp]  # not ours any more, or not the same
 
+    async def _is_lost(self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float) -> bool:
+        """Whether a refusal among the answers ends the membership."""
+        refused = any(ACTIONS.get(code) is CommitAction.LOST for code in codes.values())
+        if not refused or self._is_final is None or self._lost is not None:
+            return refused
+        return await self._is_final(lookup, sent_at)
+
     def _sort(
-        self, due: Offsets, codes: Mapping[TopicPartition, int], failed: Failures, again: Failures
+        self,
+        due: Offsets,
+        codes: Mapping[TopicPartition, int],
+        failed: Failures,
+        again: Failures,
+        *,
+        is_final: bool,
     ) -> None:
         for tp, committed in due.items():
             code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
             action = ACTIONS.get(code, CommitAction.FAIL)
+            if action is CommitAction.LOST and not is_final:
+                action = CommitAction.RETRY
             error = self._error(code, tp, committed)
             if action is CommitAction.CLEAN:
                 if (offsets := self._partitions.get(tp)) is not None:

@@ -143,3 +143,101 @@ async def test_the_lookup_goes_where_it_is_quiet() -> None:
         assert {asked.node_id for asked in world.of("FindCoordinator")} == {3}
         for task in parked:
             task.cancel()
+
+
+# -- a coordinator that has moved ---------------------------------------------------------------------------------------
+
+
+async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_found() -> None:
+    """Whatever the lane; not before it is known, and not what waits there for another group."""
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        for api in ("JoinGroup", "OffsetCommit"):
+            world[2].script[api] = silent
+        request = cluster.coordinators.request
+        join = asyncio.create_task(request("g", m.JoinGroupRequest(), lane="join", timeout=300.0))
+        commit = asyncio.create_task(request("g", m.OffsetCommitRequest(), lane="group"))
+        other = asyncio.create_task(request("h", m.OffsetCommitRequest(), lane="group"))
+        await asyncio.sleep(5)
+        cluster.coordinators.forget("g")
+        await cluster.coordinators.find("g")
+        await asyncio.sleep(1)
+        assert not any(task.done() for task in (join, commit, other)), "it was found where it had been"
+        coordinate(world, 3)
+        cluster.coordinators.forget("g")
+        begun = asyncio.get_running_loop().time()
+        await cluster.coordinators.find("g")
+        await asyncio.wait([join, commit])
+        assert asyncio.get_running_loop().time() - begun < 0.1
+        for task in (join, commit):
+            with pytest.raises(ConnectionLost, match="node 2 is no longer the coordinator of 'g'"):
+                await task
+        assert not other.done()
+        assert await cluster.coordinators.find("g") == 3, "their end says nothing about the new one"
+        other.cancel()
+
+
+async def test_what_waits_for_a_connection_to_a_former_coordinator_is_given_up() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        world[2].script["ApiVersions"] = silent
+        commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
+        await asyncio.sleep(1)
+        coordinate(world, 3)
+        cluster.coordinators.forget("g")
+        await cluster.coordinators.find("g")
+        with pytest.raises(ConnectionLost, match="OffsetCommit was given up without an answer"):
+            await commit
+
+
+async def test_the_next_request_to_that_node_does_not_wait_behind_the_one_given_up() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        world[2].script["OffsetCommit"] = silent
+        commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
+        await asyncio.sleep(1)
+        coordinate(world, 3)
+        cluster.coordinators.forget("g")
+        await cluster.coordinators.find("g")
+        await asyncio.wait([commit])
+        commit.exception()
+        assert cluster.in_flight(2, "group") == 0
+
+
+async def test_lookups_are_numbered() -> None:
+    """A coordinator that was looked up again is another lookup, also if it is the same node."""
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinators = cluster.coordinators
+        assert coordinators.lookup_number("g") is None
+        coordinate(world, 2)
+        await coordinators.find("g")
+        first = coordinators.lookup_number("g")
+        await coordinators.find("g")
+        assert coordinators.lookup_number("g") == first is not None
+        coordinators.forget("g")
+        assert coordinators.lookup_number("g") is None
+        await asyncio.gather(coordinators.find("g"), coordinators.find("g"))
+        assert coordinators.lookup_number("g") not in (None, first)
+
+
+async def test_in_doubt_the_former_coordinator_is_asked_last() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        for number in range(20):
+            cluster.random.seed(number)
+            await cluster.coordinators.find("g")
+            asked = len(world.of("FindCoordinator"))
+            cluster.coordinators.doubt("g")
+            await cluster.coordinators.find("g")
+            assert world.of("FindCoordinator")[asked].node_id != 2
+            cluster.coordinators.forget("g")
+
+
+async def test_in_doubt_the_former_coordinator_is_asked_if_nobody_else_answers() -> None:
+    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+        coordinate(world, 2)
+        await cluster.coordinators.find("g")
+        for node in (1, 3):
+            world[node].script["FindCoordinator"] = Call.cut
+        cluster.coordinators.doubt("g")
+        assert await cluster.coordinators.find("g") == 2

@@ -38,12 +38,23 @@ class FakeCoordinators:
         self.requests: list[tuple[float, Any]] = []
         self.lookup: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
         self.lanes: set[str] = set()
-        self.forgotten = 0
+        self.forgotten = self.doubted = 0
+        self.lookups = 1
         self.under_way = self.most_under_way = 0
 
     def forget(self, key: str) -> None:
         assert key == "g"
         self.forgotten += 1
+        self.lookups += 1
+
+    def lookup_number(self, key: str) -> int | None:
+        assert key == "g"
+        return self.lookups
+
+    def doubt(self, key: str) -> None:
+        assert key == "g"
+        self.doubted += 1
+        self.lookups += 1
 
     async def request_built(self, key: str, cls: Any, build: Any, *, lane: str, highest: int | None) -> Any:
         assert key == "g"

@@ -224,3 +224,60 @@ async def test_a_partition_dropped_and_back_during_a_commit_is_not_taken_for_the
 async def test_a_partition_is_managed_once() -> None:
     with pytest.raises(ConfigError, match="'a-0'"):
         Scene().manager.manage(A0, 0)
+
+
+# -- refusals that may come from a former coordinator -------------------------------------------------------------------
+
+REFUSED = sorted(code for code, action in ACTIONS.items() if action is CommitAction.LOST)
+
+
+@pytest.mark.parametrize("code", REFUSED)
+async def test_a_refusal_that_does_not_count_is_tried_again(code: int) -> None:
+    asked: list[tuple[int | None, float]] = []
+
+    async def is_final(lookup: int | None, sent_at: float) -> bool:
+        asked.append((lookup, sent_at))
+        await asyncio.sleep(0.5)
+        scene.marks[A0].mark(16)
+        return False
+
+    scene = Scene(is_final=is_final)
+    scene.coordinator.lookups = 7
+    scene.marks[A0].mark(15)
+    scene.answer({A0: code}, 0)
+    await asyncio.sleep(1.0)
+    await scene.manager.commit()
+    assert asked == [(7, 1.0)]
+    assert scene.lost == []
+    assert [sent[A0] for sent in scene.sent] == [(15, ""), (16, "")]
+    assert not scene.marks[A0].dirty
+
+
+@pytest.mark.parametrize("code", REFUSED)
+async def test_a_refusal_that_counts_is_final(code: int) -> None:
+    async def is_final(_lookup: int | None, _sent_at: float) -> bool:
+        return True
+
+    scene = Scene(is_final=is_final)
+    scene.marks[A0].mark(15)
+    scene.answer(code)
+    with pytest.raises(CommitFailedError):
+        await scene.manager.commit()
+    assert [error.code for error in scene.lost] == [code]
+    assert len(scene.sent) == 1
+
+
+async def test_a_loss_that_the_check_found_out_is_told_by_it_alone() -> None:
+    """The heartbeat was refused as well, and has ended the session: nothing more is sent, nothing reported twice."""
+
+    async def is_final(_lookup: int | None, _sent_at: float) -> bool:
+        scene.manager.give_up(MemberLost("a heartbeat was refused"))
+        return True
+
+    scene = Scene(is_final=is_final)
+    scene.marks[A0].mark(15)
+    scene.answer(ErrorCode.UNKNOWN_MEMBER_ID)
+    with pytest.raises(CommitFailedError):
+        await scene.manager.commit()
+    assert scene.lost == []
+    assert len(scene.sent) == 1

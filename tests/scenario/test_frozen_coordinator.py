@@ -1,0 +1,155 @@
+"""The group's coordinator is stopped for longer than a session, and goes on when another broker has taken over.
+
+In its own world the members' sessions have expired: it refuses what they sent it meanwhile (UNKNOWN_MEMBER_ID, or
+ILLEGAL_GENERATION, FENCED_INSTANCE_ID), until it reads that it is not the coordinator any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import ErrorCode as E
+from tests.scenario.frozen import FrozenCoordinator
+from tests.scenario.support import Ends, Script, asked, committed, member, now, orders, running
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+NAME = {"ids": lambda code: code.name}
+REFUSALS = [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.FENCED_INSTANCE_ID]
+
+
+def on_another_node(frozen: FrozenCoordinator) -> int:
+    """A partition that the frozen broker does not lead."""
+    cluster = frozen.env.cluster
+    return next(p for p in range(4) if cluster.leader("orders", p) != frozen.node)
+
+
+async def after_a_heartbeat(env: VirtualEnvironment) -> FrozenCoordinator:
+    """The coordinator, frozen just after it has answered a heartbeat."""
+    beats = len(env.cluster.history.of("Heartbeat"))
+    history = env.cluster.history
+    await env.bell.until(lambda: len(history.of("Heartbeat")) > beats, "a heartbeat", env.limit)
+    await asyncio.sleep(0.1)
+    frozen = FrozenCoordinator(env)
+    frozen.freeze()
+    return frozen
+
+
+async def go_on(env: VirtualEnvironment, script: Script) -> None:
+    """Records are handled and committed as before."""
+    await env.produce(1, [0])
+    last = env.produced[orders(0)]
+    await script.until(f"done 0@{last - 1}")
+    await env.bell.until(lambda: committed(env).get(0) == last, f"a commit at {last}", env.limit)
+
+
+@pytest.mark.parametrize("lookups", [False, True])
+@pytest.mark.parametrize("instance_id", [None, "desk-1"])
+@pytest.mark.parametrize("code", REFUSALS, **NAME)
+async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
+    env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
+):
+    """The last lookup before the failover still named the old coordinator, and a heartbeat waits there."""
+    script, ends = Script(env), Ends()
+    await env.produce(5, [0])
+    async with (
+        member(env, hooks=(ends,), group_instance_id=instance_id) as group,
+        running(group.run("orders", script)),
+    ):
+        await script.until("done 0@4")
+        frozen = await after_a_heartbeat(env)
+        await asyncio.sleep(env.heartbeat_interval + env.session_timeout / 3 + 2.0)
+        with frozen.answering_from_stale_state(code, lookups=lookups) as faults:
+            frozen.fail_over()
+            frozen.thaw()
+            await asyncio.sleep(1.0)
+            assert faults[0].hits, "no heartbeat was refused: nothing is tested"
+        assert ends.names == []
+        await asyncio.sleep(2 * env.session_timeout)
+        assert ends.names == []
+        assert env.cluster.group("g").generation == 1
+        await go_on(env, script)
+
+
+@pytest.mark.parametrize("lookups", [False, True])
+@pytest.mark.parametrize("instance_id", [None, "desk-1"])
+@pytest.mark.parametrize("code", REFUSALS, **NAME)
+async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
+    env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
+):
+    """The commit was sent once more to the old coordinator, which a lookup still named; no heartbeat is due."""
+    script, ends = Script(env), Ends()
+    config = {
+        "group_instance_id": instance_id,
+        "heartbeat_interval": 8.0,
+        "request_timeout": 2.0,
+        "auto_commit_interval": 0.5,
+    }
+    async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        frozen = await after_a_heartbeat(env)
+        partition = on_another_node(frozen)
+        await env.produce(1, [partition])
+        await asyncio.sleep(4.0)
+        with frozen.answering_from_stale_state(code, lookups=lookups) as faults:
+            frozen.fail_over()
+            frozen.thaw()
+            await asyncio.sleep(1.0)
+            assert faults[1].hits, "no commit was refused: nothing is tested"
+        assert committed(env) == {partition: 1}
+        await asyncio.sleep(2 * env.session_timeout)
+        assert ends.names == []
+        assert env.cluster.group("g").generation == 1
+        await go_on(env, script)
+
+
+@pytest.mark.parametrize("by_commit", [False, True])
+async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
+    env: VirtualEnvironment, by_commit: bool
+):
+    """The refusal is checked, and true: the session ends within a moment of it."""
+    script, ends = Script(env), Ends()
+    interval = 0.5 if by_commit else 3000.0
+    async with (
+        member(env, hooks=(ends,), auto_commit_interval=interval) as group,
+        running(group.run("orders", script)),
+    ):
+        await script.until("claim 3@0")
+        await asyncio.sleep(1.1 * env.heartbeat_interval)
+        FrozenCoordinator(env).fail_over()
+        on = env.cluster.faults.on
+        refusal = on("OffsetCommit" if by_commit else "Heartbeat", nth=2, times=None)
+        refusal.error(E.UNKNOWN_MEMBER_ID)
+        also = on("Heartbeat", times=None).optional()
+        if by_commit:
+            also.error(E.UNKNOWN_MEMBER_ID)
+            await env.produce(1, [0])
+        await refusal.wait_hit()
+        began = now()
+        await script.until("cleanup")
+        assert now() - began < 0.1
+        refusal.cancel()
+        also.cancel()
+        await script.until("setup", 2)
+        assert ends.names == ["MemberLost"]
+
+
+async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_second_one(
+    env: VirtualEnvironment,
+):
+    """Nothing was in doubt: no lookup, no further heartbeat."""
+    script, ends = Script(env), Ends()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        await asyncio.sleep(2.5 * env.heartbeat_interval)
+        env.cluster.faults.on("Heartbeat").error(E.UNKNOWN_MEMBER_ID)
+        before = len(asked(env))
+        await script.until("setup", 2)
+        assert asked(env)[before : before + 2] == [
+            "Heartbeat UNKNOWN_MEMBER_ID",
+            "JoinGroup MEMBER_ID_REQUIRED",
+        ]
+        assert ends.names == ["MemberLost"]
