@@ -13,7 +13,7 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, Erro
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["GROUP", "TRANSACTION", "Coordinators"]
+__all__ = ["GROUP", "TRANSACTION", "CoordinatorMoved", "Coordinators"]
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -34,13 +34,17 @@ class _Found(NamedTuple):
     lookup: int
 
 
+class CoordinatorMoved(ConnectionLost):
+    """A request waited at a former coordinator when another broker was found to be the coordinator."""
+
+
 class Coordinators:
     """The coordinators of a cluster, by key (a group id) and kind.
 
     `refresh` is asked for new metadata when a coordinator is a node that `client` does not know.
 
     When a lookup names another node than the one before, the requests that still wait at the former coordinator are
-    cancelled with ConnectionLost, so that they can be sent to the new one. Java disconnects from the former
+    cancelled with CoordinatorMoved, so that they can be sent to the new one. Java disconnects from the former
     coordinator for that (`AbstractCoordinator.markCoordinatorUnknown`).
     """
 
@@ -130,7 +134,7 @@ class Coordinators:
     ) -> R:
         """Send a request to the coordinator of `key`; a failure makes it be looked up again next time.
 
-        Raises BrokerError where there is no coordinator, TransportError (ConnectionLost also if another node becomes the
+        Raises BrokerError where there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
         coordinator before the answer), ProtocolError.
         """
         return await self.request_built(
@@ -166,7 +170,7 @@ class Coordinators:
                 raise
             # the next request to that node, perhaps for another key, must not wait behind the one that was given up
             self._client.leave_lane(node_id, lane)
-            raise ConnectionLost(
+            raise CoordinatorMoved(
                 f"node {node_id} is no longer the coordinator of {key!r}: "
                 f"{cls.NAME.removesuffix('Request')} was given up without an answer"
             ) from None

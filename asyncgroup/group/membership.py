@@ -9,6 +9,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.cluster.lanes import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
@@ -136,6 +137,8 @@ class ClassicMembership:
 
     def _apply(self, error: BrokerError | TransportError) -> JoinAction:
         """Take the consequences of a failed try that are a matter of state; returns what else is to be done."""
+        if isinstance(error, CoordinatorMoved):
+            return JoinAction.AGAIN
         if isinstance(error, TransportError):
             return JoinAction.MOVED
         action = ACTIONS.get(error.code, JoinAction.AGAIN if error.retriable else JoinAction.FAIL)

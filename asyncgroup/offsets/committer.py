@@ -14,6 +14,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -191,6 +192,8 @@ class Committer:
                 return failed | dict.fromkeys(due, self._lost)
             self._drop_recreated(due, failed)
             again = await self._send_all(due, failed)
+            if any(isinstance(error, CoordinatorMoved) for error in again.values()):
+                backoff.reset()  # sent to the new coordinator now: that is no further failure
             if not again or self._lost is not None or backoff.failures >= self._retry_max:
                 self._park(due, again)
                 return failed | again

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets.commit_plan import BY_NAME
@@ -72,6 +73,8 @@ async def fetch_offsets_and_ids(
     while True:
         try:
             return await _ask(cluster, group_id, wanted, lane, require_stable)
+        except CoordinatorMoved:
+            continue
         except (BrokerError, TransportError) as error:
             code = error.code if isinstance(error, BrokerError) else None
             if code == ErrorCode.UNSTABLE_OFFSET_COMMIT:

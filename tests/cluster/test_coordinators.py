@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup.cluster.coordinators import TRANSACTION
+from asyncgroup.cluster.coordinators import TRANSACTION, CoordinatorMoved
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, World, silent
@@ -170,7 +170,7 @@ async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_fo
         await asyncio.wait([join, commit])
         assert asyncio.get_running_loop().time() - begun < 0.1
         for task in (join, commit):
-            with pytest.raises(ConnectionLost, match="node 2 is no longer the coordinator of 'g'"):
+            with pytest.raises(CoordinatorMoved, match="node 2 is no longer the coordinator of 'g'"):
                 await task
         assert not other.done()
         assert await cluster.coordinators.find("g") == 3, "their end says nothing about the new one"
@@ -186,7 +186,7 @@ async def test_what_waits_for_a_connection_to_a_former_coordinator_is_given_up()
         coordinate(world, 3)
         cluster.coordinators.forget("g")
         await cluster.coordinators.find("g")
-        with pytest.raises(ConnectionLost, match="OffsetCommit was given up without an answer"):
+        with pytest.raises(CoordinatorMoved, match="OffsetCommit was given up without an answer"):
             await commit
 
 

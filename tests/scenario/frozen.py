@@ -28,9 +28,13 @@ class FrozenCoordinator:
         self.env.network.blackhole(HOST, self.port, connect="accept")
 
     def fail_over(self, to: int | None = None) -> int:
-        """Another broker takes the group over; returns its node id."""
-        node = to or next(n for n in sorted(self.env.cluster.nodes) if n != self.node)
-        self.env.cluster.move_coordinator(self.env.group_id, node)
+        """Another broker takes over the group and the partitions; returns its node id."""
+        cluster, topic = self.env.cluster, self.env.topic
+        node = to or next(n for n in sorted(cluster.nodes) if n != self.node)
+        cluster.move_coordinator(self.env.group_id, node)
+        for partition in range(len(cluster.topic(topic).partitions)):
+            if cluster.leader(topic, partition) == self.node:
+                cluster.move_leader(topic, partition, node)
         return node
 
     def thaw(self) -> None:

@@ -1,0 +1,130 @@
+"""Requests that wait at a coordinator which is frozen: they go to the new one as soon as it is known."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import CommitFailedError
+from asyncgroup.broker import Exchange
+from tests.scenario.frozen import FrozenCoordinator
+from tests.scenario.support import Ends, Script, committed, member, now, running
+from tests.scenario.test_frozen_coordinator import after_a_heartbeat, go_on, on_another_node
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+def first_at_another(env: VirtualEnvironment, frozen: FrozenCoordinator, api: str) -> Exchange:
+    """The first request of this kind that another broker has served since the coordinator was frozen."""
+    return next(
+        e
+        for e in env.cluster.history.of(api, client_id="ann")
+        if e.node_id != frozen.node and e.response is not None
+    )
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+@pytest.mark.parametrize("known_after", [1.0, 7.0, 8.0])
+async def test_commits_reach_the_new_coordinator_with_the_heartbeats(
+    env: VirtualEnvironment, known_after: float, automatic: bool
+):
+    """The old one stays frozen: nobody waits for it, and session.commit() does not fail."""
+    script, ends = Script(env), Ends()
+    config = {"auto_commit_interval": 0.5} if automatic else {"auto_commit": False}
+    async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        frozen = await after_a_heartbeat(env)
+        partition = on_another_node(frozen)
+        await env.produce(1, [partition])
+        await script.until(f"done {partition}@0")
+        commit = None if automatic else asyncio.create_task(script.sessions[0].commit())
+        await asyncio.sleep(known_after)
+        frozen.fail_over()
+        await env.bell.until(lambda: committed(env) == {partition: 1}, "the commit", 30.0)
+        await asyncio.sleep(env.heartbeat_interval)
+        beat = first_at_another(env, frozen, "Heartbeat")
+        found = first_at_another(env, frozen, "OffsetCommit")
+        assert found.time - beat.time < 1.0
+        if commit is not None:
+            await commit
+        frozen.thaw()
+        if automatic:
+            await go_on(env, script)
+        assert ends.names == []
+
+
+async def test_marks_of_a_commit_given_up_are_committed_again_at_the_end(env: VirtualEnvironment):
+    """The old coordinator may serve it after newer ones: the last commit repeats what it would set back."""
+    script = Script(env)
+    async with (
+        member(env, auto_commit_interval=0.5) as group,
+        running(group.run("orders", script)) as consuming,
+    ):
+        await script.until("claim 3@0")
+        frozen = await after_a_heartbeat(env)
+        partition = on_another_node(frozen)
+        await env.produce(1, [partition])
+        await asyncio.sleep(1.0)
+        frozen.fail_over()
+        await env.bell.until(lambda: committed(env) == {partition: 1}, "the commit", 30.0)
+        commits = len(env.cluster.history.of("OffsetCommit", client_id="ann"))
+        await group.aclose()
+        await consuming
+        assert len(env.cluster.history.of("OffsetCommit", client_id="ann")) == commits + 1
+        frozen.thaw()
+
+
+async def test_the_start_of_a_session_does_not_wait_for_the_frozen_one(env: VirtualEnvironment):
+    """Its OffsetFetch waits there; heartbeats, which run already, find the new one."""
+    script, ends = Script(env), Ends()
+    await env.produce(5, range(4))
+    frozen = FrozenCoordinator(env)
+    fetch = env.cluster.faults.on("OffsetFetch", node=frozen.node).hold()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+        await fetch.wait_hit()
+        begun = now()
+        frozen.freeze()
+        await asyncio.sleep(7.0)
+        frozen.fail_over()
+        await script.until("setup")
+        found = first_at_another(env, frozen, "OffsetFetch")
+        assert found.time - begun < 10.5, (
+            "not the 16.4 s after which connecting to the frozen one is given up"
+        )
+        fetch.release()
+        frozen.thaw()
+        await script.until("done 0@4")
+        assert ends.names == []
+
+
+async def test_a_plan_that_is_not_handed_out_is_asked_of_the_new_coordinator(env: VirtualEnvironment):
+    """SyncGroup waits at the frozen one; heartbeats run already, and the member joins again under its id."""
+    script = Script(env)
+    frozen = FrozenCoordinator(env)
+    sync = env.cluster.faults.on("SyncGroup", node=frozen.node).hold()
+    async with member(env) as group, running(group.run("orders", script)):
+        await sync.wait_hit()
+        begun = now()
+        frozen.freeze()
+        await asyncio.sleep(1.0)
+        frozen.fail_over()
+        await script.until("setup")
+        assert now() - begun < env.heartbeat_interval + env.session_timeout / 3 + 2.5
+        frozen.thaw()
+        sync.release()
+        assert len(env.cluster.group("g").members) == 1
+
+
+async def test_a_commit_fails_when_there_is_no_coordinator(env: VirtualEnvironment):
+    """As before: what is not known to have moved is tried `commit_retry_max` times."""
+    script = Script(env)
+    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
+        await script.until("claim 3@0")
+        await env.produce(1, [0])
+        await script.until("done 0@0")
+        env.cluster.faults.on("OffsetCommit", times=4).disconnect("before")
+        with pytest.raises(CommitFailedError):
+            await script.sessions[0].commit()
+        await script.sessions[0].commit()
