@@ -20,6 +20,7 @@ AsyncGroupError
 │   ├── LogTruncatedError              the log lost records that were read already
 │   └── TopicRecreatedError            the position is of a topic that was deleted and made anew
 ├── RetriesExhausted                   a partition that could not be fetched, as often as fetch_retry_max allows
+├── RecordTooLargeError                a record batch larger than what was asked for, which the broker cut off
 ├── CommitFailedError                  offsets that could not be committed, per partition
 ├── MarkDropped                        a record was marked through its group after its claim was gone
 ├── DeliveryFailedError                records that could not be delivered, per partition
@@ -76,6 +77,7 @@ __all__ = [
     "ProtocolError",
     "QueueFull",
     "Rebalanced",
+    "RecordTooLargeError",
     "RequestTimedOut",
     "RetriesExhausted",
     "SessionEnd",
@@ -248,6 +250,24 @@ class RetriesExhausted(AsyncGroupError):
         self.tp, self.tries = tp, tries
         self.__cause__ = cause
         super().__init__(f"partition {tp}: {tries} tries to fetch it failed, the last one by: {cause}")
+
+
+class RecordTooLargeError(AsyncGroupError):
+    """A record batch is larger than what was asked for, and the broker returned only its beginning.
+
+    Brokers return such a batch whole if it is the first of an answer (KIP-74), so this is met only where a broker does
+    not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
+    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) allows for the batch or somebody seeks past it.
+    `tp` is the partition, `offset` the first one of the batch, `size` its bytes, `limit` the bytes asked for. As
+    Kafka's `RecordTooLargeException`.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, size: int, limit: int) -> None:
+        self.tp, self.offset, self.size, self.limit = tp, offset, size, limit
+        super().__init__(
+            f"partition {tp} at offset {offset}: a record batch of {size} bytes, and the broker does not return more "
+            f"than the {limit} that were asked for (raise max_partition_fetch_bytes, fetch_max_bytes, buffer_bytes)"
+        )
 
 
 class CommitFailedError(AsyncGroupError):

@@ -16,7 +16,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import out_of_range_policy
 from asyncgroup.consumer.validation import EpochEnd, find_divergence
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import BrokerError, TopicRecreatedError
+from asyncgroup.errors import BrokerError, CorruptRecordsError, RecordTooLargeError, TopicRecreatedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -97,6 +97,25 @@ class Answers:
                 last_stable_offset=data.last_stable_offset,
                 aborted=data.aborted_transactions,
             )
+
+    def take_cut(
+        self, consumer: PartitionConsumer, data: Any, size: int, limit: int, *, is_alone: bool
+    ) -> None:
+        """Do what is to be done about an answer that ends within its first record batch, of `size` bytes (0: unknown).
+
+        Brokers return a batch larger than `limit`, the bytes asked for, whole in the first place of an answer (KIP-74).
+        One that does not makes no progress possible, which the reader must know, as with Java (`FetchCollector`); but
+        where other partitions came before this one, its turn is still to come. A smaller batch was cut on the way.
+        """
+        tp, offset = consumer.tp, consumer.fetch_offset
+        if not limit < size <= self._config.max_response_size:
+            text = f"{len(data.records)} bytes end within the first record batch of an answer"
+            self.redispatch([consumer], CorruptRecordsError(f"partition {tp} at offset {offset}: {text}"))
+        elif is_alone:
+            self._fail(consumer, RecordTooLargeError(tp, offset, size, limit))
+        else:
+            data.records = None
+            self._deliver(consumer, data, own=False)
 
     def _follow(self, consumer: PartitionConsumer, replica: int) -> None:
         """The leader names a nearer replica and sends no records (KIP-392)."""

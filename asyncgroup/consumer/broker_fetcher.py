@@ -14,6 +14,7 @@ from asyncgroup.consumer.fetch_plan import (
     SHORT_WAIT,
     Ask,
     FetchPlan,
+    answer_limit,
     build_request,
     make_plan,
 )
@@ -23,6 +24,7 @@ from asyncgroup.consumer.validator import Validator
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import cut_batch_size
 
 __all__ = ["BrokerFetcher"]
 
@@ -312,7 +314,9 @@ class BrokerFetcher:
         return found
 
     def _hand_out(self, plan: FetchPlan, response: m.FetchResponse, found: Found) -> None:
-        served = [tp for tp, data in found if data.records]
+        filled = {tp: data.records for tp, data in found if data.records}
+        cuts = {tp: size for tp, records in filled.items() if (size := cut_batch_size(records)) is not None}
+        served = [tp for tp in filled if tp not in cuts]
         total = 0
         for tp, data in found:
             if data.records:
@@ -320,7 +324,11 @@ class BrokerFetcher:
             asked = plan.asks.get(tp)
             # removed, or sought elsewhere while the request was under way: not wanted any more
             if asked is not None and self._is_current(asked.consumer, asked.version):
-                self._answers.take(asked.consumer, data, response, own=len(served) == 1)
+                if tp in cuts and not data.error_code:
+                    limit = min(asked.wanted.max_bytes, answer_limit(self._config))
+                    self._answers.take_cut(asked.consumer, data, cuts[tp], limit, is_alone=not served)
+                else:
+                    self._answers.take(asked.consumer, data, response, own=len(filled) == 1)
         answered = {tp for tp, _ in found}
         for tp, asked in plan.asks.items():
             if tp not in answered and self._is_current(asked.consumer, asked.version):

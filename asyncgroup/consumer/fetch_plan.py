@@ -15,7 +15,7 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["ACTIONS", "Action", "Ask", "FetchPlan", "build_request", "make_plan"]
+__all__ = ["ACTIONS", "Action", "Ask", "FetchPlan", "answer_limit", "build_request", "make_plan"]
 
 SHORT_WAIT: Final = 0.02
 """Seconds that a broker may park a fetch while a wanted partition had to be left out of it."""
@@ -103,6 +103,11 @@ def make_plan(
     return FetchPlan(asks, min(max_wait, SHORT_WAIT) if left_out else max_wait)
 
 
+def answer_limit(config: ConsumerConfig) -> int:
+    """Bytes that an answer with several batches may have."""
+    return max(1, min(config.fetch_max_bytes, config.buffer_bytes // ANSWER_SHARE))
+
+
 def build_request(
     sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int
 ) -> m.FetchRequest:
@@ -110,7 +115,7 @@ def build_request(
     return m.FetchRequest(
         max_wait_ms=int(max_wait * 1000),
         min_bytes=config.fetch_min_bytes,
-        max_bytes=max(1, min(config.fetch_max_bytes, config.buffer_bytes // ANSWER_SHARE)),
+        max_bytes=answer_limit(config),
         isolation_level=ISOLATION_LEVELS[config.isolation_level],
         session_id=sent.session_id,
         session_epoch=sent.epoch,

@@ -29,6 +29,7 @@ __all__ = [
     "BatchHeader",
     "check_batch",
     "crc_is_valid",
+    "cut_batch_size",
     "decode_batch",
     "is_large",
     "iter_batch_headers",
@@ -145,6 +146,19 @@ def iter_batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
     while (header := read_batch_header(buffer, start)) is not None:
         yield header
         start += header.size
+
+
+def cut_batch_size(buffer: Buffer) -> int | None:
+    """The size of the first batch if the buffer, which is not empty, ends before the batch does; None if it is whole.
+
+    0 where too little is there to know the size. Also None for a length or magic that no batch can have.
+    """
+    try:
+        if read_batch_header(buffer) is not None:
+            return None
+    except CorruptRecordsError:
+        return None
+    return 0 if len(buffer) < LOG_OVERHEAD + 5 else LOG_OVERHEAD + _PREFIX.unpack_from(buffer)[1]
 
 
 def crc_is_valid(batch: Buffer) -> bool:
