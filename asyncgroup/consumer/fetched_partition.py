@@ -12,6 +12,7 @@ from asyncgroup.consumer.aborted import Listed
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.error_stream import ErrorStream
+from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.consumer.retries import Trouble
 from asyncgroup.consumer.whereabouts import Whereabouts
 from asyncgroup.errors import CorruptRecordsError
@@ -59,6 +60,8 @@ class FetchedPartition:
         self.paused = False
         self.stalled = False
         self.error: Exception | None = None
+        self.seek_target: StartOffset | None = None
+        """Where the reader wants to go on by name or time, while its offset is not looked up: nothing is fetched."""
         self.reserved = 0
         self.version = 0
         self.jumps = 0
@@ -83,11 +86,13 @@ class FetchedPartition:
         self.on_unread: Callable[[int], int] = lambda offset: offset
         self.wake_fetcher: Callable[[], None]
         self.on_healed: Callable[[Exception], object]
+        self.look_up: Callable[[], None]
         self.detach()
 
     def detach(self) -> None:
         """Nobody fetches this partition (any more): let go of the fetchers, which know all others."""
         self.wake_fetcher, self.on_healed = _nothing_to_wake, self.heal
+        self.look_up = _nothing_to_wake
 
     # --- position and state -------------------------------------------------------------------------------------
 
@@ -102,9 +107,21 @@ class FetchedPartition:
         return self._buffer.bytes
 
     def _seek(self, offset: int) -> None:
+        self.seek_target = None
         self.jumps += 1
         self.whereabouts.sought()
         self._go(offset, -1)
+
+    def _seek_target(self, target: StartOffset) -> None:
+        """Drop what waits; the fetchers look up what offset `target` stands for, and call `resolve_seek`."""
+        self.seek_target = target
+        self.jumps += 1
+        self._go(self.position, -1)
+        self.look_up()
+
+    def resolve_seek(self, offset: int) -> None:
+        """Go on at the offset that was looked up."""
+        self._seek(offset)
 
     def was_read(self, offset: int) -> bool:
         """Whether a record of this offset may have been handed out here: between the lowest start and the position."""
@@ -154,7 +171,7 @@ class FetchedPartition:
 
     @property
     def _is_idle(self) -> bool:
-        waits = self.paused or self.stalled or self._ended
+        waits = self.paused or self.stalled or self._ended or self.seek_target is not None
         return waits or self.error is not None or self._buffer.broken is not None
 
     @property

@@ -104,6 +104,7 @@ class Fetchers:
         self._consumers[consumer.tp] = consumer
         self.budget.members = len(self._consumers)
         consumer.on_healed = partial(self.heal, [consumer])
+        consumer.look_up = partial(self._look_up, consumer)
         self._send_home(consumer)
 
     def remove(self, consumer: PartitionConsumer) -> None:
@@ -119,6 +120,12 @@ class Fetchers:
             fetcher.remove(consumer)
         consumer.detach()
 
+    def _look_up(self, consumer: PartitionConsumer) -> None:
+        """Its reader seeks by name or time: nothing is fetched until the offset is known."""
+        for fetcher in self._fetchers.values():
+            fetcher.remove(consumer)
+        self._send_home(consumer)
+
     def _is_ours(self, consumer: PartitionConsumer) -> bool:
         return self._consumers.get(consumer.tp) is consumer
 
@@ -129,6 +136,11 @@ class Fetchers:
 
         Where no leader is known, the dispatch loop has to find one.
         """
+        if consumer.seek_target is not None:
+            self._homeless.discard(consumer)
+            self._leaders.discard(consumer)
+            self._resetter.put(consumer, 0.0)
+            return
         view = self._cluster.view
         leader = view.leader(consumer.tp)
         if leader >= 0:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NoReturn, Self
 
-from asyncgroup.checks import check_offset
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.batches import Batches
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.fetched_partition import FetchedPartition
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.resets import StartOffset, start_of, wall_clock
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Batch, Record, TopicPartition
@@ -100,11 +100,22 @@ class PartitionConsumer(FetchedPartition):
         self._update()
         self.wake_fetcher()
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: StartOffset) -> None:
         """Go on reading at `offset`; what is buffered or under way is dropped, and so is an error that the reader has
-        not met yet. Raises ConfigError for what is no offset.
+        not met yet.
+
+        An offset, `"earliest"`, `"latest"`, an aware datetime (the first record of that time or later) or a timedelta
+        (the first record not older than that); a time behind the last record means the log's end. A number takes
+        effect at once. What has to be looked up is looked up by the fetchers, with retries, as after a reset: the next
+        record comes from there, and `position` stays what it was until then. If a broker refuses, the iterator raises
+        its error once and reading goes on where it was. Raises ConfigError for what is none of these, and for a
+        datetime without a time zone.
         """
-        self._seek(check_offset(offset))
+        start = start_of(offset, wall_clock)
+        if start.timestamp is None:
+            self._seek(start.offset)
+        elif not self._ended:
+            self._seek_target(offset)
 
     def errors(self) -> ErrorReader:
         """A new async iterator of this partition's errors that heal by themselves: leaders that move, brokers that do

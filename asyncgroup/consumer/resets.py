@@ -26,6 +26,7 @@ __all__ = [
     "find_starts",
     "out_of_range",
     "out_of_range_policy",
+    "start_of",
     "timestamp_of",
     "wall_clock",
 ]

@@ -1,4 +1,4 @@
-"""Partitions whose offset is not in the log: looks up where the policy sends them, many by one request.
+"""Partitions whose offset is not in the log, or is sought by name or time: looks it up, many by one request.
 
 A broker that lost its log's end puts all its partitions out of range at once (sarama #2342): they are looked up
 together, and those of one broker never wait for another one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Protocol
 
@@ -16,7 +16,14 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, Found, heals, look_up
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.resets import LogRange, WallClock, out_of_range, out_of_range_policy, timestamp_of
+from asyncgroup.consumer.resets import (
+    LogRange,
+    WallClock,
+    out_of_range,
+    out_of_range_policy,
+    start_of,
+    timestamp_of,
+)
 from asyncgroup.consumer.waiting import Waiting
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
@@ -46,7 +53,7 @@ class ResetOwner(Protocol):
 
 
 class Resetter:
-    """Applies `out_of_range_reset`. A seek of the reader's makes a reset void."""
+    """Applies `out_of_range_reset`, and seeks by name or time. Any later seek of the reader's makes both void."""
 
     def __init__(
         self,
@@ -67,7 +74,7 @@ class Resetter:
 
     def put(self, consumer: PartitionConsumer, pause: float) -> None:
         """Find a position for this partition, after a pause."""
-        self._versions.setdefault(consumer, consumer.version)
+        self._versions[consumer] = consumer.version
         self._waiting.put(consumer, pause)
 
     def discard(self, consumer: PartitionConsumer) -> None:
@@ -95,23 +102,32 @@ class Resetter:
             self._owner.heal(consumers, error)
 
     async def _look_up(self, consumers: list[PartitionConsumer]) -> None:
-        """Partitions of one leader: where their logs start and end, and what the policy says."""
-        policy = out_of_range_policy(self._config)
-        asked = [consumer.tp for consumer in consumers if self._is_wanted(consumer)]
-        specs = [EARLIEST, LATEST]
-        if isinstance(policy, timedelta):
-            specs.append(timestamp_of(policy, self._clock))
-        answers = await asyncio.gather(
-            *(
-                look_up(self._cluster, dict.fromkeys(asked, spec), self._config.isolation_level)
-                for spec in specs
-            )
+        """Partitions of one leader: where those that seek want to go; of the others' logs the start, the end, and what
+        the policy says."""
+        asked = {consumer: consumer.version for consumer in consumers if self._is_wanted(consumer)}
+        seeks, resets = {}, []
+        for consumer in asked:
+            if consumer.seek_target is None:
+                resets.append(consumer.tp)
+            elif (timestamp := start_of(consumer.seek_target, self._clock).timestamp) is not None:
+                seeks[consumer.tp] = timestamp
+        found, *answers = await asyncio.gather(
+            self._ask(seeks), *(self._ask(dict.fromkeys(resets, spec)) for spec in self._reset_specs())
         )
         for consumer in consumers:
-            if self._is_wanted(consumer):
-                self._apply(consumer, answers)
+            if self._is_wanted(consumer) and asked.get(consumer) == consumer.version:
+                self._apply(consumer, [found] if consumer.tp in seeks else answers)
             elif self._versions.pop(consumer, None) is not None:
+                self._waiting.discard(consumer)
                 self._owner.found(consumer)  # sought elsewhere meanwhile
+
+    async def _ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
+        return await look_up(self._cluster, wanted, self._config.isolation_level)
+
+    def _reset_specs(self) -> list[int]:
+        policy = out_of_range_policy(self._config)
+        by_time = [timestamp_of(policy, self._clock)] if isinstance(policy, timedelta) else []
+        return [EARLIEST, LATEST, *by_time]
 
     def _is_wanted(self, consumer: PartitionConsumer) -> bool:
         return self._versions.get(consumer) == consumer.version
@@ -121,12 +137,17 @@ class Resetter:
         if problem := _problem(tp, answers):
             if not heals(problem):
                 del self._versions[consumer]
+                consumer.seek_target = None
                 self._owner.refused(consumer, problem)
                 return
             self._is_stale = True
             self._waiting.put(consumer, self._owner.failed(consumer, problem))
             return
         del self._versions[consumer]
+        if consumer.seek_target is not None:
+            consumer.resolve_seek(answers[0].offsets[tp])
+            self._owner.found(consumer)
+            return
         start, end, *at_time = (found.offsets[tp] for found in answers)
         log, offset = LogRange(start, end), consumer.fetch_offset
         policy = out_of_range_policy(self._config)

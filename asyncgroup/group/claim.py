@@ -8,6 +8,7 @@ from typing import Any
 
 from asyncgroup.checks import check_metadata
 from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer
+from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import PartitionOffsets
@@ -141,8 +142,16 @@ class Claim:
             raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}")
         check_metadata(metadata)
 
-    def seek(self, offset: int) -> None:
-        """Go on reading at `offset`; what is buffered is dropped, marks stay. Raises ConfigError below 0."""
+    def seek(self, offset: StartOffset) -> None:
+        """Go on reading at `offset`; what is buffered is dropped, marks stay.
+
+        `offset` is a number, `"earliest"`, `"latest"`, a datetime with a time zone (the first record of that time or
+        later) or a timedelta (the first record not older than that). It returns at once: what has to be looked up is
+        looked up before the next fetch, the next record comes from there, and `position` stays what it was until then.
+        An error of the look-up that does not heal is raised by the iterator once; reading then goes on where it was.
+
+        Raises ConfigError for what is none of these, and for a datetime without a time zone.
+        """
         self._consumer.seek(offset)
 
     def end(self, cause: SessionEnd) -> None:

@@ -271,7 +271,7 @@ async def test_a_seek_back_hands_out_again() -> None:
 async def test_what_is_no_offset_is_refused(offset: Any) -> None:
     """Found by review: each fetch of the broker's partitions failed on it, over and over, without a word."""
     consumer = make_consumer()
-    with pytest.raises(ConfigError, match=f"offset={offset!r} is not allowed: 0 or more"):
+    with pytest.raises(ConfigError, match=rf"offset={offset!r} is not allowed: (an offset \()?0 or more"):
         consumer.seek(offset)
     assert (consumer.position, consumer.version) == (0, 0)
 

@@ -16,6 +16,7 @@ __all__ = [
     "Ends",
     "Gate",
     "Read",
+    "Reader",
     "Script",
     "asked",
     "committed",

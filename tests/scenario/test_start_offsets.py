@@ -9,7 +9,7 @@ import pytest
 from asyncgroup import Claim, Session
 from asyncgroup.errors import OffsetOutOfRangeError
 from asyncgroup.offsets import Committer
-from tests.scenario.support import Script, committed, member, orders, running
+from tests.scenario.support import Reader, Script, committed, member, orders, running, take
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -156,3 +156,30 @@ async def test_a_seek_out_of_range(env: VirtualEnvironment):
         await group.aclose()
         assert seen == [0, 1, 2]
         assert committed(env) == {0: 3}
+
+
+async def test_a_handler_seeks_by_name_and_marks_stay(env: VirtualEnvironment):
+    """From `setup`, before the first fetch, and in the middle of its loop."""
+    await env.admin.produce(orders(0), [b"v"] * 5)
+    seen: list[int] = []
+
+    class Seeker(Reader):
+        async def setup(self, session: Session) -> None:
+            await super().setup(session)
+            for claim in session.claims:
+                claim.seek("latest")
+
+    async def read(claim: Claim) -> None:
+        await asyncio.sleep(1.0)  # the end was looked up
+        await env.admin.produce(orders(0), [b"v"] * 2)
+        seen.extend(await take(claim, 2))
+        claim.seek("earliest")
+        seen.extend(await take(claim, 3))
+        claim.seek(claim.initial_offset)
+        assert claim.next_mark == 0
+
+    async with member(env) as group:
+        reader = Seeker(env, read)
+        async with running(group.run("orders", reader)):
+            await asyncio.wait_for(reader.done.wait(), 60.0)
+    assert seen == [5, 6, 0, 1, 2]

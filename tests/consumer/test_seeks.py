@@ -1,0 +1,205 @@
+"""`seek` by name or time: at once for the caller, looked up by the fetchers, many partitions by one request."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.resets import StartOffset
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
+from asyncgroup.wire.records import BatchBuilder
+from tests.consumer.brokers import caught_up, client, fill, read
+from tests.consumer.support import make_consumer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+def at(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+
+
+def stamped(brokers: EmbeddedCluster, partition: int, *timestamps: int) -> None:
+    """A record with each of these timestamps."""
+    place = brokers.partition("orders", partition)
+    for timestamp in timestamps:
+        builder = BatchBuilder("none", 1 << 30)
+        assert builder.append(timestamp, b"k", b"v")
+        place.log.append(builder.build(), place.leader_epoch)
+    brokers.nodes[place.leader].appended(place)
+
+
+def lookups(brokers: EmbeddedCluster) -> int:
+    return len(brokers.history.of("ListOffsets", client_id="reader"))
+
+
+@pytest.mark.parametrize(
+    ("where", "first"),
+    [
+        ("earliest", 0),
+        (at(0), 0),
+        (at(2000), 1),
+        (at(2001), 2),
+        (datetime.fromtimestamp(3, UTC).astimezone(), 2),
+        (timedelta(days=365_000), 0),
+        (2, 2),
+    ],
+    ids=str,
+)
+async def test_reading_goes_on_there(brokers: EmbeddedCluster, where: StartOffset, first: int) -> None:
+    stamped(brokers, 0, 1000, 2000, 3000, 4000)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0, offset=3)
+        assert await read(consumer, 1) == [3]
+        consumer.seek(where)
+        assert await asyncio.wait_for(read(consumer, 4 - first), 5) == [*range(first, 4)]
+
+
+@pytest.mark.parametrize("where", ["latest", at(9000), timedelta(seconds=1)], ids=str)
+async def test_behind_the_last_record_is_the_logs_end(brokers: EmbeddedCluster, where: StartOffset) -> None:
+    stamped(brokers, 0, 1000, 2000, 3000, 4000)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 1) == [0]
+        consumer.seek(where)
+        reading = asyncio.ensure_future(read(consumer, 1))
+        await asyncio.sleep(5)
+        assert consumer.position == 4
+        stamped(brokers, 0, 10_000)
+        assert await asyncio.wait_for(reading, 5) == [4]
+
+
+async def test_it_returns_at_once_and_nothing_of_before_is_handed_out(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=1, records=10)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 3) == [0, 1, 2]
+        held = brokers.faults.on("ListOffsets").hold()
+        consumer.seek("earliest")
+        assert consumer.buffered_bytes == 0
+        reading = asyncio.ensure_future(read(consumer, 1))
+        await asyncio.sleep(5)
+        assert not reading.done()
+        assert consumer.position == 3, "the position is known when it was looked up"
+        held.release()
+        assert await asyncio.wait_for(reading, 5) == [0]
+
+
+async def test_the_last_seek_counts(brokers: EmbeddedCluster) -> None:
+    stamped(brokers, 0, 1000, 2000, 3000, 4000)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 1) == [0]
+        consumer.seek("latest")
+        consumer.seek(1)
+        assert await asyncio.wait_for(read(consumer, 2), 5) == [1, 2]
+        consumer.seek("latest")
+        await asyncio.sleep(0.0105)  # the look-up is under way
+        consumer.seek(at(2500))
+        assert await asyncio.wait_for(read(consumer, 2), 5) == [2, 3]
+        consumer.seek("latest")
+        await asyncio.sleep(0.0105)
+        consumer.seek(0)
+        assert await asyncio.wait_for(read(consumer, 4), 5) == [0, 1, 2, 3]
+
+
+async def test_many_partitions_take_one_request_for_each_leader(brokers: EmbeddedCluster) -> None:
+    for partition in range(6):
+        stamped(brokers, partition, 1000, 2000)
+    async with client(brokers) as reader:
+        consumers = reader.read("orders", *range(6))
+        for consumer in consumers:
+            assert await read(consumer, 2) == [0, 1]
+        before = lookups(brokers)
+        for number, consumer in enumerate(consumers):
+            consumer.seek("earliest" if number % 2 else at(2000))
+        firsts = [(await asyncio.wait_for(read(consumer, 1), 5))[0] for consumer in consumers]
+        assert firsts == [1, 0] * 3
+        assert lookups(brokers) - before == len(brokers.nodes)
+
+
+async def test_before_it_is_fetched_at_all(brokers: EmbeddedCluster) -> None:
+    """A handler's `setup` seeks before the first fetch."""
+    fill(brokers, "orders", 0, batches=3)
+    async with client(brokers) as reader:
+        consumer = reader.consumer("orders", 0, 1)
+        consumer.seek("earliest")
+        reader.fetchers.add(consumer)
+        assert await asyncio.wait_for(read(consumer, 3), 5) == [0, 1, 2]
+
+
+async def test_trouble_is_tried_again(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=3)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        brokers.faults.on("ListOffsets", times=3).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        consumer.seek("latest")
+        reading = asyncio.ensure_future(read(consumer, 1))
+        await asyncio.sleep(20)
+        fill(brokers, "orders", 0, batches=1)
+        assert await asyncio.wait_for(reading, 5) == [3]
+        assert reader.errors
+
+
+async def test_a_leader_that_moves_during_the_look_up(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=3)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 2) == [0, 1]
+        place = brokers.partition("orders", 0)
+        consumer.seek("earliest")
+        await brokers.stop_node(place.leader)
+        assert await asyncio.wait_for(read(consumer, 3), 60) == [0, 1, 2]
+
+
+async def test_a_refusal_is_raised_and_reading_goes_on_where_it_was(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=3)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 1) == [0]
+        brokers.faults.on("ListOffsets").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        consumer.seek("latest")
+        with pytest.raises(BrokerError, match="orders-0"):
+            await asyncio.wait_for(anext(consumer), 5)
+        assert await asyncio.wait_for(read(consumer, 2), 5) == [1, 2]
+
+
+async def test_paused_and_ended_partitions(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=3)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 2) == [0, 1]
+        consumer.pause()
+        consumer.seek("earliest")
+        await asyncio.sleep(5)
+        assert consumer.position == 0
+        consumer.resume()
+        assert await asyncio.wait_for(read(consumer, 1), 5) == [0]
+        consumer.end()
+        before = lookups(brokers)
+        consumer.seek("latest")
+        await asyncio.sleep(5)
+        assert (lookups(brokers), consumer.position) == (before, 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001  that is the point
+        ("Earliest", "'earliest'"),
+        (-1, "an offset"),
+        (True, "an offset"),
+        (1.5, "datetime"),
+        (None, "an offset"),
+        (timedelta(), "a timedelta"),
+    ],
+    ids=str,
+)
+async def test_what_is_no_place_is_refused_at_once(where: object, named: str) -> None:
+    consumer = make_consumer(7)
+    with pytest.raises(ConfigError, match=named):
+        consumer.seek(where)  # type: ignore[arg-type]
+    assert consumer.position == 7
