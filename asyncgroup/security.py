@@ -2,7 +2,8 @@
 
     Security(tls=Tls(ca_file="ca.pem"), sasl=Scram("alice", password))
 
-Passwords, keys and tokens never show: not in a repr, not in a log line, not in an error.
+Passwords, keys and tokens never show: not in a repr, not in a log line, not in an error, nor in `vars`, `asdict` or a
+pickle (`asyncgroup.secret` has the table). `Plain(…).password.reveal()` gives the text.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.secret import HIDDEN, HiddenProvider, Secret, reveal
 
 __all__ = ["HIDDEN", "OAuthBearer", "Plain", "Sasl", "Scram", "Security", "Tls", "TokenProvider"]
-
-HIDDEN: Final = "[hidden]"
-"""What stands in place of a secret, as in Kafka's `Password`."""
 
 TokenProvider: TypeAlias = Callable[[], Awaitable[str]]
 """Gives a token that is valid now; awaited for each new connection, within `connect_timeout`."""
@@ -37,6 +36,15 @@ def _check_text(key: str, value: object, *, secret: bool = False, empty: bool = 
         raise ConfigError(key, shown, "text without NUL characters" + ("" if empty else ", not empty"))
 
 
+def _hidden(value: Any) -> Any:
+    return Secret(value) if isinstance(value, str) else value
+
+
+def _hide(settings: object, key: str) -> None:
+    """Put a Secret in place of a text; the class is frozen, so this is the last moment."""
+    object.__setattr__(settings, key, _hidden(getattr(settings, key)))
+
+
 @dataclass(frozen=True)
 class Plain:
     """SASL/PLAIN (RFC 4616): the password itself goes over the connection, so use it together with TLS.
@@ -45,13 +53,14 @@ class Plain:
     """
 
     username: str
-    password: str = field(repr=False)
+    password: str | Secret = field(repr=False)
     authzid: str = ""
 
     def __post_init__(self) -> None:
         _check_text("username", self.username)
-        _check_text("password", self.password, secret=True)
+        _check_text("password", reveal(self.password), secret=True)
         _check_text("authzid", self.authzid, empty=True)
+        _hide(self, "password")
 
     @property
     def mechanism(self) -> str:
@@ -67,14 +76,15 @@ class Scram:
     """
 
     username: str
-    password: str = field(repr=False)
+    password: str | Secret = field(repr=False)
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     authzid: str = ""
 
     def __post_init__(self) -> None:
         _check_text("username", self.username)
-        _check_text("password", self.password, secret=True)
+        _check_text("password", reveal(self.password), secret=True)
         _check_text("authzid", self.authzid, empty=True)
+        _hide(self, "password")
         if self.mechanism not in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             raise ConfigError("mechanism", self.mechanism, "SCRAM-SHA-256 or SCRAM-SHA-512")
 
@@ -87,7 +97,7 @@ class OAuthBearer:
     """
 
     token_provider: TokenProvider
-    extensions: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    extensions: Mapping[str, str | Secret] = field(default_factory=dict, repr=False, hash=False)
     authzid: str = ""
 
     def __post_init__(self) -> None:
@@ -95,11 +105,16 @@ class OAuthBearer:
             raise ConfigError("token_provider", HIDDEN, "an async function () -> str")
         _check_text("authzid", self.authzid, empty=True)
         _check_type("extensions", self.extensions, Mapping)
+        hidden = {name: _hidden(value) for name, value in self.extensions.items()}
         for name, value in self.extensions.items():
+            text = reveal(value)
             if not isinstance(name, str) or not _EXTENSION_NAME.match(name) or name.lower() == "auth":
                 raise ConfigError("extensions", name, "names of the letters a-z A-Z, and not auth")
-            if not isinstance(value, str) or not _EXTENSION_VALUE.match(value):
+            if not isinstance(text, str) or not _EXTENSION_VALUE.match(text):
                 raise ConfigError("extensions", name, "values of printable ASCII characters, not empty")
+        object.__setattr__(self, "extensions", hidden)
+        if not isinstance(self.token_provider, HiddenProvider):
+            object.__setattr__(self, "token_provider", HiddenProvider(self.token_provider))
 
     @property
     def mechanism(self) -> str:
@@ -125,16 +140,18 @@ class Tls:
     ca_data: str | None = field(default=None, repr=False)
     cert_file: str | os.PathLike[str] | None = None
     key_file: str | os.PathLike[str] | None = None
-    cert_data: str | None = field(default=None, repr=False)
-    key_data: str | None = field(default=None, repr=False)
-    key_password: str | None = field(default=None, repr=False)
+    cert_data: str | Secret | None = field(default=None, repr=False)
+    key_data: str | Secret | None = field(default=None, repr=False)
+    key_password: str | Secret | None = field(default=None, repr=False)
     check_hostname: bool = True
     context: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         _check_type("context", self.context, ssl.SSLContext)
         for key in _TLS_KEYS:
-            _check_type(key, getattr(self, key), str, *((os.PathLike,) if key.endswith("_file") else ()))
+            _check_type(
+                key, reveal(getattr(self, key)), str, *((os.PathLike,) if key.endswith("_file") else ())
+            )
         if not isinstance(self.check_hostname, bool):
             raise ConfigError("check_hostname", type(self.check_hostname).__name__, "True or False")
         given = [key for key in _TLS_KEYS if getattr(self, key) is not None]
@@ -149,6 +166,8 @@ class Tls:
                 raise ConfigError(key, HIDDEN if key == "key_data" else "given", f"only with {needed}")
         if self.key_password is not None and not {"cert_file", "cert_data"} & set(given):
             raise ConfigError("key_password", HIDDEN, "only with cert_file or cert_data")
+        for key in ("cert_data", "key_data", "key_password"):
+            _hide(self, key)
 
     def make_context(self) -> ssl.SSLContext:
         """The context that these settings make; reads the files. Raises ConfigError naming the key that won't load."""
@@ -166,7 +185,7 @@ class Tls:
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
         # without one OpenSSL would ask for an encrypted key's password at the terminal
-        password = self.key_password or ""
+        password = reveal(self.key_password) or ""
         try:
             if self.cert_file is not None:
                 context.load_cert_chain(self.cert_file, self.key_file, lambda: password)
@@ -175,7 +194,7 @@ class Tls:
                 with tempfile.TemporaryDirectory(prefix="asyncgroup-") as folder:
                     both = Path(folder, "both.pem")
                     both.touch(mode=0o600)
-                    both.write_text(f"{self.key_data}\n{self.cert_data}\n", encoding="ascii")
+                    both.write_text(f"{reveal(self.key_data)}\n{reveal(self.cert_data)}\n", encoding="ascii")
                     context.load_cert_chain(both, password=lambda: password)
         except (OSError, ValueError) as error:
             key = "cert_file" if self.cert_file is not None else "cert_data"

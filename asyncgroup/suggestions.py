@@ -208,7 +208,8 @@ def _errors(one: list[str], other: list[str]) -> int | None:
             right.remove(word)
     errors = [_distance(*pair) for pair in zip(left, right, strict=True)]
     close = [
-        error <= (2 if len(word) >= 8 else 1) and min(len(word), len(said)) >= 4
+        error <= (2 if len(word) >= 8 else 1)
+        and (min(len(word), len(said)) >= 4 or {len(word), len(said)} == {3, 4})
         for error, word, said in zip(errors, right, left, strict=True)
     ]
     return sum(errors) if all(close) and len(errors) < max(2, len(one)) else None

@@ -15,6 +15,7 @@ from asyncgroup import config
 from asyncgroup.checks import check_group_id, check_topic, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.security import Plain, Security, Tls
 
 NAN, INF = float("nan"), float("inf")
@@ -227,7 +228,9 @@ def test_an_unknown_key_and_those_it_may_stand_for(cls: type[ClientConfig], key:
 
 def test_copies_and_pickles_are_equal() -> None:
     made = ConsumerConfig(client_id="me", security=Security(sasl=Plain("u", "p")))
-    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == copy.copy(made) == made
+    assert copy.deepcopy(made) == copy.copy(made) == made
+    with secrets_in_pickles():
+        assert pickle.loads(pickle.dumps(made)) == made
 
 
 def test_secrets_do_not_show() -> None:

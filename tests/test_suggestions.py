@@ -264,6 +264,7 @@ def test_every_name_is_known_to_from_properties(name: str) -> None:
         (ConsumerConfig, "linger_ms", "did you mean linger=0.25, in seconds in ProducerConfig, this is a ConsumerConfig"),
         (ClientConfig, "buffer_bytes", "it is a key of ConsumerConfig and ProducerConfig, this is a ClientConfig"),
         (ProducerConfig, "session_timeot", "if session_timeout is meant: it is a key of ConsumerConfig"),
+        (ProducerConfig, "aks", "did you mean acks?"),
         (ConsumerConfig, "hooks", "an argument of ConsumerGroup"),
         (ConsumerConfig, "Consumer.MaxProcessingTime", "did you mean ConsumerConfig.max_processing_time?"),
         (ConsumerConfig, "Net.SASL.GSSAPI", "Kerberos"),

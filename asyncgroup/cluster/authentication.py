@@ -10,6 +10,7 @@ from asyncgroup.cluster.scram import ScramClient, ScramError
 from asyncgroup.errors import AuthenticationError, BrokerError, ConnectError, ErrorCode
 from asyncgroup.escaping import LONGEST_TEXT, printable
 from asyncgroup.lifecycle import describe
+from asyncgroup.secret import reveal
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram
 from asyncgroup.wire import messages as m
 
@@ -118,11 +119,11 @@ async def _token(sasl: OAuthBearer, who: str) -> str:
 
 def _plain(sasl: Plain) -> Exchange:
     """RFC 4616: one message, answered by nothing or a refusal."""
-    yield f"{sasl.authzid}\0{sasl.username}\0{sasl.password}".encode()
+    yield f"{sasl.authzid}\0{sasl.username}\0{reveal(sasl.password)}".encode()
 
 
 def _scram(sasl: Scram) -> Exchange:
-    client = ScramClient(sasl.mechanism, sasl.username, sasl.password, sasl.authzid)
+    client = ScramClient(sasl.mechanism, sasl.username, reveal(sasl.password), sasl.authzid)
     challenge = yield client.first()
     answer = yield client.final(challenge)
     client.verify(answer)
@@ -130,7 +131,7 @@ def _scram(sasl: Scram) -> Exchange:
 
 def _oauth_bearer(sasl: OAuthBearer, token: str) -> Exchange:
     """RFC 7628: a refusal comes as a challenge, which the client has to acknowledge to hear the error."""
-    fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in sasl.extensions.items())]
+    fields = [f"auth=Bearer {token}", *(f"{name}={reveal(value)}" for name, value in sasl.extensions.items())]
     name = sasl.authzid.replace("=", "=3D").replace(",", "=2C")
     header = f"n,{'a=' + name if name else ''},"
     challenge = yield "\x01".join((header, *fields, "", "")).encode()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ConfigError
+from asyncgroup.secret import reduce_with_secrets
 
 __all__ = ["WriteSettings", "write_settings"]
 
@@ -29,6 +30,10 @@ class WriteSettings:
     topic: str | None = None
     properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The `kafka.*` options that this was made from; tasks that have the same ones share a producer."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles for tasks hold the passwords and keys that they connect with."""
+        return reduce_with_secrets(self)
 
 
 def write_settings(options: Mapping[str, str]) -> WriteSettings:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
+from asyncgroup.secret import reduce_with_secrets
 
 __all__ = [
     "EARLIEST_OFFSET",
@@ -147,3 +148,7 @@ class ReadSettings:
     offset_retry_interval: float = 1.0
     fetch_bytes: int = 4 * 1024 * 1024
     """Bytes of one partition that a task asks for at a time."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles for executors hold the passwords and keys that they connect with."""
+        return reduce_with_secrets(self)

@@ -15,6 +15,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.list_offsets import heals
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import TopicPartition
+from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import brokers_unreachable
 from asyncgroup.spark.source.range_fetch import fetching_config
@@ -217,6 +218,7 @@ def _skipped(error: CorruptRecordsError) -> None:
 def _key(settings: ReadSettings) -> bytes | None:
     """Equal for settings that came from the same ones: each task unpickles its own. None if that cannot be told."""
     try:
-        return pickle.dumps((settings.bootstrap_servers, settings.config, settings.fetch_bytes))
+        with secrets_in_pickles():  # it stays in this process
+            return pickle.dumps((settings.bootstrap_servers, settings.config, settings.fetch_bytes))
     except Exception:  # noqa: BLE001  whatever a user's function in it cannot do
         return None

@@ -7,7 +7,9 @@ import pickle
 
 import pytest
 
+from asyncgroup.errors import UsageError
 from asyncgroup.security import Plain, Scram, Security, Tls
+from asyncgroup.spark.sink.write_settings import write_settings
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.kafka_options import KafkaOptions, read_kafka
 from asyncgroup.spark.source.options import read_settings
@@ -184,3 +186,24 @@ def test_what_only_javas_client_knows_is_warned_of(caplog):
     with caplog.at_level(logging.WARNING, "asyncgroup"):
         assert read(receive_buffer_bytes="65536", max_poll_records="500") == read()
     assert len(caplog.records) == 2
+
+
+def test_settings_for_executors_carry_their_secrets_on_purpose() -> None:
+    """Executors connect with them; a configuration by itself refuses to be pickled (`asyncgroup.secret`)."""
+    options = {
+        "kafka.bootstrap.servers": "a:1",
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": SECRET,
+    }
+    reading = read_settings(options, stream=True)
+    writing = write_settings({**options, "topic": "t"})
+    for settings in (reading, writing):
+        with pytest.raises(UsageError, match="secrets_in_pickles"):
+            pickle.dumps(settings.config)
+        copied = pickle.loads(pickle.dumps(settings))
+        assert copied == settings
+        assert type(copied) is type(settings)
+        assert SECRET not in repr(copied)
