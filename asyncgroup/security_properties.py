@@ -103,6 +103,12 @@ def _read_jaas(text: str, name: str, mechanism: str) -> tuple[str, str]:
         at = found.end()
     if text[at:].strip() != ";":
         raise ConfigError("sasl.jaas.config", HIDDEN, _JAAS_RULE)
+    if options.get("tokenauth", "").strip().lower() == "true":
+        raise ConfigError(
+            "sasl.jaas.config",
+            "tokenauth=true",
+            "a user's password; delegation tokens (KIP-48) are not supported",
+        )
     return options.get("username", ""), options.get("password", "")
 
 

@@ -18,8 +18,9 @@ _REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
 def register(spark: SparkSession) -> None:
     """Make `format("asyncgroup")` known to a session, classic or Spark Connect; safe to call twice.
 
-    Where asyncgroup is installed by pip Spark finds the source by itself, through the module `pyspark_asyncgroup`; it
-    then notes in its log that this one replaces the other, which does no harm. Executors (and a Connect server) need asyncgroup installed, too.
+    Where asyncgroup is installed by pip Spark finds the source by itself, through the module `pyspark_asyncgroup`, and
+    nothing is registered: Spark would log at each start of a query that this source replaces the other. On Connect, where
+    that cannot be asked, it does. Executors (and a Connect server) need asyncgroup installed, too.
     A query that writes to `asyncgroup` has to be started on a thread whose active session knows it: Spark looks a sink
     up there, and says DATA_SOURCE_NOT_FOUND on a thread that has none. On a thread of your own (`asyncio.to_thread`)
     anything that makes a DataFrame by the session, `spark.createDataFrame(…)`, makes it the active one.
@@ -27,6 +28,8 @@ def register(spark: SparkSession) -> None:
     Raises SparkUnavailable if pyspark or pyarrow is missing or too old.
     """
     check_session(spark)
+    if _is_known(spark):
+        return
     from pyspark.errors import PySparkException
 
     from asyncgroup.spark.data_source import AsyncGroupDataSource
@@ -36,3 +39,12 @@ def register(spark: SparkSession) -> None:
     except PySparkException as error:
         if error.getCondition() != _REGISTERED:
             raise
+
+
+def _is_known(spark: SparkSession) -> bool:
+    """Whether the session has the source already (`DataSourceManager.dataSourceExists`); False if it cannot say."""
+    try:
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        return bool(manager.dataSourceExists("asyncgroup"))
+    except Exception:  # noqa: BLE001  a Connect session has no Java here; a later Spark may have no such method
+        return False

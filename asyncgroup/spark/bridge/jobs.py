@@ -104,6 +104,9 @@ class SparkJobs:
             error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001  it goes on in the event loop
             error = raised
+            if isinstance(raised, Exception) and _java_has_ended(self._spark):
+                error = SparkUnavailable(f"Spark's Java process has ended: {describe(raised)}")
+                error.__cause__ = raised
         return Called(error, framed - began, time() - framed)
 
     def _cancel(self, tag: str) -> None:
@@ -134,6 +137,19 @@ def _tagged(spark: SparkSession, tag: str) -> Iterator[SparkContext]:
             context.removeJobTag(tag)
         except Exception as error:  # noqa: BLE001  whatever py4j makes of it
             _log.warning("the job tag of a batch is left in Spark: %s", describe(error))
+
+
+def _java_has_ended(spark: SparkSession) -> bool:
+    """Whether the session's Java refuses connections: whatever the function raised, only another session helps."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        spark.sparkContext._jsc.sc().isStopped()
+    except (OSError, Py4JNetworkError):
+        return True
+    except Exception:  # noqa: BLE001  a session without Java, or one that was stopped
+        return False
+    return False
 
 
 class _Leftovers:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from asyncgroup.checks import check_count, check_pause
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.errors import ConfigError
+from asyncgroup.spark.requirements import SparkUnavailable
 
 __all__ = ["OnError", "Retry", "Tries"]
 
@@ -18,7 +19,7 @@ class Retry:
     """Call the function again with the same rows, ranges and number, up to `times` more times.
 
     The pauses double from `backoff` to `backoff_max` seconds, each spread by a fifth either way (KIP-580). Only what is
-    an instance of `only` is tried again. The last exception goes on as if there were no retries: nothing is skipped.
+    an instance of `only` is tried again, and never SparkUnavailable, which no later call can heal. The last exception goes on as if there were no retries: nothing is skipped.
     Raises ConfigError.
     """
 
@@ -57,5 +58,7 @@ class Tries:
         self.failures += 1
         policy = self._policy
         if policy is None or self.failures > policy.times or not isinstance(error, policy.only):
+            return None
+        if isinstance(error, SparkUnavailable):
             return None
         return self._backoff.next()

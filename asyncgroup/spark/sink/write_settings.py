@@ -9,6 +9,7 @@ from typing import Any, Final
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import reduce_with_secrets
+from asyncgroup.spark.source.kafka_options import check_servers, check_tls, named_option, refuse_tokens
 
 __all__ = ["WriteSettings", "write_settings"]
 
@@ -47,16 +48,19 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     for name, instead in _REFUSED.items():
         if name in kafka:
             raise ConfigError(PREFIX + name, kafka[name], f"no value at all; {instead}")
+    refuse_tokens(kafka)
     try:
         config, rest = ProducerConfig.from_properties(kafka)
     except ConfigError as error:
-        if error.key not in kafka:
-            raise
-        raise ConfigError(PREFIX + error.key, error.value, error.allowed) from None
+        raise named_option(error, kafka) from None
+    check_tls(config, kafka)
     servers = rest.get(SERVERS, "").strip()
     if not servers:
         raise ConfigError(f"option {PREFIX}{SERVERS} is missing: it says where the brokers are, host:port,…")
     topic = given.get("topic")
     return WriteSettings(
-        servers, config, None if topic is None else topic.strip(), tuple(sorted(kafka.items()))
+        check_servers(SERVERS, servers),
+        config,
+        None if topic is None else topic.strip(),
+        tuple(sorted(kafka.items())),
     )

@@ -36,6 +36,7 @@ class AsyncGroupReader(DataSourceReader):
     @plain_errors
     def partitions(self) -> list[InputPartition]:
         """What the tasks read."""
+        self._settings.warn()
         with BrokerClient(self._settings) as client:
             ranges, topic_ids = client.call(self._find_ranges)
         return [Ranges(part, topic_ids) for part in tasks_of(ranges, self._settings)]

@@ -6,22 +6,20 @@ silently something else is refused: stores of JKS, for example (PEM files do), o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from asyncgroup.checks import check_group_id, parse_servers
-from asyncgroup.config import ConsumerConfig
+from asyncgroup.config import ClientConfig, ConsumerConfig
 from asyncgroup.errors import ConfigError
+from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties import is_secret
 from asyncgroup.property_names import BY_CLASS
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.option_names import KAFKA
 
-__all__ = ["KafkaOptions", "read_kafka"]
-
-_log = logging.getLogger("asyncgroup.spark")
+__all__ = ["KafkaOptions", "check_servers", "check_tls", "named_option", "read_kafka", "refuse_tokens"]
 
 _REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "leave it out; startingOffsets says where a new query begins, and later ones go on from there",
@@ -51,6 +49,8 @@ _MEMBERS: Final = frozenset(
 _OPEN: Final = (".mechanism", ".mechanisms", ".type", ".location", ".algorithm")
 """What no secret's name ends with: such a value helps to see what is wrong."""
 
+_NO_EFFECT: Final = tuple(IGNORED_PREFIXES)
+
 _APART: Final = ("bootstrap.servers", "metadata.broker.list", "group.id")
 
 
@@ -63,6 +63,8 @@ class KafkaOptions(NamedTuple):
     group_id: str | None
     fetch_bytes: int | None
     """`kafka.max.partition.fetch.bytes`, if it is given."""
+    warnings: tuple[str, ...] = ()
+    """Properties without effect, to be logged once per query."""
 
 
 def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
@@ -70,25 +72,50 @@ def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
     for name, allowed in _REFUSED.items():
         if name in properties:
             raise OptionError(KAFKA + name, properties[name], allowed)
-    for name in sorted(_PRODUCERS & properties.keys()):
-        _log.warning("%s%s is a producer's, and ignored by a source", KAFKA, name)
     wanted = {name: value for name, value in properties.items() if name not in _PRODUCERS}
-    left_out = {*_APART, *_MEMBERS}
+    ignored = {name for name in wanted.keys() - _MEMBERS if name in IGNORED or name.startswith(_NO_EFFECT)}
+    left_out = {*_APART, *_MEMBERS, *ignored}
     _check_members(wanted)
-    if wanted.get("sasl.mechanism", "").strip().upper() == "OAUTHBEARER":
-        allowed = "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: tokens need a function, which no option can be"
-        raise OptionError(f"{KAFKA}sasl.mechanism", "OAUTHBEARER", allowed)
+    refuse_tokens(wanted)
     try:
         config, _ = ConsumerConfig.from_properties(
             {name: value for name, value in wanted.items() if name not in left_out}, **_fixed(wanted)
         )
     except ConfigError as error:
-        raise _named(error) from None
-    _check_tls(config)
+        raise named_option(error, wanted) from None
+    check_tls(config, wanted)
     given = "max.partition.fetch.bytes" in wanted or "fetch.message.max.bytes" in wanted
     return KafkaOptions(
-        _servers(wanted), config, _group_id(wanted), config.max_partition_fetch_bytes if given else None
+        _servers(wanted),
+        config,
+        _group_id(wanted),
+        config.max_partition_fetch_bytes if given else None,
+        (
+            *(
+                f"{KAFKA}{name} is a producer's, and ignored by a source"
+                for name in sorted(_PRODUCERS & properties.keys())
+            ),
+            *(f"{KAFKA}{name} has no effect on a source: {_why(name)}" for name in sorted(ignored)),
+        ),
     )
+
+
+def _why(name: str) -> str:
+    if name == "max.poll.records":
+        return "tasks fetch by bytes (fetchBytes), batches are limited by maxOffsetsPerTrigger and maxBytesPerTrigger"
+    return IGNORED.get(name) or next(
+        why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)
+    )
+
+
+def refuse_tokens(properties: Mapping[str, str]) -> None:
+    """Raise OptionError for OAUTHBEARER, whose tokens come from a function (`OAuthBearer.token_provider`)."""
+    for name in ("sasl.mechanism", "sasl.mechanisms"):
+        if properties.get(name, "").strip().upper() == "OAUTHBEARER":
+            allowed = (
+                "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: tokens need a function, which no option can be"
+            )
+            raise OptionError(KAFKA + name, "OAUTHBEARER", allowed)
 
 
 def _fixed(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -108,22 +135,25 @@ def _check_members(properties: Mapping[str, str]) -> None:
             raise OptionError(KAFKA + name, properties[name], str(error)) from None
 
 
-_TLS_NAMES: Final[Mapping[str, str]] = {
-    "ca_file": "ssl.truststore.location",
-    "ca_data": "ssl.truststore.certificates",
-    "cert_file": "ssl.keystore.location",
-    "cert_data": "ssl.keystore.certificate.chain",
+_TLS_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "ca_file": ("ssl.truststore.location", "ssl.ca.location"),
+    "ca_data": ("ssl.truststore.certificates", "ssl.ca.pem"),
+    "cert_file": ("ssl.keystore.location", "ssl.certificate.location"),
+    "cert_data": ("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
 }
+"""Java's name of each key of `Tls`, and librdkafka's."""
 
 
-def _check_tls(config: ConsumerConfig) -> None:
-    """Certificates that cannot be read are an error of the options, and not of each connection."""
+def check_tls(config: ClientConfig, properties: Mapping[str, str]) -> None:
+    """Raise OptionError for certificates and keys that cannot be read; connections would fail on the executors."""
     if config.security is None or config.security.tls is None:
         return
     try:
         config.security.tls.make_context()
     except ConfigError as error:
-        raise OptionError(KAFKA + _TLS_NAMES.get(error.key, error.key), error.value, error.allowed) from None
+        names = _TLS_NAMES.get(error.key, (error.key,))
+        name = next((name for name in names if name in properties), names[0])
+        raise OptionError(KAFKA + name, error.value, error.allowed) from None
 
 
 def _servers(properties: Mapping[str, str]) -> str:
@@ -133,6 +163,11 @@ def _servers(properties: Mapping[str, str]) -> str:
         raise OptionError(
             f"option {KAFKA}bootstrap.servers must be given: host:port, several separated by commas"
         )
+    return check_servers(name, servers)
+
+
+def check_servers(name: str, servers: str) -> str:
+    """Return the addresses without spaces around them; raise OptionError if they are no addresses."""
     try:
         parse_servers(servers)
     except ConfigError as error:
@@ -150,10 +185,11 @@ def _group_id(properties: Mapping[str, str]) -> str | None:
         raise OptionError(f"{KAFKA}group.id", error.value, error.allowed) from None
 
 
-def _named(error: ConfigError) -> OptionError:
-    """The error by the option's name; its own words may speak of other properties, without the prefix."""
+def named_option(error: ConfigError, properties: Mapping[str, str]) -> OptionError:
+    """The error by the option's name, without secrets; its own words may name other properties, without the prefix."""
     if error.allowed is None:
         return OptionError(f"kafka.* options: {error}")
     is_hidden = is_secret(error.key) and not error.key.endswith(_OPEN)
     value = HIDDEN if is_hidden and error.value else error.value
-    return OptionError(KAFKA + error.key if "." in error.key else error.key, value, error.allowed)
+    is_property = "." in error.key or error.key in properties
+    return OptionError(KAFKA + error.key if is_property else error.key, value, error.allowed)

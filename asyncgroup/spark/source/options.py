@@ -32,7 +32,6 @@ Ours:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -53,8 +52,6 @@ from asyncgroup.spark.source.settings import (
 )
 
 __all__ = ["read_include_headers", "read_settings"]
-
-_log = logging.getLogger("asyncgroup.spark")
 
 T = TypeVar("T")
 
@@ -79,10 +76,7 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
     starting = read_starting(given, strategy, stream=stream)
     ending = read_ending(given, strategy, starting, stream=stream)
     _check_group(given, kafka, from_group=isinstance(starting, FromGroup))
-    if not stream:
-        for name in _ONLY_IN_STREAMS:
-            if name in given:
-                _log.warning("option %s is ignored in batch queries", name)
+    ignored = () if stream else tuple(name for name in _ONLY_IN_STREAMS if name in given)
     least = _read(given, "minOffsetsPerTrigger", values.whole(0, values.INT64_MAX), None)
     most = _read(given, "maxOffsetsPerTrigger", _POSITIVE_LONG, None)
     if least is not None and most is not None and least > most:
@@ -115,6 +109,7 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         offset_retries=_read(given, "fetchOffset.numRetries", count, 3),
         offset_retry_interval=_read(given, "fetchOffset.retryIntervalMs", count, 1000) / 1000,
         fetch_bytes=_read(given, "fetchBytes", fetch, kafka.fetch_bytes or ReadSettings.fetch_bytes),
+        warnings=(*kafka.warnings, *(f"option {name} is ignored in batch queries" for name in ignored)),
     )
 
 

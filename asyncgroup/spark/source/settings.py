@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -28,6 +29,8 @@ __all__ = [
     "SubscribePattern",
     "TopicIds",
 ]
+
+_log = logging.getLogger("asyncgroup.spark")
 
 TopicIds: TypeAlias = Mapping[TopicPartition, UUID]
 """Partitions with the ids of their topics (KIP-516); nil where brokers are older than the ids."""
@@ -148,6 +151,13 @@ class ReadSettings:
     offset_retry_interval: float = 1.0
     fetch_bytes: int = 4 * 1024 * 1024
     """Bytes of one partition that a task asks for at a time."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """What is logged when the query starts: options without effect."""
+
+    def warn(self) -> None:
+        """Log the warnings. Called once per query, where it is driven: options are read several times before."""
+        for warning in self.warnings:
+            _log.warning("%s", warning)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles for executors hold the passwords and keys that they connect with."""

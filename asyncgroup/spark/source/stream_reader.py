@@ -124,6 +124,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, self._terminate)
+            self._settings.warn()
             self._progress = StreamProgress(self._settings)
         return self._progress
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UsageError,
 )
-from asyncgroup.spark import BatchId, ForeachBatch, OffsetRange
+from asyncgroup.spark import BatchId, ForeachBatch, OffsetRange, Retry
 from asyncgroup.spark.requirements import SparkUnavailable
 from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
 from tests.spark.bridge.rig import CLOSED, Rig, gate, refusal, tp
@@ -243,6 +244,32 @@ async def test_an_exception_of_fn_is_raised_also_where_spark_has_gone_with_it() 
     (task,) = rig.start()
     with pytest.raises(LookupError, match="Java is gone"):
         await task
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("on_error", ["raise", Retry(times=50)])
+async def test_a_java_that_ends_in_a_batch_ends_the_run_at_once(on_error: Any) -> None:
+    """Whatever py4j made of it; trying again would meet the same end."""
+
+    def refuse() -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    def fn(_df: Any, _batch_id: BatchId) -> None:
+        calls.append(1)
+        rig.spark.sparkContext._jsc = SimpleNamespace(sc=refuse)
+        raise broken
+
+    calls: list[int] = []
+
+    broken = ConnectionResetError("Answer from Java side is empty")
+    rig = Rig(0, fn=fn, on_error=on_error)
+    rig.claims[0].feed(0, 5)
+    (task,) = rig.start()
+    with pytest.raises(SparkUnavailable, match=r"Java process has ended: .*Answer from Java side") as caught:
+        await task
+    assert caught.value.__cause__ is broken
+    assert len(calls) == 1
+    assert rig.session.commits == []
     rig.assert_nothing_left()
 
 

@@ -87,13 +87,54 @@ def test_options() -> None:
         (SERVERS | {"kafka.key.serializer": "x"}, "kafka.key.serializer='x'.*cast the column"),
         (SERVERS | {"kafka.value.serializer": "x"}, "kafka.value.serializer"),
         (SERVERS | {"kafka.acks": "2"}, "kafka.acks='2'"),
-        (SERVERS | {"kafka.aks": "1"}, "kafka.aks.*did you mean acks"),
+        (SERVERS | {"kafka.acsk": "1"}, "kafka.acsk.*did you mean acks"),
         (SERVERS | {"kafka.transactional.id": "x"}, "kafka.transactional.id"),
     ],
 )
 def test_options_that_will_not_do(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         write_settings(options)
+
+
+SASL = SERVERS | {"kafka.security.protocol": "SASL_SSL"}
+TLS = SERVERS | {"kafka.security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            SASL | {"kafka.sasl.mechanism": "OAUTHBEARER"},
+            "kafka.sasl.mechanism='OAUTHBEARER'.*a function, which no option can be",
+        ),
+        (
+            SASL | {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u"},
+            "^kafka.sasl.password='' is not allowed",
+        ),
+        (
+            SASL | {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": "hunter2"},
+            r"^kafka.sasl.jaas.config='\[hidden\]'",
+        ),
+        (SASL | {"kafka.sasl.passwrd": "hunter2"}, r"^kafka.sasl.passwrd='\[hidden\]'"),
+        (SERVERS | {"kafka.acks": "2"}, "^kafka.acks='2'"),
+        ({"kafka.bootstrap.servers": "u:hunter2@a:1"}, r"^kafka.bootstrap.servers='\[hidden\]'"),
+        ({"kafka.bootstrap.servers": "a"}, "^kafka.bootstrap.servers='a' is not allowed: host:port"),
+        (
+            TLS | {"kafka.ssl.keystore.key": "hunter2", "kafka.ssl.keystore.certificate.chain": "chain"},
+            "^kafka.ssl.keystore.certificate.chain='given'.*a readable PEM certificate with its key",
+        ),
+        (
+            TLS | {"kafka.ssl.certificate.location": __file__, "kafka.ssl.key.location": __file__},
+            "^kafka.ssl.certificate.location=.*a readable PEM certificate with its key",
+        ),
+        (TLS | {"kafka.ssl.ca.location": __file__}, "^kafka.ssl.ca.location=.*readable PEM"),
+    ],
+)
+def test_security_that_will_not_do_is_named_and_never_shown(options: dict[str, str], words: str) -> None:
+    """On the driver, when the query is made; not by each task."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        write_settings(options)
+    assert "hunter2" not in f"{caught.value!r} {vars(caught.value)}"
 
 
 def test_a_password_is_not_shown() -> None:

@@ -120,7 +120,7 @@ def test_security_reaches_the_executors_and_never_shows(properties, security):
         (SERVERS | {"ssl.truststore.password": SECRET}, ["kafka.ssl.truststore.password"]),
         (TLS | {"ssl.truststore.location": "ca.jks"}, ["kafka.ssl.truststore.type='JKS'", "PEM"]),
         (TLS | {"ssl.truststore.type": "PEM", "ssl.truststore.location": "no.pem"}, ["'no.pem'", "exists"]),
-        (TLS | {"ssl.ca.pem": SECRET}, ["kafka.ssl.truststore.certificates", "readable PEM"]),
+        (TLS | {"ssl.ca.pem": SECRET}, ["kafka.ssl.ca.pem", "readable PEM"]),
         (
             TLS | {"ssl.keystore.key": SECRET, "ssl.keystore.certificate.chain": "chain"},
             ["kafka.ssl.keystore.certificate.chain", "readable PEM certificate with its key"],
@@ -173,19 +173,37 @@ def test_membership_means_nothing():
     assert quick == read()
 
 
-def test_a_producers_properties_are_warned_of(caplog):
-    with caplog.at_level(logging.WARNING, "asyncgroup"):
-        assert read(acks="all", linger_ms="5", transactional_id="t", enable_idempotence="true") == read()
-    assert [record.getMessage() for record in caplog.records] == [
+def test_a_producers_properties_are_warned_of():
+    kafka = read(acks="all", linger_ms="5", transactional_id="t", enable_idempotence="true")
+    assert kafka._replace(warnings=()) == read()
+    assert kafka.warnings == tuple(
         f"kafka.{name} is a producer's, and ignored by a source"
         for name in ("acks", "enable.idempotence", "linger.ms", "transactional.id")
-    ]
+    )
 
 
 def test_what_only_javas_client_knows_is_warned_of(caplog):
     with caplog.at_level(logging.WARNING, "asyncgroup"):
-        assert read(receive_buffer_bytes="65536", max_poll_records="500") == read()
-    assert len(caplog.records) == 2
+        kafka = read(receive_buffer_bytes="65536", max_poll_records="500")
+    assert kafka._replace(warnings=()) == read()
+    first, second = kafka.warnings
+    assert first.startswith(
+        "kafka.max.poll.records has no effect on a source: tasks fetch by bytes (fetchBytes)"
+    )
+    assert second.startswith("kafka.receive.buffer.bytes has no effect on a source: ")
+    assert caplog.records == [], "options are read several times for a query, and logged once"
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE"])
+def test_delegation_tokens_are_refused(value):
+    """Without the extension `tokenauth` of SCRAM (KIP-48) the broker would only say that authentication failed."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}
+    jaas = f'{module} required username="id" password="{SECRET}" tokenauth={value};'
+    text = refused(SERVERS | sasl | {"sasl.jaas.config": jaas})
+    assert text.startswith("kafka.sasl.jaas.config=")
+    assert "delegation tokens (KIP-48) are not supported" in text
+    read_kafka(SERVERS | sasl | {"sasl.jaas.config": jaas.replace(value, "false")})
 
 
 def test_settings_for_executors_carry_their_secrets_on_purpose() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from asyncgroup.spark.data_source import AsyncGroupDataSource
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader, Ranges
 from asyncgroup.testing import KafkaServer
@@ -69,6 +71,32 @@ def test_what_is_done_is_given_back_as_it_came(kafka_server: KafkaServer) -> Non
     assert reader.partitions(start, start) == []
     assert list(reader.read(Ranges(()))) == []
     reader.stop()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_options_without_effect_are_logged_once_per_query(
+    kafka_server: KafkaServer, caplog: pytest.LogCaptureFixture, stream: bool
+) -> None:
+    """Where the query is driven: Spark makes the source several times before, in other processes."""
+    options = {
+        "kafka.bootstrap.servers": kafka_server.bootstrap_servers,
+        "subscribe": TOPIC,
+        "kafka.max.poll.records": "500",
+    }
+    with caplog.at_level(logging.WARNING, "asyncgroup"):
+        for _ in range(3):
+            source = AsyncGroupDataSource(options)
+            schema = source.schema()
+            made = source.streamReader(schema) if stream else source.reader(schema)
+        assert caplog.messages == []
+        reader = pickle.loads(pickle.dumps(made))
+        if stream:
+            start = reader.initialOffset()
+            reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+            reader.stop()
+        else:
+            reader.partitions()
+    assert len([message for message in caplog.messages if "max.poll.records" in message]) == 1
 
 
 @pytest.mark.parametrize(("options", "rows"), [({}, 2**63 - 1), ({"max_offsets_per_trigger": 7}, 7)])

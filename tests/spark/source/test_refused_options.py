@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from asyncgroup.spark.source.errors import OptionError
@@ -194,15 +192,12 @@ def test_batch_queries_go_from_early_to_late(options):
     assert refused(False, **options).startswith(next(iter(options)))
 
 
-def test_limits_of_triggers_are_warned_of_in_batch_queries(caplog):
-    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
-        read(False, maxOffsetsPerTrigger="5", maxTriggerDelay="1m", commitInterval="5s")
-    warned = [record.getMessage() for record in caplog.records]
-    assert warned == [
+def test_limits_of_triggers_are_warned_of_in_batch_queries():
+    assert read(False, maxOffsetsPerTrigger="5", maxTriggerDelay="1m", commitInterval="5s").warnings == (
         "option maxOffsetsPerTrigger is ignored in batch queries",
         "option maxTriggerDelay is ignored in batch queries",
         "option commitInterval is ignored in batch queries",
-    ]
+    )
 
 
 def test_long_values_are_cut():

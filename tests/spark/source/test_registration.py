@@ -7,6 +7,7 @@ import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,6 +109,44 @@ def test_other_names_are_not_there() -> None:
 
 def test_register_may_be_called_again(spark: SparkSession) -> None:
     register(spark)
+    register(spark)
+
+
+class Registry:
+    """A session whose Java knows the source already, or not."""
+
+    def __init__(self, known: bool | None) -> None:
+        self.registered: list[type] = []
+        self._known = known
+        self.version = "4.3.0"
+        self.dataSource = SimpleNamespace(register=self.registered.append)
+        self.sparkContext = SimpleNamespace(
+            getConf=lambda: {"spark.python.unix.domain.socket.enabled": "true"}, pythonExec=sys.executable
+        )
+
+    @property
+    def _jsparkSession(self) -> object:
+        if self._known is None:
+            raise AttributeError("a Connect session has none")
+        manager = SimpleNamespace(dataSourceExists=lambda name: name == "asyncgroup" and self._known)
+        return SimpleNamespace(sessionState=lambda: SimpleNamespace(dataSourceManager=lambda: manager))
+
+
+@pytest.mark.parametrize(("known", "registered"), [(True, 0), (False, 1), (None, 1)])
+def test_a_source_that_spark_has_found_is_not_registered_again(known: bool | None, registered: int) -> None:
+    """Spark would log a warning at each start of a query."""
+    session = Registry(known)
+    register(session)  # type: ignore[arg-type]
+    assert len(session.registered) == registered
+
+
+@pytest.mark.skipif(
+    find_spec("pyspark_asyncgroup") is None, reason="asyncgroup is not installed from a wheel"
+)
+def test_spark_is_asked_whether_it_has_found_the_source(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(spark), "dataSource", None)
     register(spark)
 
 
