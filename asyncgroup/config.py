@@ -259,7 +259,8 @@ class ConsumerConfig(ClientConfig):
     - `check_crcs`: whether the checksum of each record batch is verified. `on_corrupt_batch`: whether a batch that
       cannot be read is an `error` for the reader, or is left out (`skip`) and reported.
     - `isolation_level`: `read_committed` hands out no record of an open or aborted transaction (KIP-98).
-    - `rack_id`: where this client is, so that brokers may name a nearer replica to read from (KIP-392).
+    - `rack_id`: where this client is, so that brokers may name a nearer replica to read from (KIP-392). One that does not
+      answer, or refuses what it is asked for, is left for a minute in favour of the leader.
     - `fetch_retry_max`: how many dispatches of a partition may fail one after another before its reader gets the error;
       None tries for ever. `fetch_retry_backoff`: seconds to wait after the n-th failure (0, 1, …); None is the pause
       that `retry_backoff` describes.

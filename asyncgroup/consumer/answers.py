@@ -16,7 +16,13 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import out_of_range_policy
 from asyncgroup.consumer.validation import EpochEnd, find_divergence
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import BrokerError, CorruptRecordsError, RecordTooLargeError, TopicRecreatedError
+from asyncgroup.errors import (
+    BrokerError,
+    CorruptRecordsError,
+    RecordTooLargeError,
+    TopicRecreatedError,
+    TransportError,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -26,6 +32,17 @@ _log = logging.getLogger("asyncgroup.consumer")
 
 DEFAULT_LEASE: Final = 600.0
 """Seconds that a preferred replica is kept where metadata is not refreshed by itself (as in sarama)."""
+
+AVOID_SECONDS: Final = 60.0
+"""How long a follower that did not answer, or refused all it was asked for, is not read from.
+
+Controllers need less to notice that a broker is dead; then leaders advise it no longer.
+"""
+
+
+def lease_of(config: ConsumerConfig) -> float:
+    """Seconds that a preferred replica is kept, from the first fetch from it on."""
+    return config.metadata_refresh_interval or DEFAULT_LEASE
 
 
 class Redispatch(Protocol):
@@ -38,14 +55,15 @@ class Dispatch(NamedTuple):
     """Whom a fetcher tells of partitions that it has let go of.
 
     `redispatch`: they must go elsewhere, after a pause unless hinted. `reset`: the offset is not in the log. `fail`: the
-    reader must get an error. `move`: another replica is the one to ask, which is no failure. `heal`: tell those who read
-    errors; the partition is still fetched here.
+    reader must get an error. `move`: another replica is the one to ask, which is no failure. `go_home`: the leader is the
+    one to ask, since a follower's turn is over. `heal`: tell those who read errors; the partition is still fetched here.
     """
 
     redispatch: Redispatch
     reset: Callable[[PartitionConsumer], None]
     fail: Callable[[PartitionConsumer, Exception], None]
     move: Callable[[PartitionConsumer], None]
+    go_home: Callable[[PartitionConsumer], None]
     heal: Callable[[Iterable[PartitionConsumer], Exception], None]
 
 
@@ -73,7 +91,7 @@ class Answers:
             self._take_hint(consumer.tp, data, response)
             hinted = self._cluster.view.leader(consumer.tp) not in (-1, self._node_id)
             self.redispatch([consumer], self._said(code, consumer), hinted=hinted)
-        elif consumer.whereabouts.forget_replica():
+        elif self._leave_follower(consumer, consumer.trouble.moved):
             # what a follower lacks the leader may have; its word counts
             self.move(consumer)
         elif action is Action.RESET:
@@ -119,9 +137,33 @@ class Answers:
 
     def _follow(self, consumer: PartitionConsumer, replica: int) -> None:
         """The leader names a nearer replica and sends no records (KIP-392)."""
-        lease = self._config.metadata_refresh_interval or DEFAULT_LEASE
-        consumer.whereabouts.prefer(replica, asyncio.get_running_loop().time() + lease)
+        places = consumer.whereabouts
+        if replica == places.avoided and places.avoids_any(asyncio.get_running_loop().time()):
+            return  # it was asked before that follower failed; the next request will not tell it the rack
+        places.prefer(replica, float("inf"))
         self.move(consumer)
+
+    def _leave_follower(self, consumer: PartitionConsumer, is_useless: bool) -> bool:
+        """Back to the leader; False if it was the leader already. A useless follower is avoided for a while."""
+        places = consumer.whereabouts
+        if places.replica < 0:
+            return False
+        if is_useless:
+            places.avoid_replica(asyncio.get_running_loop().time(), AVOID_SECONDS)
+        return places.forget_replica() or is_useless
+
+    def give_up_follower(self, consumer: PartitionConsumer, error: Exception) -> None:
+        """It does not answer: its leader is asked at once."""
+        self._leave_follower(consumer, is_useless=True)
+        if self._remove(consumer):
+            self._dispatch.heal([consumer], error)
+            self._dispatch.go_home(consumer)
+
+    def go_home(self, consumer: PartitionConsumer) -> None:
+        """The lease of a preferred replica is over, or only the leader can tell what is to be known."""
+        consumer.whereabouts.forget_replica()
+        if self._remove(consumer):
+            self._dispatch.go_home(consumer)
 
     def move(self, consumer: PartitionConsumer) -> None:
         """Another replica is the one to ask."""
@@ -186,9 +228,15 @@ class Answers:
     def redispatch(
         self, consumers: Iterable[PartitionConsumer], error: Exception, *, hinted: bool = False
     ) -> None:
-        """These must go elsewhere; a follower that is in trouble is preferred no longer."""
+        """These must go elsewhere: those that a follower was asked for to their leader, at once."""
         gone = [consumer for consumer in consumers if self._remove(consumer)]
+        no_answer = isinstance(error, TransportError)
+        led: list[PartitionConsumer] = []
+        followed: list[PartitionConsumer] = []
         for consumer in gone:
-            consumer.whereabouts.forget_replica()
-        if gone:
-            self._dispatch.redispatch(gone, error, hinted=hinted)
+            was_followed = self._leave_follower(consumer, no_answer or consumer.trouble.moved)
+            (followed if was_followed else led).append(consumer)
+        if led:
+            self._dispatch.redispatch(led, error, hinted=hinted)
+        if followed:
+            self._dispatch.redispatch(followed, error, hinted=True)

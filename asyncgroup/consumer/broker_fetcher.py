@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.answers import Answers, Dispatch
+from asyncgroup.consumer.answers import Answers, Dispatch, lease_of
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_plan import (
     SHORT_WAIT,
@@ -21,7 +21,7 @@ from asyncgroup.consumer.fetch_plan import (
 from asyncgroup.consumer.fetch_session import TOPIC_IDS, FetchSession, outside_sessions
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.validator import Validator
-from asyncgroup.errors import AsyncGroupError, BrokerError
+from asyncgroup.errors import AsyncGroupError, BrokerError, RequestTimedOut
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import cut_batch_size
@@ -146,10 +146,25 @@ class BrokerFetcher:
         for consumer in moved:
             self.remove(consumer)
         if moved:
-            for flight in self._flights.values():
-                if not any(self._under_way.get(tp) is ask for tp, ask in flight.plan.asks.items()):
-                    flight.scope.reschedule(asyncio.get_running_loop().time())
+            self._give_up_fetches()
         return moved
+
+    def release_followed(self, seconds: float) -> None:
+        """Send partitions back to their leaders if this node, a follower, owes an answer for longer than `seconds`."""
+        if not self.is_silent(seconds):
+            return
+        followed = [c for c in self._consumers.values() if c.whereabouts.replica == self.node_id]
+        for consumer in followed:
+            what = f"partition {consumer.tp}: node {self.node_id}, a follower, does not answer; the leader is asked"
+            self._answers.give_up_follower(consumer, RequestTimedOut(what))
+        if followed:
+            self._give_up_fetches()
+
+    def _give_up_fetches(self) -> None:
+        """End the wait for answers of which nothing is wanted any more."""
+        for flight in self._flights.values():
+            if not any(self._under_way.get(tp) is ask for tp, ask in flight.plan.asks.items()):
+                flight.scope.reschedule(asyncio.get_running_loop().time())
 
     def wake(self) -> None:
         """Something may be wanted now."""
@@ -226,8 +241,7 @@ class BrokerFetcher:
             # only a leader can confirm a position, and a lease ends
             now = asyncio.get_running_loop().time()
             if must_validate or places.home(info.leader, now, info) != self.node_id:
-                places.forget_replica()
-                self._answers.move(consumer)
+                self._answers.go_home(consumer)
                 return False
         if must_validate:
             self._validator.put(consumer)
@@ -282,10 +296,11 @@ class BrokerFetcher:
     async def _send(self, plan: FetchPlan, lane: str) -> m.FetchResponse:
         wanted = plan.wanted
         all_known = all(ask.topic_id != m.NO_UUID for ask in wanted.values())
+        says_rack = self._config.rack_id != "" and self._begin_leases(plan)
 
         def build(version: int) -> m.FetchRequest:
             sent = self._session.next(wanted, version) if lane == MAIN_LANE else outside_sessions(wanted)
-            return build_request(sent, self._config, plan.max_wait, version)
+            return build_request(sent, self._config, plan.max_wait, version, says_rack=says_rack)
 
         return await self._cluster.request_built(
             self.node_id,
@@ -295,6 +310,15 @@ class BrokerFetcher:
             timeout=self._config.request_timeout + plan.max_wait,
             highest=None if all_known else TOPIC_IDS - 1,
         )
+
+    def _begin_leases(self, plan: FetchPlan) -> bool:
+        """Begin the leases of partitions that are asked for here for the first time; whether the rack may be told."""
+        now, lease = asyncio.get_running_loop().time(), lease_of(self._config)
+        places = [ask.consumer.whereabouts for ask in plan.asks.values()]
+        for one in places:
+            if one.replica == self.node_id:
+                one.begin_lease(now, lease)
+        return not any(one.avoids_any(now) for one in places)
 
     def _read(self, plan: FetchPlan, response: m.FetchResponse, lane: str) -> Found:
         """The partitions of an answer, none if the session has to begin anew. Raises BrokerError, ProtocolError."""

@@ -109,9 +109,12 @@ def answer_limit(config: ConsumerConfig) -> int:
 
 
 def build_request(
-    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int
+    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int, *, says_rack: bool = True
 ) -> m.FetchRequest:
-    """The request in a version; from 13 on every partition must carry its topic's id."""
+    """The request in a version; from 13 on every partition must carry its topic's id.
+
+    A leader that is not told the rack returns the records itself instead of advising a follower (KIP-392).
+    """
     return m.FetchRequest(
         max_wait_ms=int(max_wait * 1000),
         min_bytes=config.fetch_min_bytes,
@@ -121,7 +124,7 @@ def build_request(
         session_epoch=sent.epoch,
         topics=_topics(sent.wanted, version),
         forgotten_topics_data=_forgotten(sent.forgotten, by_id=version >= TOPIC_IDS),
-        rack_id=config.rack_id if version >= RACKS else "",
+        rack_id=config.rack_id if says_rack and version >= RACKS else "",
     )
 
 

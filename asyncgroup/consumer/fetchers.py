@@ -13,7 +13,7 @@ from asyncgroup.consumer.answers import Dispatch
 from asyncgroup.consumer.broker_fetcher import BrokerFetcher
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_session import FetchSession
-from asyncgroup.consumer.leader_watch import SILENT_SECONDS, LeaderWatch
+from asyncgroup.consumer.leader_watch import FOLLOWER_SECONDS, SILENT_SECONDS, LeaderWatch
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import WallClock, out_of_range_policy, wall_clock
 from asyncgroup.consumer.resetter import Resetter
@@ -72,7 +72,9 @@ class Fetchers:
         self._homeless = Waiting(TOGETHER)
         self._leaders = LeaderWatch(cluster, config, cluster.random, self._is_waiting)
         self._resetter = Resetter(cluster, config, self, spawn, clock)
-        self._dispatch = Dispatch(self._redispatch, self._reset, self.refused, self._move, self.heal)
+        self._dispatch = Dispatch(
+            self._redispatch, self._reset, self.refused, self._move, self._send_home, self.heal
+        )
 
     def __repr__(self) -> str:
         return f"<Fetchers: {len(self._consumers)} partitions at {len(self._fetchers)} brokers>"
@@ -207,13 +209,17 @@ class Fetchers:
                 self._send_home(consumer)
 
     async def _watch_silence(self) -> None:
-        """Ask for metadata while a broker owes an answer: it may hang, and others lead its partitions by now."""
+        """Ask for metadata while a broker owes an answer: it may hang, and others lead its partitions by now.
+
+        What a silent follower was asked for goes back to the leaders.
+        """
         time = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(SILENT_SECONDS)
             silent = [fetcher for fetcher in self._fetchers.values() if fetcher.is_silent(SILENT_SECONDS)]
             for fetcher in silent:
                 self._cluster.suspect(fetcher.node_id)
+                fetcher.release_followed(FOLLOWER_SECONDS)
             if silent and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
                 await self._refresh([])
 
@@ -249,7 +255,11 @@ class Fetchers:
             trouble.moved = True
             self._send_home(consumer)
         else:
-            self._homeless.put(consumer, self._retries.pause(trouble))
+            self._wait(consumer, self._retries.pause(trouble))
+
+    def _wait(self, consumer: PartitionConsumer, pause: float) -> None:
+        self._homeless.put(consumer, pause)
+        self._leaders.note(consumer)
 
     def _count(self, consumer: PartitionConsumer, error: Exception) -> float:
         """A failure more: the reader hears of one too many, and all wait before the next try. Gives the pause."""
@@ -296,7 +306,7 @@ class Fetchers:
         if is_first:
             self._send_home(consumer)
         else:
-            self._homeless.put(consumer, self._retries.pause(consumer.trouble))
+            self._wait(consumer, self._retries.pause(consumer.trouble))
 
     # --- stalls -------------------------------------------------------------------------------------------------
 

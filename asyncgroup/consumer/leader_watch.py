@@ -14,7 +14,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["EAGER_SECONDS", "SILENT_SECONDS", "LeaderWatch"]
+__all__ = ["EAGER_SECONDS", "FOLLOWER_SECONDS", "SILENT_SECONDS", "LeaderWatch"]
 
 EAGER_SECONDS: Final = 20.0
 """How long after a partition's first failure metadata is asked for at every `retry_backoff`.
@@ -25,6 +25,9 @@ A controller needs `broker.session.timeout.ms` (9 s) to find a dead broker and e
 
 SILENT_SECONDS: Final = 1.0
 """How long after `max_wait` a broker may owe an answer before metadata is asked for, and how often then."""
+
+FOLLOWER_SECONDS: Final = 5.0
+"""How long after `max_wait` a follower may owe an answer before the leader is asked instead (KIP-392)."""
 
 _SHORTEST: Final = 0.02
 """Seconds between two requests for metadata at the least, whatever `retry_backoff` is."""
@@ -67,10 +70,14 @@ class LeaderWatch:
     def __repr__(self) -> str:
         return f"<LeaderWatch: {', '.join(map(str, self._in_doubt)) or 'no doubts'}>"
 
+    def note(self, consumer: PartitionConsumer) -> None:
+        """It waits for its next try: only a leader that differs from the present one shortens the wait."""
+        consumer.trouble.leader = self._leader(consumer.tp)
+
     def failed(self, consumer: PartitionConsumer, error: Exception) -> None:
         """Its fetch has failed, or it has no leader to be fetched from."""
         trouble = consumer.trouble
-        trouble.leader = self._leader(consumer.tp)
+        self.note(consumer)
         if trouble.failures - trouble.earlier <= 1:
             trouble.since = asyncio.get_running_loop().time()
         is_leaderless = trouble.leader[0] < 0 and self._cluster.view.partition(*consumer.tp) is not None

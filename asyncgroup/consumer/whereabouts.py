@@ -19,14 +19,23 @@ class Whereabouts:
     - `on_topic` hears which topic that is, when it is found out.
     - `valid_epoch`: the leader epoch whose leader has confirmed the position, or needs not (KIP-320).
     - `replica`: the follower to read from, -1 for the leader; the leader's advice holds until `lease_end`, the loop's
-      time in seconds (KIP-392).
+      time in seconds (KIP-392), infinity before the first fetch from the follower.
+    - `avoided`: a follower that was no help, not to be read from before `avoided_until`, whatever the leader advises.
     """
 
-    __slots__ = ("lease_end", "on_topic", "replica", "topic_id", "valid_epoch")
+    __slots__ = (
+        "avoided",
+        "avoided_until",
+        "lease_end",
+        "on_topic",
+        "replica",
+        "topic_id",
+        "valid_epoch",
+    )
 
     def __init__(self) -> None:
-        self.replica = -1
-        self.lease_end = float("-inf")
+        self.replica = self.avoided = -1
+        self.lease_end = self.avoided_until = float("-inf")
         self.on_topic: Callable[[UUID], None] = lambda _topic_id: None
         self.sought()
 
@@ -67,6 +76,20 @@ class Whereabouts:
     def prefer(self, replica: int, lease_end: float) -> None:
         """The leader advises to read from a follower."""
         self.replica, self.lease_end = replica, lease_end
+
+    def begin_lease(self, now: float, seconds: float) -> None:
+        """The preferred replica is asked: the lease begins, unless it has begun before."""
+        if self.lease_end == float("inf"):
+            self.lease_end = now + seconds
+
+    def avoid_replica(self, now: float, seconds: float) -> None:
+        """The preferred replica is no help: back to the leader, and no other advice to read from it for a while."""
+        self.avoided, self.avoided_until = self.replica, now + seconds
+        self.replica = -1
+
+    def avoids_any(self, now: float) -> bool:
+        """Whether there is a follower that must not be advised now."""
+        return now < self.avoided_until
 
     def forget_replica(self) -> bool:
         """Back to the leader; False if it was the leader already."""

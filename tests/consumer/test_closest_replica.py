@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ConfigError, ErrorCode
+from asyncgroup.testing import current_network
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -175,3 +177,68 @@ async def test_a_hint_brings_a_partition_to_its_new_leader_at_once(racks: Embedd
         assert now() - start < 0.05
         assert len(racks.history.of("Metadata", client_id="reader")) == metadata, "nobody had to look it up"
         assert reader.cluster.view.brokers[2].rack == "b", "a hint tells where the new leader stands"
+
+
+# -- followers that are no help ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lease", [0.5, 1.0, 2.0])
+async def test_a_lease_shorter_than_the_retry_backoff_stops_nothing(
+    racks: EmbeddedCluster, lease: float
+) -> None:
+    """The lease begins with the first fetch from the follower, not with the leader's advice."""
+    config = {"retry_backoff": 2.0, "retry_backoff_max": 2.0, "metadata_refresh_interval": lease}
+    async with client(racks, rack_id="b", **config) as reader:
+        (consumer,) = reader.read("orders", 0)
+        for offset in range(40):
+            fill(racks, "orders", 0, batches=1)
+            assert await asyncio.wait_for(read(consumer, 1), 1) == [offset]
+            await asyncio.sleep(0.73)
+        assert reader.errors == []
+        asked = nodes_asked(racks)
+        assert asked.count(2) > asked.count(1)
+
+
+@pytest.mark.parametrize("connect", ["accept", "hang"])
+@pytest.mark.parametrize("first", [0, 3])
+async def test_a_follower_that_never_answers_is_left_for_a_minute(
+    racks: EmbeddedCluster, connect: Literal["accept", "hang"], first: int
+) -> None:
+    """`first` records come from it before it hangs."""
+    fill(racks, "orders", 0, batches=5)
+    network, port = current_network(), racks.nodes[2].port
+    if first == 0:
+        network.blackhole("10.0.0.1", port, connect=connect)
+    async with client(racks, rack_id="b", max_partition_fetch_bytes=80) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await read(consumer, first)
+        network.blackhole("10.0.0.1", port, connect=connect)
+        start = now()
+        last = first
+        while last < 5:
+            (last,) = [offset + 1 for offset in await asyncio.wait_for(read(consumer, 1), 10)]
+        assert now() - start < 8
+        for offset in range(5, 45):
+            fill(racks, "orders", 0, batches=1)
+            assert await asyncio.wait_for(read(consumer, 1), 0.1) == [offset]
+            await asyncio.sleep(1)
+        assert len(reader.errors) == 1
+        network.heal()
+        await asyncio.sleep(80)
+        mark = now()
+        await asyncio.sleep(5)
+        assert set(nodes_asked(racks, mark)) == {2}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+async def test_a_follower_that_refuses_everything_stops_nothing(
+    racks: EmbeddedCluster, code: ErrorCode
+) -> None:
+    racks.faults.on("Fetch", node=2, topic="orders", times=None).error(code)
+    async with client(racks, rack_id="b") as reader:
+        (consumer,) = reader.read("orders", 0)
+        for offset in range(30):
+            fill(racks, "orders", 0, batches=1)
+            assert await asyncio.wait_for(read(consumer, 1), 1) == [offset]
+            await asyncio.sleep(1)
+        assert nodes_asked(racks).count(2) <= 3
