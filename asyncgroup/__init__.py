@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
     from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-    from asyncgroup.consumer import Consumer, Interceptor, PartitionConsumer
+    from asyncgroup.consumer import Consumer, Interceptor, OffsetAndTimestamp, PartitionConsumer
     from asyncgroup.errors import (
         AssignmentError,
         AsyncGroupError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         MarkDropped,
         MemberLost,
         NoBrokersError,
+        OffsetLookupError,
         OffsetOutOfRangeError,
         PartitionsChanged,
         ProtocolError,
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from asyncgroup.hooks import Hook
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
-    from asyncgroup.offsets import OffsetManager
+    from asyncgroup.offsets import CommittedOffset, OffsetManager
     from asyncgroup.producer import Producer
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "ClosedError",
     "Cluster",
     "CommitFailedError",
+    "CommittedOffset",
     "ConfigError",
     "ConnectError",
     "ConnectionLost",
@@ -109,6 +111,8 @@ __all__ = [
     "MarkDropped",
     "MemberLost",
     "NoBrokersError",
+    "OffsetAndTimestamp",
+    "OffsetLookupError",
     "OffsetManager",
     "OffsetOutOfRangeError",
     "PartitionConsumer",
@@ -151,6 +155,7 @@ _HOMES = {
     "ClosedError": "errors",
     "Cluster": "cluster",
     "CommitFailedError": "errors",
+    "CommittedOffset": "offsets",
     "ConfigError": "errors",
     "ConnectError": "errors",
     "ConnectionLost": "errors",
@@ -174,6 +179,8 @@ _HOMES = {
     "MarkDropped": "errors",
     "MemberLost": "errors",
     "NoBrokersError": "errors",
+    "OffsetAndTimestamp": "consumer",
+    "OffsetLookupError": "errors",
     "OffsetManager": "offsets",
     "OffsetOutOfRangeError": "errors",
     "PartitionConsumer": "consumer",

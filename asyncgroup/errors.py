@@ -16,6 +16,7 @@ AsyncGroupError
 │   └── CorruptRecordsError            a record batch whose CRC or form is wrong
 ├── AuthenticationError                broker and client do not trust each other: SASL or TLS
 ├── BrokerError                        a broker answered with an error code
+├── OffsetLookupError                  offsets that could not be looked up, per partition
 ├── OffsetOutOfRangeError              a position outside the log, and no reset policy
 │   ├── LogTruncatedError              the log lost records that were read already
 │   └── TopicRecreatedError            the position is of a topic that was deleted and made anew
@@ -72,6 +73,7 @@ __all__ = [
     "MarkDropped",
     "MemberLost",
     "NoBrokersError",
+    "OffsetLookupError",
     "OffsetOutOfRangeError",
     "PartitionsChanged",
     "ProtocolError",
@@ -200,6 +202,20 @@ class BrokerError(AsyncGroupError):
         self.what = what
         said = f": {printable(detail, LONGEST_TEXT)}" if detail else ""
         super().__init__(f"{what}: {self.name} ({code}){said}")
+
+
+class OffsetLookupError(AsyncGroupError):
+    """Offsets that could not be looked up: `errors` maps each partition that failed to its error."""
+
+    NAMED: ClassVar[int] = 10
+    """How many partitions the message names."""
+
+    def __init__(self, errors: Mapping[TopicPartition, AsyncGroupError]) -> None:
+        self.errors = dict(errors)
+        rows = [f"{tp}: {error}" for tp, error in sorted(self.errors.items())]
+        if (more := len(rows) - self.NAMED) > 0:
+            rows[self.NAMED :] = [f"and {more} more"]
+        super().__init__(f"offsets of {len(self.errors)} partition(s) are not known: {'; '.join(rows)}")
 
 
 class OffsetOutOfRangeError(AsyncGroupError):

@@ -13,11 +13,13 @@ Where to look: `fetchers` brings each partition to the fetcher of its leader (`w
 back after a pause (`retries`, `waiting`). `fetch_plan` and `fetch_session` say what to ask, `answers` what an answer means;
 `validator` has new leaders confirm positions (`validation`), `resetter` finds others (`resets`, `list_offsets`). From bytes
 to records: `buffer`, `aborted` and `taken`, within the `budget`. A partition is `fetched_partition` to its fetcher and
-`partition_consumer` to its readers, with `batches` and `interceptors`.
+`partition_consumer` to its readers, with `batches` and `interceptors`; `merged_reader` and `turns` make one reader of
+several. `offset_lookups` answers what users ask about offsets.
 """
 
 from asyncgroup.consumer.consumer import Consumer
 from asyncgroup.consumer.interceptors import Interceptor
+from asyncgroup.consumer.offset_lookups import OffsetAndTimestamp
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 
-__all__ = ["Consumer", "Interceptor", "PartitionConsumer"]
+__all__ = ["Consumer", "Interceptor", "OffsetAndTimestamp", "PartitionConsumer"]

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Self
 
+from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, own_or_given
+from asyncgroup.cluster.lanes import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.consumer.offset_lookups import (
+    OffsetAndTimestamp,
+    look_up_offsets,
+    partitions_of,
+    timestamps_of,
+)
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import StartOffset, WallClock, find_start, start_of, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import Owner, own_copy
 from asyncgroup.model import TopicPartition
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.offsets.partition_offsets import CommittedOffset
 
 __all__ = ["Consumer"]
 
@@ -141,6 +153,67 @@ class Consumer:
         """
         return {tp: self._partitions[tp].high_water_mark for tp in sorted(self._partitions)}
 
+    # --- offsets ------------------------------------------------------------------------------------------------
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Where each log starts: the offset of the first record that is still there. As Java's `beginningOffsets`.
+
+        One ListOffsets request for each leader, here and in the next two; nothing has to be read or assigned. Raises
+        OffsetLookupError with an error for each partition that failed (one that does not exist, for example),
+        ConfigError for an impossible topic, TransportError, ClosedError.
+        """
+        return await self._listed(dict.fromkeys(partitions_of(partitions), EARLIEST))
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Where each log ends: the offset behind the last record that can be read. As Java's `endOffsets`.
+
+        With `isolation_level="read_committed"` that is the last stable offset, before the first open transaction.
+        Raises as `beginning_offsets` does.
+        """
+        return await self._listed(dict.fromkeys(partitions_of(partitions), LATEST))
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition | tuple[str, int], datetime | int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition whose timestamp is the given one or later; None where there is none.
+
+        Times are datetimes with a time zone, or ms since 1970 as in `Record.timestamp`. As Java's `offsetsForTimes`.
+        Raises ConfigError for what is no time, and otherwise as `beginning_offsets` does.
+        """
+        wanted = timestamps_of(times)
+        partitions_of(wanted)
+        self._check_open()
+        found = await look_up_offsets(self.cluster, wanted, self.config.isolation_level)
+        return {tp: None if found[tp].offset < 0 else OffsetAndTimestamp(*found[tp]) for tp in wanted}
+
+    async def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed, of `partitions` or of all; partitions without a commit are left out.
+
+        The commits of open transactions are waited for, as in Java (KIP-447), for at most a minute. Raises ConfigError
+        for an impossible group id or topic, BrokerError naming group and partition, TransportError, ClosedError.
+        """
+        check_group_id(group_id)
+        wanted = None if partitions is None else partitions_of(partitions)
+        self._check_open()
+        if wanted == []:
+            return {}
+        return await fetch_offsets(self.cluster, group_id, wanted, lane=CONTROL, require_stable=True)
+
+    async def _listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self._check_open()
+        found = await look_up_offsets(self.cluster, wanted, self.config.isolation_level)
+        return {tp: found[tp].offset for tp in wanted}
+
+    def _check_open(self) -> None:
+        if not self._owner.is_open:
+            raise ClosedError("the Consumer is not open: use `async with Consumer(…)`")
+
     # --- pauses -------------------------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
@@ -166,8 +239,7 @@ class Consumer:
         return [self._partitions[tp] for tp in wanted if tp in self._partitions]
 
     def _check_free(self, tp: TopicPartition) -> None:
-        if not self._owner.is_open:
-            raise ClosedError("the Consumer is not open: use `async with Consumer(…)`")
+        self._check_open()
         if tp in self._partitions:
             allowed = (
                 "a partition that this Consumer does not read already: close its PartitionConsumer first"

@@ -11,7 +11,17 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, Transport
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["EARLIEST", "ISOLATION_LEVELS", "LATEST", "Found", "heals", "list_offsets", "look_up"]
+__all__ = [
+    "EARLIEST",
+    "ISOLATION_LEVELS",
+    "LATEST",
+    "Found",
+    "Isolation",
+    "ListedOffset",
+    "heals",
+    "list_offsets",
+    "look_up",
+]
 
 LATEST: Final = -1
 """Stands for the log's end instead of a timestamp."""
@@ -20,16 +30,30 @@ EARLIEST: Final = -2
 """Stands for the log's start instead of a timestamp."""
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+"""Whether records of open and aborted transactions count (KIP-98)."""
 
 ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 """Kafka's numbers for the isolation levels (KIP-98)."""
 
 
-class Found(NamedTuple):
-    """Of each partition asked for either the offset or what went wrong."""
+class ListedOffset(NamedTuple):
+    """A partition's answer: -1 stands for no such record, no timestamp (ms) and an unknown leader epoch."""
 
-    offsets: dict[TopicPartition, int]
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Found(NamedTuple):
+    """Of each partition asked for either what is listed or what went wrong."""
+
+    listed: dict[TopicPartition, ListedOffset]
     problems: dict[TopicPartition, AsyncGroupError]
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The offsets alone."""
+        return {tp: listed.offset for tp, listed in self.listed.items()}
 
 
 def heals(error: BaseException) -> bool:
@@ -53,13 +77,13 @@ async def list_offsets(
         for tp in left:
             if cluster.view.leader(tp) < 0:
                 await cluster.leader(tp)
-        offsets, problems = await look_up(cluster, left, isolation)
-        found |= offsets
+        answer = await look_up(cluster, left, isolation)
+        found |= answer.offsets
         left = {tp: spec for tp, spec in left.items() if tp not in found}
         if not left:
             break
         # a final error tells more than one that passes
-        problem = min(problems.values(), key=heals)
+        problem = min(answer.problems.values(), key=heals)
         if heals(problem) and backoff.failures < cluster.config.metadata_retry_max:
             await asyncio.sleep(backoff.next())
             await cluster.refresh()
@@ -84,9 +108,9 @@ async def look_up(
         return found
     if ends := {tp: LATEST for tp, offset in found.offsets.items() if offset < 0 <= wanted[tp]}:
         for tp in ends:
-            del found.offsets[tp]
-        offsets, problems = await _round(cluster, ends, isolation)
-        found = Found(found.offsets | offsets, found.problems | problems)
+            del found.listed[tp]
+        listed, problems = await _round(cluster, ends, isolation)
+        found = Found(found.listed | listed, found.problems | problems)
     return found
 
 
@@ -100,7 +124,7 @@ async def _round(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolati
     requests = {node_id: _request(cluster, part, isolation) for node_id, part in by_leader.items()}
     await asyncio.gather(*(_ask(cluster, node_id, requests[node_id], found) for node_id in by_leader))
     for tp in wanted:
-        if tp not in found.offsets and tp not in found.problems:
+        if tp not in found.listed and tp not in found.problems:
             found.problems[tp] = BrokerError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "no answer"
             )
@@ -125,7 +149,7 @@ async def _ask(cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, fo
             if part.error_code:
                 found.problems[tp] = BrokerError(part.error_code, f"offset of {tp}")
             else:
-                found.offsets[tp] = part.offset
+                found.listed[tp] = ListedOffset(part.offset, part.timestamp, part.leader_epoch)
 
 
 def _request(

@@ -145,10 +145,10 @@ class Resetter:
             return
         del self._versions[consumer]
         if consumer.seek_target is not None:
-            consumer.resolve_seek(answers[0].offsets[tp])
+            consumer.resolve_seek(answers[0].listed[tp].offset)
             self._owner.found(consumer)
             return
-        start, end, *at_time = (found.offsets[tp] for found in answers)
+        start, end, *at_time = (found.listed[tp].offset for found in answers)
         log, offset = LogRange(start, end), consumer.fetch_offset
         policy = out_of_range_policy(self._config)
         if policy == "error":

@@ -36,12 +36,12 @@ _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 async def fetch_offsets(
     cluster: Cluster,
     group_id: str,
-    partitions: Iterable[TopicPartition],
+    partitions: Iterable[TopicPartition] | None,
     *,
     lane: str,
     require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Committed offsets of `partitions`, with the user's text as metadata; those without one are left out.
+    """Committed offsets of `partitions` (None: of all), with the user's text as metadata; those without one are left out.
 
     Raises as `fetch_offsets_and_ids`.
     """
@@ -54,19 +54,21 @@ async def fetch_offsets(
 async def fetch_offsets_and_ids(
     cluster: Cluster,
     group_id: str,
-    partitions: Iterable[TopicPartition],
+    partitions: Iterable[TopicPartition] | None,
     *,
     lane: str,
     require_stable: bool = False,
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
-    """Committed offsets of `partitions`, each with the topic id in its metadata; those without one are left out.
+    """Committed offsets of `partitions` (None: of all), each with the topic id in its metadata; those without one are
+    left out.
 
-    The id is nil where the commit has none (see `envelope`). Retriable errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may
-    still change are asked for again and again, for `STABLE_SECONDS`; brokers before 2.5 can't be asked that way.
+    The id is nil where the commit has none (see `envelope`). Retriable errors are retried `metadata_retry_max` times.
+    With `require_stable` offsets that an open transaction may still change are asked for again and again, for
+    `STABLE_SECONDS`; brokers before 2.5 can't be asked that way.
     Topics whose id `cluster` knows are asked for by it, so that the offsets of a deleted namesake are not taken for
     theirs. Raises BrokerError, TransportError.
     """
-    wanted = sorted(partitions)
+    wanted = None if partitions is None else sorted(partitions)
     backoff = cluster.backoff()
     time = asyncio.get_running_loop().time
     deadline, tries = time() + STABLE_SECONDS, 0
@@ -100,17 +102,17 @@ async def _refresh(cluster: Cluster) -> None:
 
 
 async def _ask(
-    cluster: Cluster, group_id: str, wanted: list[TopicPartition], lane: str, require_stable: bool
+    cluster: Cluster, group_id: str, wanted: list[TopicPartition] | None, lane: str, require_stable: bool
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
-    topics = by_topic(wanted)
+    topics = None if wanted is None else by_topic(wanted)
     known = cluster.view.topics
-    ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics}
+    ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics or ()}
     response = await cluster.coordinators.request_built(
         group_id,
         m.OffsetFetchRequest,
         lambda version: _request(group_id, topics, ids, version, require_stable),
         lane=lane,
-        highest=BY_NAME if m.NO_UUID in ids.values() else None,
+        highest=BY_NAME if topics is None or m.NO_UUID in ids.values() else None,
     )
     answer = response.groups[0] if response.groups else response
     what = f"committed offsets of group {group_id!r}"
@@ -134,7 +136,7 @@ async def _ask(
 
 def _request(
     group_id: str,
-    topics: Mapping[str, list[int]],
+    topics: Mapping[str, list[int]] | None,
     ids: Mapping[str, UUID],
     version: int,
     require_stable: bool,
@@ -142,8 +144,10 @@ def _request(
     request = m.OffsetFetchRequest
     stable = require_stable and version >= STABLE
     if version < BATCHED:
-        listed = [request.OffsetFetchRequestTopic(name, numbers) for name, numbers in topics.items()]
+        plain = request.OffsetFetchRequestTopic
+        listed = None if topics is None else [plain(name, numbers) for name, numbers in topics.items()]
         return request(group_id=group_id, topics=listed, require_stable=stable)
-    grouped = [request.OffsetFetchRequestTopics(name, ids[name], numbers) for name, numbers in topics.items()]
+    with_id = request.OffsetFetchRequestTopics
+    grouped = None if topics is None else [with_id(name, ids[name], n) for name, n in topics.items()]
     group = request.OffsetFetchRequestGroup(group_id=group_id, topics=grouped)
     return request(groups=[group], require_stable=stable)

@@ -121,7 +121,8 @@ async def test_one_try_tells_of_each_partition_what_became_of_it(brokers: Embedd
         node = brokers.leader("orders", 0)
         brokers.faults.on("ListOffsets", node=node).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         wanted = dict.fromkeys([*TPS, TopicPartition("orders", 77)], LATEST)
-        offsets, problems = await look_up(cluster, wanted)
+        found = await look_up(cluster, wanted)
+        offsets, problems = found.offsets, found.problems
         assert offsets == {tp: 2 * tp.partition for tp in TPS if brokers.leader(*tp) != node}
         assert offsets.keys() | problems.keys() == wanted.keys()
         assert heals(problems[TPS[0]])

@@ -1,0 +1,116 @@
+"""Offsets that a user asks for: one ListOffsets request for each leader, retries, and an error for each partition."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from asyncgroup.checks import check_topic
+from asyncgroup.cluster import Cluster
+from asyncgroup.consumer.list_offsets import Isolation, ListedOffset, heals, look_up
+from asyncgroup.consumer.resets import start_of, wall_clock
+from asyncgroup.errors import AsyncGroupError, BrokerError, ConfigError, ErrorCode, OffsetLookupError
+from asyncgroup.model import TopicPartition
+
+__all__ = ["OffsetAndTimestamp", "look_up_offsets", "partitions_of", "timestamps_of"]
+
+_log = logging.getLogger("asyncgroup.consumer")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time: its `offset` and `timestamp` (ms since 1970), and the leader epoch of its
+    batch (-1: unknown). As Java's class of that name.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as an aware datetime in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.timestamp)
+
+
+def partitions_of(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
+    """The partitions, each once; raises ConfigError for an impossible topic."""
+    wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
+    for topic in {tp.topic for tp in wanted}:
+        check_topic(topic)
+    return list(wanted)
+
+
+def timestamps_of(
+    times: Mapping[TopicPartition | tuple[str, int], datetime | int],
+) -> dict[TopicPartition, int]:
+    """Each partition's time in ms since 1970; raises ConfigError for what is no time, and for a naive datetime."""
+    found = {}
+    for place, when in times.items():
+        tp = TopicPartition(*place)
+        if isinstance(when, datetime) and when.utcoffset() is not None:
+            timestamp = start_of(when, wall_clock).timestamp
+        else:
+            timestamp = when if isinstance(when, int) and not isinstance(when, bool) and when >= 0 else None
+        if timestamp is None:
+            allowed = "a datetime with a time zone, or ms since 1970 (0 or more)"
+            raise ConfigError(f"the time of {tp}", when, allowed)
+        found[tp] = timestamp
+    return found
+
+
+async def look_up_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[TopicPartition, ListedOffset]:
+    """What ListOffsets says of each partition at `EARLIEST`, `LATEST` or a timestamp in ms; offset -1: no such record.
+
+    `isolation` decides where logs end. Retriable errors are tried again `metadata_retry_max` times.
+    Raises OffsetLookupError with an error for each partition that failed, TransportError where no broker answers.
+    """
+    found: dict[TopicPartition, ListedOffset] = {}
+    final: dict[TopicPartition, AsyncGroupError] = {}
+    left, backoff = dict(wanted), cluster.backoff()
+    topics = sorted({tp.topic for tp in wanted})
+    cluster.track(topics)
+    try:
+        if any(cluster.view.leader(tp) < 0 for tp in left):
+            await cluster.refresh()
+        while left:
+            answer = await look_up(cluster, left, isolation, or_end=False)
+            found |= answer.listed
+            problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
+            final |= {tp: error for tp, error in problems.items() if not heals(error)}
+            left = {tp: wanted[tp] for tp in problems if tp not in final}
+            if left and backoff.failures >= cluster.config.metadata_retry_max:
+                raise OffsetLookupError(final | problems)
+            if left:
+                await asyncio.sleep(backoff.next())
+                await _refresh(cluster)
+    finally:
+        cluster.untrack(topics)
+    if final:
+        raise OffsetLookupError(final)
+    return found
+
+
+def _problem(cluster: Cluster, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:
+    """The error of a partition; without a leader it may not exist at all."""
+    if cluster.view.leader(tp) >= 0:
+        return error
+    topic = cluster.view.topics.get(tp.topic)
+    if topic is not None and topic.error_code:
+        return BrokerError(topic.error_code, f"offset of {tp}")
+    if topic is None or tp.partition not in topic.partitions:
+        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "it does not exist")
+    return error
+
+
+async def _refresh(cluster: Cluster) -> None:
+    try:
+        await cluster.refresh()
+    except AsyncGroupError as error:
+        _log.debug("metadata refresh failed: %s", error)

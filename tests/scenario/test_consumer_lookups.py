@@ -1,0 +1,173 @@
+"""What a Consumer answers about offsets: starts, ends, times, and what a group has committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import Consumer, ConsumerConfig, OffsetManager, TopicPartition
+from asyncgroup.consumer import OffsetAndTimestamp
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    ErrorCode,
+    NoBrokersError,
+    OffsetLookupError,
+)
+from asyncgroup.offsets import CommittedOffset
+from asyncgroup.wire.records import BatchBuilder
+from tests.scenario.support import orders
+from tests.scenario.test_read_committed import Transactions
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+ALL = [orders(number) for number in range(4)]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write(env: VirtualEnvironment, tp: TopicPartition, *timestamps: int) -> None:
+    """A record with each of these timestamps."""
+    place = env.cluster.partition(*tp)
+    for timestamp in timestamps:
+        builder = BatchBuilder("none", 1 << 30)
+        assert builder.append(timestamp, None, b"v")
+        place.log.append(builder.build(), place.leader_epoch)
+    env.cluster.nodes[place.leader].appended(place)
+
+
+def asked(env: VirtualEnvironment, api: str = "ListOffsets") -> int:
+    return len(env.cluster.history.of(api, client_id="looker"))
+
+
+def consumer_of(env: VirtualEnvironment, **config: object) -> Consumer:
+    return Consumer(env.bootstrap_servers, ConsumerConfig(client_id="looker", **config))  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture
+async def looker(env: VirtualEnvironment) -> AsyncIterator[Consumer]:
+    for number in range(4):
+        write(env, orders(number), *(1000 * (n + 1) for n in range(number + 1)))
+    async with consumer_of(env) as consumer:
+        yield consumer
+
+
+async def test_starts_and_ends_take_one_request_for_each_broker(
+    env: VirtualEnvironment, looker: Consumer
+) -> None:
+    env.cluster.partition("orders", 3).log.delete_records(2)
+    assert await looker.beginning_offsets(ALL) == {**dict.fromkeys(ALL, 0), orders(3): 2}
+    assert asked(env) == 3
+    assert await looker.end_offsets([("orders", n) for n in range(4)]) == {tp: tp.partition + 1 for tp in ALL}
+    assert asked(env) == 6
+    assert await looker.beginning_offsets([]) == {}
+    assert asked(env) == 6
+
+
+async def test_ends_respect_the_isolation_level(env: VirtualEnvironment, looker: Consumer) -> None:
+    transaction = Transactions(env)
+    transaction.write(0, b"open", b"open")
+    assert await looker.end_offsets([orders(0)]) == {orders(0): 3}
+    committed_only = ConsumerConfig(isolation_level="read_committed")
+    async with Consumer(
+        looker.cluster, committed_only
+    ) as strict:  # a shared Cluster knows no isolation level
+        assert await strict.end_offsets([orders(0)]) == {orders(0): 1}
+        transaction.end(commit=True)
+        await asyncio.sleep(1.0)
+        assert await strict.end_offsets([orders(0)]) == {orders(0): 4}, "the marker counts"
+
+
+async def test_times(env: VirtualEnvironment, looker: Consumer) -> None:
+    found = await looker.offsets_for_times(
+        {
+            orders(0): EPOCH + timedelta(seconds=2),
+            orders(1): EPOCH + timedelta(milliseconds=1001),
+            ("orders", 2): 3000,
+            orders(3): datetime.fromtimestamp(0, UTC).astimezone(),
+        }
+    )
+    assert found == {
+        orders(0): None,
+        orders(1): OffsetAndTimestamp(1, 2000, 0),
+        orders(2): OffsetAndTimestamp(2, 3000, 0),
+        orders(3): OffsetAndTimestamp(0, 1000, 0),
+    }
+    assert asked(env) == 3
+    at = found[orders(1)]
+    assert at is not None
+    assert at.time == EPOCH + timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [datetime(2026, 1, 1), -1, True, 1.5, "earliest", None],  # noqa: DTZ001  a naive one is the point
+    ids=str,
+)
+async def test_what_is_no_time_is_refused_by_its_partition(looker: Consumer, when: object) -> None:
+    with pytest.raises(ConfigError, match=r"orders-2.*time zone"):
+        await looker.offsets_for_times({orders(2): when})  # type: ignore[dict-item]
+
+
+async def test_errors_are_named_for_each_partition(env: VirtualEnvironment, looker: Consumer) -> None:
+    nowhere, beyond = TopicPartition("nowhere", 0), orders(9)
+    with pytest.raises(OffsetLookupError) as raised:
+        await looker.end_offsets([*ALL, nowhere, beyond])
+    assert set(raised.value.errors) == {nowhere, beyond}
+    for tp, error in raised.value.errors.items():
+        assert isinstance(error, BrokerError)
+        assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert str(tp) in str(error)
+        assert str(tp) in str(raised.value)
+    env.cluster.faults.on("ListOffsets", times=1).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(OffsetLookupError, match="TOPIC_AUTHORIZATION_FAILED"):
+        await looker.beginning_offsets([orders(1)])
+
+
+async def test_trouble_that_heals_is_tried_again(env: VirtualEnvironment, looker: Consumer) -> None:
+    env.cluster.faults.on("ListOffsets", times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert await looker.end_offsets(ALL) == {tp: tp.partition + 1 for tp in ALL}
+    await env.cluster.stop_node(env.cluster.partition("orders", 2).leader)
+    assert (await looker.end_offsets(ALL))[orders(2)] == 3
+
+
+async def test_no_broker_at_all(env: VirtualEnvironment, looker: Consumer) -> None:
+    for node in (1, 2, 3):
+        await env.cluster.stop_node(node)
+    with pytest.raises((NoBrokersError, OffsetLookupError)):
+        await looker.end_offsets(ALL)
+
+
+async def test_what_a_group_has_committed(env: VirtualEnvironment, looker: Consumer) -> None:
+    async with OffsetManager(env.bootstrap_servers, "reports") as offsets:
+        for tp, offset in ((orders(0), 1), (orders(2), 2)):
+            (await offsets.manage(*tp)).mark(offset, "by hand")
+        await offsets.commit()
+    everything = {orders(0): CommittedOffset(1, "by hand"), orders(2): CommittedOffset(2, "by hand")}
+    assert await looker.committed("reports") == everything
+    assert await looker.committed("reports", ALL[:2]) == {orders(0): everything[orders(0)]}
+    assert await looker.committed("reports", [("orders", 2)]) == {orders(2): everything[orders(2)]}
+    assert await looker.committed("reports", []) == {}
+    assert await looker.committed("nobody") == {}
+    with pytest.raises(ConfigError, match="group_id"):
+        await looker.committed("")
+    env.cluster.faults.on("OffsetFetch").error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match="reports"):
+        await looker.committed("reports")
+
+
+async def test_on_one_that_is_not_open(env: VirtualEnvironment) -> None:
+    consumer = consumer_of(env)
+    for call in (
+        consumer.beginning_offsets(ALL),
+        consumer.end_offsets(ALL),
+        consumer.offsets_for_times({orders(0): 0}),
+        consumer.committed("reports"),
+    ):
+        with pytest.raises(ClosedError):
+            await call
