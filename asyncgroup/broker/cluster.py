@@ -28,6 +28,7 @@ from asyncgroup.broker.node import Node, Shared
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
 from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.server import Connection
+from asyncgroup.broker.settings import Settings
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.timers import LoopTimers
@@ -72,6 +73,8 @@ class EmbeddedCluster(ClusterControls):
     `offsets_load_delay`: the time to read one of its partitions into memory (COORDINATOR_LOAD_IN_PROGRESS); both none.
 
     `security`: TLS and SASL on all listeners; None is PLAINTEXT.
+
+    `settings`: defaults of topics by the names of Kafka's broker settings, such as `{"log.retention.ms": "60000"}`.
     """
 
     def __init__(
@@ -102,11 +105,14 @@ class EmbeddedCluster(ClusterControls):
         fsync: bool = False,
         retention_check_interval: float = CHECK_INTERVAL,
         security: ListenerSecurity | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         _check_nodes(nodes, ports=ports, racks=racks)
         rng = random.Random(seed)
         self._shared = Shared(
-            controller=_new_controller(nodes, rng, default_partitions, default_replication_factor),
+            controller=_new_controller(
+                nodes, rng, default_partitions, default_replication_factor, Settings.at_start(settings or {})
+            ),
             history=History(
                 history_limit,
                 max_bytes=history_bytes,
@@ -311,10 +317,13 @@ def _connect(security: ListenerSecurity | None) -> Callable[[Node], asyncio.Prot
     return Connection if context is None else lambda node: TlsHandshake(node, context)
 
 
-def _new_controller(nodes: int, rng: random.Random, partitions: int, factor: int | None) -> Controller:
+def _new_controller(
+    nodes: int, rng: random.Random, partitions: int, factor: int | None, settings: Settings
+) -> Controller:
     return Controller(
         range(1, nodes + 1),
         rng,
         default_partitions=partitions,
+        settings=settings,
         default_replication_factor=min(3, nodes) if factor is None else factor,
     )

@@ -1,8 +1,7 @@
 """What AlterConfigs and IncrementalAlterConfigs have in common (Kafka's `ConfigAdminManager`,
 `ConfigurationControlManager`).
 
-Settings of topics change here. Those of nodes, groups and client metrics can be read but not changed: what this
-broker does with them is fixed when it starts.
+Settings of topics, of nodes and of groups change here; those of client metrics do not.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from asyncgroup.broker.broker_keys import BROKER_KEYS, GROUP_KEYS
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.topic_configs import check_configs
-from asyncgroup.broker.topic_keys import LIST, TOPIC_KEYS
+from asyncgroup.broker.topic_keys import LIST, TOPIC_KEYS, TopicKey
 from asyncgroup.broker.topics import Topic, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 
@@ -33,6 +33,7 @@ __all__ = [
     "alter_all",
     "apply_changes",
     "check_node",
+    "replaced",
 ]
 
 TOPIC: Final = 2
@@ -60,36 +61,96 @@ class Change(NamedTuple):
 Resource = tuple[int, str]
 """Kind and name."""
 
-Changed = Callable[[Topic], Mapping[str, str | None]]
-"""What the settings of a topic are to be."""
+Changed = Callable[
+    [Mapping[str, str | None], Mapping[str, TopicKey], Sequence[Change]], dict[str, str | None]
+]
+"""What settings are to be: from those of now, the rules for them and the changes."""
 
 
 def alter_all(
     node: Node,
     context: RequestContext,
-    resources: Sequence[tuple[Resource, Sequence[Change], Changed]],
+    resources: Sequence[tuple[Resource, Sequence[Change]]],
+    changed: Changed,
     *,
     validate_only: bool,
 ) -> list[tuple[Resource, ErrorCode, str | None]]:
     """Change the resources, each as a whole or not at all: its result in the order of the request."""
-    counts = Counter(resource for resource, _, _ in resources)
+    counts = Counter(resource for resource, _ in resources)
     results: list[tuple[Resource, ErrorCode, str | None]] = []
-    for resource, changes, changed in resources:
+    for resource, changes in resources:
         try:
             if counts[resource] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "each resource may be named once only")
             _check_changes(changes)
-            if not _resets_node(node, resource, changes):
-                topic = _topic(node, context, resource)
-                configs = dict(changed(topic))
-                check_configs(configs)
-                if not validate_only:
-                    node.controller.configure_topic(topic, configs)
+            _alter(node, context, resource, changes, changed, validate_only=validate_only)
         except Refused as error:
             results.append((resource, error.code, str(error)))
         else:
             results.append((resource, ErrorCode.NONE, None))
     return results
+
+
+def _alter(
+    node: Node,
+    context: RequestContext,
+    resource: Resource,
+    changes: Sequence[Change],
+    changed: Changed,
+    *,
+    validate_only: bool,
+) -> None:
+    kind, name = resource
+    if kind in (BROKER, GROUP):
+        if name and kind == BROKER:
+            check_node(node, name)
+            name = str(node.id)
+            if any(change.operation not in _OPERATIONS for change in changes):
+                raise Refused(ErrorCode.INVALID_REQUEST, "an operation is unknown")
+        settings = node.controller.settings
+        rules = _BROKER_RULES if kind == BROKER else _GROUP_RULES
+        before = settings.of(kind, name)
+        wanted = changed(before, rules, changes)
+        if kind == GROUP and not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        names = {*before, *wanted}
+        kept = settings.check(kind, name, wanted, [n for n in names if before.get(n) != wanted.get(n)])
+        if not validate_only:
+            node.controller.alter_settings(kind, name, kept)
+    elif kind == BROKER_LOGGER:
+        _alter_loggers(node, name, changes, replaces=changed is replaced)
+    else:
+        topic = _topic(node, context, resource)
+        configs = changed(topic.configs, TOPIC_KEYS, changes)
+        check_configs(configs)
+        if not validate_only:
+            node.controller.configure_topic(topic, configs)
+
+
+_OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
+_BROKER_RULES: Final = {name: key.rule for name, key in BROKER_KEYS.items()}
+_GROUP_RULES: Final = {name: key.rule for name, key in GROUP_KEYS.items()}
+
+
+def replaced(
+    _configs: Mapping[str, str | None], _rules: Mapping[str, TopicKey], changes: Sequence[Change]
+) -> dict[str, str | None]:
+    """The settings after AlterConfigs: those that are named, and no others."""
+    return {change.name: change.value for change in changes}
+
+
+def _alter_loggers(node: Node, name: str, changes: Sequence[Change], *, replaces: bool) -> None:
+    """There are none, as in a Kafka that logs without log4j."""
+    if replaces:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
+    check_node(node, name)
+    for change in changes:
+        if change.operation in (APPEND, SUBTRACT):
+            what = "APPEND" if change.operation == APPEND else "SUBTRACT"
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
+            )
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
 
 
 def _check_changes(changes: Sequence[Change]) -> None:
@@ -100,22 +161,10 @@ def _check_changes(changes: Sequence[Change]) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"these may not be null: {', '.join(nulls)}")
 
 
-def _resets_node(node: Node, resource: Resource, changes: Sequence[Change]) -> bool:
-    """Whether a node is to have no settings of its own, as it has none: `kafka-reassign-partitions` cleans up so."""
-    kind, name = resource
-    if kind != BROKER or not changes or any(change.operation != DELETE for change in changes):
-        return False
-    if name:
-        check_node(node, name)
-    return True
-
-
 def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
     kind, name = resource
-    if kind == BROKER and name:
-        check_node(node, name)
-    if kind in (BROKER, BROKER_LOGGER, GROUP, CLIENT_METRICS):
-        raise Refused(ErrorCode.INVALID_REQUEST, "only settings of topics can be changed here")
+    if kind == CLIENT_METRICS:
+        raise Refused(ErrorCode.INVALID_REQUEST, "clients are not asked for metrics here")
     if kind != TOPIC:
         raise Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} is unknown")
     if not name:
@@ -138,7 +187,9 @@ def check_node(node: Node, name: str) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"this is node {node.id}, not {name}")
 
 
-def apply_changes(configs: Mapping[str, str | None], changes: Sequence[Change]) -> dict[str, str | None]:
+def apply_changes(
+    configs: Mapping[str, str | None], rules: Mapping[str, TopicKey], changes: Sequence[Change]
+) -> dict[str, str | None]:
     """The settings after some changes (KIP-339).
 
     Raises Refused: INVALID_CONFIG for adding to what is no list, UNKNOWN_SERVER_ERROR for an operation that does not
@@ -151,14 +202,13 @@ def apply_changes(configs: Mapping[str, str | None], changes: Sequence[Change]) 
         elif operation == DELETE:
             result.pop(name, None)
         elif operation in (APPEND, SUBTRACT):
-            result[name] = _change_list(result.get(name), name, operation, value or "")
+            result[name] = _change_list(result.get(name), name, rules.get(name), operation, value or "")
         else:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"operation {operation} is unknown")
     return result
 
 
-def _change_list(current: str | None, name: str, operation: int, value: str) -> str:
-    key = TOPIC_KEYS.get(name)
+def _change_list(current: str | None, name: str, key: TopicKey | None, operation: int, value: str) -> str:
     if key is None or key.type != LIST:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list")
     parts = [part for part in (key.default if current is None else current).split(",") if part]

@@ -18,6 +18,7 @@ from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS, new_offsets_to
 from asyncgroup.broker.journal import Journal, NoJournal
 from asyncgroup.broker.listener import Listener
 from asyncgroup.broker.placement import Placement, check_number
+from asyncgroup.broker.settings import BROKER, Settings
 from asyncgroup.broker.topic_configs import check_configs
 from asyncgroup.broker.topics import (
     NO_LEADER,
@@ -46,6 +47,7 @@ class Controller:
         *,
         default_partitions: int,
         default_replication_factor: int,
+        settings: Settings | None = None,
     ) -> None:
         self.cluster_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex[:22]
         self.node_ids = tuple(node_ids)
@@ -54,6 +56,7 @@ class Controller:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
+        self.settings = settings or Settings()
         self._rng = rng
         self._listeners: dict[int, Listener] = {}
         self.coordinators = Coordinators(self.topics, self._listeners, self._lead)
@@ -118,6 +121,8 @@ class Controller:
             place = f"{partition.topic}-{partition.index}"
             log.info("partition %s: leader %d -> %d", place, partition.leader, node_id)
         partition.lead_by(node_id)
+        if self.settings.nodes and partition.topic in self.topics:
+            self._apply_settings(self.topics[partition.topic], [partition])
         self.journal.partition_changed(partition)
         for listener in self._listeners.values():
             listener.partition_changed(partition)
@@ -185,6 +190,7 @@ class Controller:
         topic = Topic(name, uuid.UUID(int=self._rng.getrandbits(128), version=4), configs or {})
         replicas = self._placement.replicas(count, factor, assignments)
         self._add_partitions(topic, replicas)
+        self._apply_settings(topic)
         if not validate_only:
             self.journal.topic_changed(topic)
             self.topics[name] = self.topics_by_id[topic.id] = topic
@@ -239,6 +245,7 @@ class Controller:
         replicas = self._placement.replicas(missing, factor, assignments)
         if not validate_only:
             self._add_partitions(topic, replicas)
+            self._apply_settings(topic)
             self._keep_new_partitions(topic, missing)
             log.info("topic %s: has %d partitions now", topic.name, total)
 
@@ -261,12 +268,30 @@ class Controller:
         """Give a topic settings that `check_configs` has passed in place of those that it had; raises StorageError."""
         before = topic.configs
         topic.configure(configs)
+        self._apply_settings(topic)
         try:
             self.journal.topic_changed(topic)
         except StorageError:
             topic.configure(before)
+            self._apply_settings(topic)
             raise
         self.configured(topic)
+
+    def alter_settings(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Give a broker, all of them ("") or a group settings that `Settings.check` has passed; raises StorageError."""
+        self.journal.resource_changed(
+            "settings", (kind, name), {"configs": dict(configs)} if configs else None
+        )
+        self.settings.put(kind, name, configs)
+        if kind == BROKER:
+            for topic in self.topics.values():
+                self._apply_settings(topic)
+                self.configured(topic)
+
+    def _apply_settings(self, topic: Topic, partitions: Sequence[Partition] | None = None) -> None:
+        """Let the brokers' settings hold for what a topic does not say itself."""
+        for partition in topic.partitions if partitions is None else partitions:
+            partition.configure(self.settings.log_config(topic.configs, partition.leader))
 
     def _keep_new_partitions(self, topic: Topic, count: int) -> None:
         try:
@@ -284,6 +309,7 @@ class Controller:
             self._rng.seed(f"{self._rng.getrandbits(64)} in life {life}")
         for topic in topics:
             self.topics[topic.name] = self.topics_by_id[topic.id] = topic
+            self._apply_settings(topic)
         self._placement.placed = len(self._partitions())
         if next_producer_id is not None:
             self._next_producer_id = next_producer_id

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
@@ -33,6 +34,11 @@ class Journal(Protocol):
     def transaction_deleted(self, transactional_id: str) -> None:
         """A transactional id is no more."""
 
+    def resource_changed(
+        self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
+    ) -> None:
+        """Settings, a user or a quota are about to be these, or gone (None). Raises StorageError."""
+
 
 class NoJournal:
     """A cluster in memory."""
@@ -53,4 +59,9 @@ class NoJournal:
         """Nothing to do."""
 
     def transaction_deleted(self, transactional_id: str) -> None:
+        """Nothing to do."""
+
+    def resource_changed(
+        self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
+    ) -> None:
         """Nothing to do."""

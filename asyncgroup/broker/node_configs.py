@@ -1,34 +1,61 @@
-"""The settings of a node as DescribeConfigs shows them: those of Kafka's that mean something here.
-
-None can be changed by clients; what `EmbeddedCluster` was given shows as static, the rest as Kafka's default.
+"""The settings of nodes and groups as DescribeConfigs shows them: the dynamic ones, and those of the others that mean
+something here. What `EmbeddedCluster` was given shows as static, the rest as Kafka's default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+from asyncgroup.broker.broker_keys import BROKER_KEYS, GROUP_KEYS, RATES, READ_ONLY
 from asyncgroup.broker.coordination import TRANSACTION_PARTITIONS
-from asyncgroup.broker.frames import MAX_REQUEST_BYTES
 from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topic_configs import ConfigValue, Synonym, topic_configs
+from asyncgroup.broker.topic_configs import ConfigValue, Synonym, normal_value
 from asyncgroup.broker.topic_keys import (
     BOOLEAN,
     DEFAULT_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
+    GROUP_CONFIG,
     INT,
+    LIST,
     STATIC_BROKER_CONFIG,
     STRING,
 )
 from asyncgroup.broker.transactions.coordinator import MAX_TIMEOUT
 
-__all__ = ["cluster_configs", "node_configs"]
+__all__ = ["cluster_configs", "group_configs", "node_configs"]
+
+_UNKNOWN: Final = 0
+"""The type of a setting that Kafka does not know."""
+
+_DOCUMENTATION: Final = {
+    "advertised.listeners": "Where clients are told to connect to.",
+    "auto.create.topics.enable": "Whether a topic is created when a client asks for it.",
+    "broker.id": "The broker's id.",
+    "broker.rack": "Where the broker stands.",
+    "default.replication.factor": "Replicas of a topic that does not say.",
+    "delete.topic.enable": "Whether topics can be deleted.",
+    "group.initial.rebalance.delay.ms": "How long (ms) a new group waits for more members.",
+    "group.max.session.timeout.ms": "Longest session timeout (ms) that a member may ask for.",
+    "group.max.size": "Members that a group may have.",
+    "group.min.session.timeout.ms": "Shortest session timeout (ms) that a member may ask for.",
+    "listeners": "Where the broker listens.",
+    "node.id": "The node's id.",
+    "num.partitions": "Partitions of a topic that does not say.",
+    "offsets.retention.minutes": "How long (minutes) offsets of a group without members are kept.",
+    "offsets.topic.num.partitions": "Partitions of __consumer_offsets.",
+    "socket.request.max.bytes": "Largest request (bytes).",
+    "transaction.max.timeout.ms": "Longest transaction timeout (ms) that a producer may ask for.",
+    "transaction.state.log.num.partitions": "Partitions of __transaction_state.",
+}
 
 
 def node_configs(node: Node) -> list[ConfigValue]:
     """All settings of a node, by name."""
     group = node.coordinator.config
-    listener = f"{node.protocol}://{node.host}:{node.port}"
     static = {
-        "advertised.listeners": (f"{node.protocol}://{node.advertised_host}:{node.port}", STRING),
+        "advertised.listeners": (f"{node.protocol}://{node.advertised_host}:{node.port}", LIST),
         "auto.create.topics.enable": (str(node.auto_create_topics).lower(), BOOLEAN),
         "broker.id": (str(node.id), INT),
         "broker.rack": (node.rack or "", STRING),
@@ -37,45 +64,78 @@ def node_configs(node: Node) -> list[ConfigValue]:
         "group.max.session.timeout.ms": (_ms(group.max_session_timeout), INT),
         "group.max.size": (str(group.max_size), INT),
         "group.min.session.timeout.ms": (_ms(group.min_session_timeout), INT),
-        "listeners": (listener, STRING),
+        "listeners": (f"{node.protocol}://{node.host}:{node.port}", LIST),
         "node.id": (str(node.id), INT),
         "num.partitions": (str(node.controller.default_partitions), INT),
+        "offsets.retention.minutes": (str(int(group.offsets_retention / 60)), INT),
     }
     default = {
         "delete.topic.enable": ("true", BOOLEAN),
         "offsets.topic.num.partitions": (str(OFFSETS_PARTITIONS), INT),
-        "socket.request.max.bytes": (str(MAX_REQUEST_BYTES), INT),
+        "socket.request.max.bytes": (str(node.max_request_bytes), INT),
         "transaction.max.timeout.ms": (_ms(MAX_TIMEOUT), INT),
         "transaction.state.log.num.partitions": (str(TRANSACTION_PARTITIONS), INT),
     }
-    shown = [_shown(name, *value, STATIC_BROKER_CONFIG) for name, value in static.items()]
-    shown += [_shown(name, *value, DEFAULT_CONFIG) for name, value in default.items()]
-    return sorted([*shown, *_of_topics()])
+    shown = [_fixed(name, *value, STATIC_BROKER_CONFIG) for name, value in static.items()]
+    shown += [_fixed(name, *value, DEFAULT_CONFIG) for name, value in default.items()]
+    settings = node.controller.settings
+    own = settings.nodes.get(node.id, {})
+    others = {*own, *settings.cluster}
+    names = {*BROKER_KEYS, *others}.difference(static, default, set(RATES) - others)
+    shown += [_dynamic(name, settings.synonyms(name, node.id)) for name in names]
+    return sorted(shown, key=lambda value: value.name)
 
 
-def cluster_configs() -> list[ConfigValue]:
+def cluster_configs(node: Node) -> list[ConfigValue]:
     """The settings that hold for all nodes and were given explicitly."""
     return [
-        value._replace(synonyms=value.synonyms[:1])
-        for value in _of_topics()
-        if value.source == DYNAMIC_DEFAULT_BROKER_CONFIG
+        _dynamic(name, [Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)])
+        for name, value in sorted(node.controller.settings.cluster.items())
     ]
 
 
-def _of_topics() -> list[ConfigValue]:
-    """Nodes' settings that are the defaults of topics, under the names that they have there."""
+def group_configs(own: Mapping[str, str]) -> list[ConfigValue]:
+    """All settings of a group that was given `own`, by name."""
     found = []
-    for value in topic_configs({}):
-        synonyms = [synonym for synonym in value.synonyms if synonym.name == value.synonyms[-1].name]
-        if synonyms:
-            found.append(
-                ConfigValue(synonyms[-1].name, synonyms[-1].value, synonyms[0].source, value.type, synonyms)
+    for name, key in GROUP_KEYS.items():
+        synonyms = [Synonym(_of_all_groups(name), key.rule.default, DEFAULT_CONFIG)]
+        if name in own:
+            synonyms.insert(0, Synonym(name, own[name], GROUP_CONFIG))
+        found.append(
+            ConfigValue(
+                name,
+                normal_value(key.rule, synonyms[0].value or ""),
+                synonyms[0].source,
+                key.rule.type,
+                synonyms,
+                key.documentation,
             )
+        )
     return found
 
 
-def _shown(name: str, value: str, kind: int, source: int) -> ConfigValue:
-    return ConfigValue(name, value, source, kind, [Synonym(name, value, source)])
+def _of_all_groups(name: str) -> str:
+    """What the brokers' setting is called that holds for groups that do not say."""
+    only_for_groups = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
+    return name if name in only_for_groups else f"group.{name}"
+
+
+def _dynamic(name: str, synonyms: list[Synonym]) -> ConfigValue:
+    key = BROKER_KEYS.get(name)
+    value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, DEFAULT_CONFIG)
+    if key is not None:
+        shown = None if value is None else normal_value(key.rule, value)
+        return ConfigValue(name, shown, source, key.rule.type, synonyms, key.documentation)
+    # it may be a password, for all that is known (`ConfigHelper`)
+    hidden = [synonym._replace(value=None) for synonym in synonyms]
+    known = name in READ_ONLY
+    return ConfigValue(name, None, source, STRING if known else _UNKNOWN, hidden, "", True, True)
+
+
+def _fixed(name: str, value: str, kind: int, source: int) -> ConfigValue:
+    # Kafka can change its listeners; these stay as they are
+    synonyms = [Synonym(name, value, source)]
+    return ConfigValue(name, value, source, kind, synonyms, _DOCUMENTATION[name], read_only=True)
 
 
 def _ms(seconds: float) -> str:

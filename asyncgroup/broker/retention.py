@@ -62,7 +62,11 @@ class Retention:
             self._tick_later()
 
     def _is_wanted(self, topic: Topic) -> bool:
-        return self._everything or not _SETTINGS.isdisjoint(topic.configs)
+        return (
+            self._everything
+            or not _SETTINGS.isdisjoint(topic.configs)
+            or self._controller.settings.set_for_topics(_SETTINGS)
+        )
 
     def _tick_later(self) -> None:
         self._ticking = True
@@ -104,7 +108,8 @@ class Retention:
             self._changed(partition)
 
     def _compact_if_dirty(self, partition: Partition) -> None:
-        configs = self._controller.topics[partition.topic].configs
+        defaults = self._controller.settings.topic_defaults(partition.leader)
+        configs = {**defaults, **self._controller.topics[partition.topic].configs}
         ratio = float(configs.get("min.cleanable.dirty.ratio") or _DIRTY_RATIO)
         config, now_ms = partition.config, self._clock()
         longest = configs.get("max.compaction.lag.ms")

@@ -15,7 +15,6 @@ from asyncgroup.broker.topic_keys import (
     BOOLEAN,
     DEFAULT_CONFIG,
     DOUBLE,
-    DYNAMIC_DEFAULT_BROKER_CONFIG,
     HIDDEN_KEYS,
     INT,
     INTERNAL_SEGMENT_BYTES,
@@ -23,12 +22,22 @@ from asyncgroup.broker.topic_keys import (
     LONG,
     STRING,
     TOPIC_CONFIG,
+    TOPIC_DOCUMENTATION,
     TOPIC_KEYS,
     TopicKey,
 )
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["DEFAULTS", "ConfigValue", "LogConfig", "Synonym", "check_configs", "topic_configs"]
+__all__ = [
+    "DEFAULTS",
+    "ConfigValue",
+    "LogConfig",
+    "Synonym",
+    "check_configs",
+    "check_value",
+    "normal_value",
+    "topic_configs",
+]
 
 _SPANS: Final = {INT: (-(2**31), 2**31 - 1), LONG: (-(2**63), 2**63 - 1)}
 
@@ -43,7 +52,7 @@ class Synonym(NamedTuple):
     """One of the places that a value could come from, the one that counts first (KIP-226)."""
 
     name: str
-    value: str
+    value: str | None
     source: int
 
 
@@ -51,10 +60,13 @@ class ConfigValue(NamedTuple):
     """One setting as it is shown to clients."""
 
     name: str
-    value: str
+    value: str | None
     source: int
     type: int
     synonyms: Sequence[Synonym] = ()
+    documentation: str = ""
+    read_only: bool = False
+    sensitive: bool = False
 
 
 class LogConfig(NamedTuple):
@@ -121,12 +133,15 @@ def check_configs(configs: Mapping[str, str | None]) -> None:
         key = TOPIC_KEYS.get(name) or HIDDEN_KEYS.get(name)
         if key is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        problem = _CHECKS[key.type](key, value or "")
-        if not problem and name in _FURTHER:
-            problem = _FURTHER[name](value or "")
-        if problem:
+        if problem := check_value(name, key, value or ""):
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name}={value!r}: {problem}")
     _check_lags(configs)
+
+
+def check_value(name: str, key: TopicKey, value: str) -> str:
+    """Why a setting may not have a value, "" if it may."""
+    problem = _CHECKS[key.type](key, value)
+    return _FURTHER[name](value) if not problem and name in _FURTHER else problem
 
 
 def _check_lags(configs: Mapping[str, str | None]) -> None:
@@ -147,9 +162,9 @@ def _check_number(key: TopicKey, value: str) -> str:
     return f"at least {key.lowest:.0f}" if key.lowest is not None and number < key.lowest else ""
 
 
-def _check_double(_key: TopicKey, value: str) -> str:
+def _check_double(key: TopicKey, value: str) -> str:
     try:
-        return "" if 0 <= float(value) <= 1 else "from 0 to 1"
+        return "" if key.lowest is None or 0 <= float(value) <= 1 else "from 0 to 1"
     except ValueError:
         return "not a number"
 
@@ -205,27 +220,25 @@ _FURTHER: Final[dict[str, Callable[[str], str]]] = {
 # -- showing -----------------------------------------------------------------------------------------------------
 
 
-def topic_configs(configs: Mapping[str, str | None]) -> list[ConfigValue]:
-    """All settings of a topic that was given `configs`, by name."""
-    return [_shown(name, key, configs.get(name)) for name, key in TOPIC_KEYS.items()]
+def topic_configs(
+    configs: Mapping[str, str | None], synonyms: Callable[[str], list[Synonym]]
+) -> list[ConfigValue]:
+    """All settings of a topic that was given `configs`, by name; `synonyms` gives what else a setting could be."""
+    return [_shown(name, key, configs.get(name), synonyms(name)) for name, key in TOPIC_KEYS.items()]
 
 
-_SET_FOR_THE_CLUSTER: Final = frozenset({"min.insync.replicas"})
-"""Kafka 4 gives new clusters this setting explicitly, for eligible leader replicas (KIP-966)."""
-
-
-def _shown(name: str, key: TopicKey, own: str | None) -> ConfigValue:
-    synonyms = [Synonym(key.synonym, key.default, DEFAULT_CONFIG)] if key.synonym else []
-    if name in _SET_FOR_THE_CLUSTER:
-        synonyms.insert(0, Synonym(name, key.default, DYNAMIC_DEFAULT_BROKER_CONFIG))
+def _shown(name: str, key: TopicKey, own: str | None, synonyms: list[Synonym]) -> ConfigValue:
+    text = TOPIC_DOCUMENTATION[name]
     if own is None:
-        source = synonyms[0].source if synonyms else DEFAULT_CONFIG
-        return ConfigValue(name, key.default, source, key.type, synonyms)
-    value = _normal(key, own)
-    return ConfigValue(name, value, TOPIC_CONFIG, key.type, [Synonym(name, value, TOPIC_CONFIG), *synonyms])
+        first = synonyms[0] if synonyms else Synonym(name, key.default, DEFAULT_CONFIG)
+        value = normal_value(key, first.value or "")
+        return ConfigValue(name, value, first.source, key.type, synonyms, text)
+    value = normal_value(key, own)
+    own_first = [Synonym(name, value, TOPIC_CONFIG), *synonyms]
+    return ConfigValue(name, value, TOPIC_CONFIG, key.type, own_first, text)
 
 
-def _normal(key: TopicKey, value: str) -> str:
+def normal_value(key: TopicKey, value: str) -> str:
     """As Kafka's parser gives a value back: without spaces, truths in small letters."""
     if key.type == LIST:
         return ",".join(_parts(value))

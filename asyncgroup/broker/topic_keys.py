@@ -8,7 +8,9 @@ __all__ = [
     "BOOLEAN",
     "DEFAULT_CONFIG",
     "DOUBLE",
+    "DYNAMIC_BROKER_CONFIG",
     "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "GROUP_CONFIG",
     "HIDDEN_KEYS",
     "INT",
     "INTERNAL_SEGMENT_BYTES",
@@ -17,6 +19,7 @@ __all__ = [
     "STATIC_BROKER_CONFIG",
     "STRING",
     "TOPIC_CONFIG",
+    "TOPIC_DOCUMENTATION",
     "TOPIC_KEYS",
     "TopicKey",
 ]
@@ -30,9 +33,11 @@ LIST: Final = 7
 """Types of values (`DescribeConfigsResponse.ConfigType`)."""
 
 TOPIC_CONFIG: Final = 1
+DYNAMIC_BROKER_CONFIG: Final = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+GROUP_CONFIG: Final = 8
 """Where a value comes from (`DescribeConfigsResponse.ConfigSource`)."""
 
 _LONG_MAX: Final = 2**63 - 1
@@ -104,6 +109,43 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     ),
 }
 """The settings that clients see, by name."""
+
+TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
+    "cleanup.policy": "What happens to old segments: delete, compact, or both.",
+    "compression.gzip.level": "Level of gzip where the broker compresses.",
+    "compression.lz4.level": "Level of lz4 where the broker compresses.",
+    "compression.type": "Codec in which batches are kept; producer keeps what came.",
+    "compression.zstd.level": "Level of zstd where the broker compresses.",
+    "delete.retention.ms": "How long (ms) tombstones stay in a compacted log.",
+    "file.delete.delay.ms": "How long (ms) deleted segments stay on disk.",
+    "flush.messages": "Records after which a log is flushed to disk.",
+    "flush.ms": "Time (ms) after which a log is flushed to disk.",
+    "follower.replication.throttled.replicas": "Replicas whose followers copy at the throttled rate.",
+    "index.interval.bytes": "Bytes of a log between two entries of its offset index.",
+    "leader.replication.throttled.replicas": "Replicas whose leaders send at the throttled rate.",
+    "local.retention.bytes": "Bytes kept on local disk with tiered storage.",
+    "local.retention.ms": "Time (ms) kept on local disk with tiered storage.",
+    "max.compaction.lag.ms": "Longest time (ms) that a record stays uncompacted.",
+    "max.message.bytes": "Largest record batch (bytes) that is taken.",
+    "message.timestamp.after.max.ms": "How far (ms) a timestamp may be ahead of the broker's clock.",
+    "message.timestamp.before.max.ms": "How far (ms) a timestamp may be behind the broker's clock.",
+    "message.timestamp.type": "Whether a record's timestamp is the producer's or the time of the append.",
+    "min.cleanable.dirty.ratio": "Share of a log that is not compacted yet from which on it is compacted.",
+    "min.compaction.lag.ms": "Shortest time (ms) that a record stays uncompacted.",
+    "min.insync.replicas": "In-sync replicas that a produce request with acks=all needs.",
+    "preallocate": "Whether segment files get their full size at once.",
+    "remote.log.copy.disable": "Whether nothing more is copied to tiered storage.",
+    "remote.log.delete.on.disable": "Whether switching tiered storage off deletes what is there.",
+    "remote.storage.enable": "Whether old segments go to tiered storage.",
+    "retention.bytes": "Bytes of a partition beyond which old segments are deleted; -1: no limit.",
+    "retention.ms": "Time (ms) after which segments are deleted; -1: never.",
+    "segment.bytes": "Size (bytes) at which a new segment begins.",
+    "segment.index.bytes": "Largest size (bytes) of an offset index.",
+    "segment.jitter.ms": "Largest time (ms) by which a new segment may begin earlier.",
+    "segment.ms": "Age (ms) at which a new segment begins.",
+    "unclean.leader.election.enable": "Whether a replica that is not in sync may become leader.",
+}
+"""What they mean, as DescribeConfigs says it."""
 
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 """Takes the place of `segment.bytes`, may be as small as a test likes, and is not shown, as in Kafka."""

@@ -16,10 +16,16 @@ __all__ = [
     "AddOffsetsToTxnResponse",
     "AddPartitionsToTxnRequest",
     "AddPartitionsToTxnResponse",
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponse",
     "AlterConfigsRequest",
     "AlterConfigsResponse",
     "AlterPartitionReassignmentsRequest",
     "AlterPartitionReassignmentsResponse",
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponse",
+    "AlterUserScramCredentialsRequest",
+    "AlterUserScramCredentialsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "ConsumerGroupDescribeRequest",
@@ -28,16 +34,24 @@ __all__ = [
     "ConsumerGroupHeartbeatResponse",
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
+    "CreateAclsRequest",
+    "CreateAclsResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
     "DeleteRecordsRequest",
     "DeleteRecordsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
+    "DescribeClientQuotasRequest",
+    "DescribeClientQuotasResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeConfigsRequest",
@@ -48,10 +62,14 @@ __all__ = [
     "DescribeLogDirsResponse",
     "DescribeProducersRequest",
     "DescribeProducersResponse",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "DescribeTransactionsRequest",
     "DescribeTransactionsResponse",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponse",
     "ElectLeadersRequest",
     "ElectLeadersResponse",
     "EndTxnRequest",
@@ -109,6 +127,8 @@ __all__ = [
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitResponse",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
     "WriteTxnMarkersRequest",
     "WriteTxnMarkersResponse",
 ]
@@ -2378,6 +2398,267 @@ class TxnOffsetCommitResponse(Message):
         self.topics = [] if topics is _EMPTY else topics
 
 
+class DescribeAclsRequest(Request["DescribeAclsResponse"]):
+    """Kafka's DescribeAclsRequest, versions 1-3."""
+
+    __slots__ = (
+        "resource_type_filter",
+        "resource_name_filter",
+        "pattern_type_filter",
+        "principal_filter",
+        "host_filter",
+        "operation",
+        "permission_type",
+    )
+    NAME: ClassVar[str] = "DescribeAclsRequest"
+    API_KEY: ClassVar[int] = 29
+
+    def __init__(
+        self,
+        resource_type_filter: int = 0,
+        resource_name_filter: str | None = "",
+        pattern_type_filter: int = 3,
+        principal_filter: str | None = "",
+        host_filter: str | None = "",
+        operation: int = 0,
+        permission_type: int = 0,
+    ) -> None:
+        self.resource_type_filter = resource_type_filter
+        self.resource_name_filter = resource_name_filter
+        self.pattern_type_filter = pattern_type_filter
+        self.principal_filter = principal_filter
+        self.host_filter = host_filter
+        self.operation = operation
+        self.permission_type = permission_type
+
+
+class DescribeAclsResponse(Message):
+    """Kafka's DescribeAclsResponse, versions 1-3."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
+    NAME: ClassVar[str] = "DescribeAclsResponse"
+    API_KEY: ClassVar[int] = 29
+
+    class DescribeAclsResource(Message):
+        __slots__ = ("resource_type", "resource_name", "pattern_type", "acls")
+
+        def __init__(
+            self,
+            resource_type: int = 0,
+            resource_name: str = "",
+            pattern_type: int = 3,
+            acls: list[DescribeAclsResponse.AclDescription] = _EMPTY,
+        ) -> None:
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.pattern_type = pattern_type
+            self.acls = [] if acls is _EMPTY else acls
+
+    class AclDescription(Message):
+        __slots__ = ("principal", "host", "operation", "permission_type")
+
+        def __init__(
+            self,
+            principal: str = "",
+            host: str = "",
+            operation: int = 0,
+            permission_type: int = 0,
+        ) -> None:
+            self.principal = principal
+            self.host = host
+            self.operation = operation
+            self.permission_type = permission_type
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resources: list[DescribeAclsResponse.DescribeAclsResource] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resources = [] if resources is _EMPTY else resources
+
+
+class CreateAclsRequest(Request["CreateAclsResponse"]):
+    """Kafka's CreateAclsRequest, versions 1-3."""
+
+    __slots__ = ("creations",)
+    NAME: ClassVar[str] = "CreateAclsRequest"
+    API_KEY: ClassVar[int] = 30
+
+    class AclCreation(Message):
+        __slots__ = (
+            "resource_type",
+            "resource_name",
+            "resource_pattern_type",
+            "principal",
+            "host",
+            "operation",
+            "permission_type",
+        )
+
+        def __init__(
+            self,
+            resource_type: int = 0,
+            resource_name: str = "",
+            resource_pattern_type: int = 3,
+            principal: str = "",
+            host: str = "",
+            operation: int = 0,
+            permission_type: int = 0,
+        ) -> None:
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.resource_pattern_type = resource_pattern_type
+            self.principal = principal
+            self.host = host
+            self.operation = operation
+            self.permission_type = permission_type
+
+    def __init__(
+        self,
+        creations: list[CreateAclsRequest.AclCreation] = _EMPTY,
+    ) -> None:
+        self.creations = [] if creations is _EMPTY else creations
+
+
+class CreateAclsResponse(Message):
+    """Kafka's CreateAclsResponse, versions 1-3."""
+
+    __slots__ = ("throttle_time_ms", "results")
+    NAME: ClassVar[str] = "CreateAclsResponse"
+    API_KEY: ClassVar[int] = 30
+
+    class AclCreationResult(Message):
+        __slots__ = ("error_code", "error_message")
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            error_message: str | None = "",
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[CreateAclsResponse.AclCreationResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is _EMPTY else results
+
+
+class DeleteAclsRequest(Request["DeleteAclsResponse"]):
+    """Kafka's DeleteAclsRequest, versions 1-3."""
+
+    __slots__ = ("filters",)
+    NAME: ClassVar[str] = "DeleteAclsRequest"
+    API_KEY: ClassVar[int] = 31
+
+    class DeleteAclsFilter(Message):
+        __slots__ = (
+            "resource_type_filter",
+            "resource_name_filter",
+            "pattern_type_filter",
+            "principal_filter",
+            "host_filter",
+            "operation",
+            "permission_type",
+        )
+
+        def __init__(
+            self,
+            resource_type_filter: int = 0,
+            resource_name_filter: str | None = "",
+            pattern_type_filter: int = 3,
+            principal_filter: str | None = "",
+            host_filter: str | None = "",
+            operation: int = 0,
+            permission_type: int = 0,
+        ) -> None:
+            self.resource_type_filter = resource_type_filter
+            self.resource_name_filter = resource_name_filter
+            self.pattern_type_filter = pattern_type_filter
+            self.principal_filter = principal_filter
+            self.host_filter = host_filter
+            self.operation = operation
+            self.permission_type = permission_type
+
+    def __init__(
+        self,
+        filters: list[DeleteAclsRequest.DeleteAclsFilter] = _EMPTY,
+    ) -> None:
+        self.filters = [] if filters is _EMPTY else filters
+
+
+class DeleteAclsResponse(Message):
+    """Kafka's DeleteAclsResponse, versions 1-3."""
+
+    __slots__ = ("throttle_time_ms", "filter_results")
+    NAME: ClassVar[str] = "DeleteAclsResponse"
+    API_KEY: ClassVar[int] = 31
+
+    class DeleteAclsFilterResult(Message):
+        __slots__ = ("error_code", "error_message", "matching_acls")
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            error_message: str | None = "",
+            matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = _EMPTY,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.matching_acls = [] if matching_acls is _EMPTY else matching_acls
+
+    class DeleteAclsMatchingAcl(Message):
+        __slots__ = (
+            "error_code",
+            "error_message",
+            "resource_type",
+            "resource_name",
+            "pattern_type",
+            "principal",
+            "host",
+            "operation",
+            "permission_type",
+        )
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            error_message: str | None = "",
+            resource_type: int = 0,
+            resource_name: str = "",
+            pattern_type: int = 3,
+            principal: str = "",
+            host: str = "",
+            operation: int = 0,
+            permission_type: int = 0,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.resource_type = resource_type
+            self.resource_name = resource_name
+            self.pattern_type = pattern_type
+            self.principal = principal
+            self.host = host
+            self.operation = operation
+            self.permission_type = permission_type
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.filter_results = [] if filter_results is _EMPTY else filter_results
+
+
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """Kafka's DescribeConfigsRequest, versions 1-4."""
 
@@ -2556,6 +2837,80 @@ class AlterConfigsResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses = [] if responses is _EMPTY else responses
+
+
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
+    """Kafka's AlterReplicaLogDirsRequest, versions 1-2."""
+
+    __slots__ = ("dirs",)
+    NAME: ClassVar[str] = "AlterReplicaLogDirsRequest"
+    API_KEY: ClassVar[int] = 34
+
+    class AlterReplicaLogDir(Message):
+        __slots__ = ("path", "topics")
+
+        def __init__(
+            self,
+            path: str = "",
+            topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = _EMPTY,
+        ) -> None:
+            self.path = path
+            self.topics = [] if topics is _EMPTY else topics
+
+    class AlterReplicaLogDirTopic(Message):
+        __slots__ = ("name", "partitions")
+
+        def __init__(
+            self,
+            name: str = "",
+            partitions: list[int] = _EMPTY,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __init__(
+        self,
+        dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = _EMPTY,
+    ) -> None:
+        self.dirs = [] if dirs is _EMPTY else dirs
+
+
+class AlterReplicaLogDirsResponse(Message):
+    """Kafka's AlterReplicaLogDirsResponse, versions 1-2."""
+
+    __slots__ = ("throttle_time_ms", "results")
+    NAME: ClassVar[str] = "AlterReplicaLogDirsResponse"
+    API_KEY: ClassVar[int] = 34
+
+    class AlterReplicaLogDirTopicResult(Message):
+        __slots__ = ("topic_name", "partitions")
+
+        def __init__(
+            self,
+            topic_name: str = "",
+            partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = _EMPTY,
+        ) -> None:
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class AlterReplicaLogDirPartitionResult(Message):
+        __slots__ = ("partition_index", "error_code")
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            error_code: int = 0,
+        ) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is _EMPTY else results
 
 
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
@@ -3173,6 +3528,531 @@ class OffsetDeleteResponse(Message):
         self.error_code = error_code
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is _EMPTY else topics
+
+
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
+    """Kafka's DescribeClientQuotasRequest, versions 0-1."""
+
+    __slots__ = ("components", "strict")
+    NAME: ClassVar[str] = "DescribeClientQuotasRequest"
+    API_KEY: ClassVar[int] = 48
+
+    class ComponentData(Message):
+        __slots__ = ("entity_type", "match_type", "match")
+
+        def __init__(
+            self,
+            entity_type: str = "",
+            match_type: int = 0,
+            match: str | None = "",
+        ) -> None:
+            self.entity_type = entity_type
+            self.match_type = match_type
+            self.match = match
+
+    def __init__(
+        self,
+        components: list[DescribeClientQuotasRequest.ComponentData] = _EMPTY,
+        strict: bool = False,
+    ) -> None:
+        self.components = [] if components is _EMPTY else components
+        self.strict = strict
+
+
+class DescribeClientQuotasResponse(Message):
+    """Kafka's DescribeClientQuotasResponse, versions 0-1."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
+    NAME: ClassVar[str] = "DescribeClientQuotasResponse"
+    API_KEY: ClassVar[int] = 48
+
+    class EntryData(Message):
+        __slots__ = ("entity", "values")
+
+        def __init__(
+            self,
+            entity: list[DescribeClientQuotasResponse.EntityData] = _EMPTY,
+            values: list[DescribeClientQuotasResponse.ValueData] = _EMPTY,
+        ) -> None:
+            self.entity = [] if entity is _EMPTY else entity
+            self.values = [] if values is _EMPTY else values
+
+    class EntityData(Message):
+        __slots__ = ("entity_type", "entity_name")
+
+        def __init__(
+            self,
+            entity_type: str = "",
+            entity_name: str | None = "",
+        ) -> None:
+            self.entity_type = entity_type
+            self.entity_name = entity_name
+
+    class ValueData(Message):
+        __slots__ = ("key", "value")
+
+        def __init__(
+            self,
+            key: str = "",
+            value: float = 0.0,
+        ) -> None:
+            self.key = key
+            self.value = value
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        entries: list[DescribeClientQuotasResponse.EntryData] | None = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entries = [] if entries is _EMPTY else entries
+
+
+class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
+    """Kafka's AlterClientQuotasRequest, versions 0-1."""
+
+    __slots__ = ("entries", "validate_only")
+    NAME: ClassVar[str] = "AlterClientQuotasRequest"
+    API_KEY: ClassVar[int] = 49
+
+    class EntryData(Message):
+        __slots__ = ("entity", "ops")
+
+        def __init__(
+            self,
+            entity: list[AlterClientQuotasRequest.EntityData] = _EMPTY,
+            ops: list[AlterClientQuotasRequest.OpData] = _EMPTY,
+        ) -> None:
+            self.entity = [] if entity is _EMPTY else entity
+            self.ops = [] if ops is _EMPTY else ops
+
+    class EntityData(Message):
+        __slots__ = ("entity_type", "entity_name")
+
+        def __init__(
+            self,
+            entity_type: str = "",
+            entity_name: str | None = "",
+        ) -> None:
+            self.entity_type = entity_type
+            self.entity_name = entity_name
+
+    class OpData(Message):
+        __slots__ = ("key", "value", "remove")
+
+        def __init__(
+            self,
+            key: str = "",
+            value: float = 0.0,
+            remove: bool = False,
+        ) -> None:
+            self.key = key
+            self.value = value
+            self.remove = remove
+
+    def __init__(
+        self,
+        entries: list[AlterClientQuotasRequest.EntryData] = _EMPTY,
+        validate_only: bool = False,
+    ) -> None:
+        self.entries = [] if entries is _EMPTY else entries
+        self.validate_only = validate_only
+
+
+class AlterClientQuotasResponse(Message):
+    """Kafka's AlterClientQuotasResponse, versions 0-1."""
+
+    __slots__ = ("throttle_time_ms", "entries")
+    NAME: ClassVar[str] = "AlterClientQuotasResponse"
+    API_KEY: ClassVar[int] = 49
+
+    class EntryData(Message):
+        __slots__ = ("error_code", "error_message", "entity")
+
+        def __init__(
+            self,
+            error_code: int = 0,
+            error_message: str | None = "",
+            entity: list[AlterClientQuotasResponse.EntityData] = _EMPTY,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.entity = [] if entity is _EMPTY else entity
+
+    class EntityData(Message):
+        __slots__ = ("entity_type", "entity_name")
+
+        def __init__(
+            self,
+            entity_type: str = "",
+            entity_name: str | None = "",
+        ) -> None:
+            self.entity_type = entity_type
+            self.entity_name = entity_name
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        entries: list[AlterClientQuotasResponse.EntryData] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = [] if entries is _EMPTY else entries
+
+
+class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
+    """Kafka's DescribeUserScramCredentialsRequest, versions 0."""
+
+    __slots__ = ("users",)
+    NAME: ClassVar[str] = "DescribeUserScramCredentialsRequest"
+    API_KEY: ClassVar[int] = 50
+
+    class UserName(Message):
+        __slots__ = ("name",)
+
+        def __init__(
+            self,
+            name: str = "",
+        ) -> None:
+            self.name = name
+
+    def __init__(
+        self,
+        users: list[DescribeUserScramCredentialsRequest.UserName] | None = _EMPTY,
+    ) -> None:
+        self.users = [] if users is _EMPTY else users
+
+
+class DescribeUserScramCredentialsResponse(Message):
+    """Kafka's DescribeUserScramCredentialsResponse, versions 0."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+    NAME: ClassVar[str] = "DescribeUserScramCredentialsResponse"
+    API_KEY: ClassVar[int] = 50
+
+    class DescribeUserScramCredentialsResult(Message):
+        __slots__ = ("user", "error_code", "error_message", "credential_infos")
+
+        def __init__(
+            self,
+            user: str = "",
+            error_code: int = 0,
+            error_message: str | None = "",
+            credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = _EMPTY,
+        ) -> None:
+            self.user = user
+            self.error_code = error_code
+            self.error_message = error_message
+            self.credential_infos = [] if credential_infos is _EMPTY else credential_infos
+
+    class CredentialInfo(Message):
+        __slots__ = ("mechanism", "iterations")
+
+        def __init__(
+            self,
+            mechanism: int = 0,
+            iterations: int = 0,
+        ) -> None:
+            self.mechanism = mechanism
+            self.iterations = iterations
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        results: list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = [] if results is _EMPTY else results
+
+
+class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
+    """Kafka's AlterUserScramCredentialsRequest, versions 0."""
+
+    __slots__ = ("deletions", "upsertions")
+    NAME: ClassVar[str] = "AlterUserScramCredentialsRequest"
+    API_KEY: ClassVar[int] = 51
+
+    class ScramCredentialDeletion(Message):
+        __slots__ = ("name", "mechanism")
+
+        def __init__(
+            self,
+            name: str = "",
+            mechanism: int = 0,
+        ) -> None:
+            self.name = name
+            self.mechanism = mechanism
+
+    class ScramCredentialUpsertion(Message):
+        __slots__ = ("name", "mechanism", "iterations", "salt", "salted_password")
+
+        def __init__(
+            self,
+            name: str = "",
+            mechanism: int = 0,
+            iterations: int = 0,
+            salt: bytes = b"",
+            salted_password: bytes = b"",
+        ) -> None:
+            self.name = name
+            self.mechanism = mechanism
+            self.iterations = iterations
+            self.salt = salt
+            self.salted_password = salted_password
+
+    def __init__(
+        self,
+        deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = _EMPTY,
+        upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = _EMPTY,
+    ) -> None:
+        self.deletions = [] if deletions is _EMPTY else deletions
+        self.upsertions = [] if upsertions is _EMPTY else upsertions
+
+
+class AlterUserScramCredentialsResponse(Message):
+    """Kafka's AlterUserScramCredentialsResponse, versions 0."""
+
+    __slots__ = ("throttle_time_ms", "results")
+    NAME: ClassVar[str] = "AlterUserScramCredentialsResponse"
+    API_KEY: ClassVar[int] = 51
+
+    class AlterUserScramCredentialsResult(Message):
+        __slots__ = ("user", "error_code", "error_message")
+
+        def __init__(
+            self,
+            user: str = "",
+            error_code: int = 0,
+            error_message: str | None = "",
+        ) -> None:
+            self.user = user
+            self.error_code = error_code
+            self.error_message = error_message
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is _EMPTY else results
+
+
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
+    """Kafka's DescribeQuorumRequest, versions 0-2."""
+
+    __slots__ = ("topics",)
+    NAME: ClassVar[str] = "DescribeQuorumRequest"
+    API_KEY: ClassVar[int] = 55
+
+    class TopicData(Message):
+        __slots__ = ("topic_name", "partitions")
+
+        def __init__(
+            self,
+            topic_name: str = "",
+            partitions: list[DescribeQuorumRequest.PartitionData] = _EMPTY,
+        ) -> None:
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class PartitionData(Message):
+        __slots__ = ("partition_index",)
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+        ) -> None:
+            self.partition_index = partition_index
+
+    def __init__(
+        self,
+        topics: list[DescribeQuorumRequest.TopicData] = _EMPTY,
+    ) -> None:
+        self.topics = [] if topics is _EMPTY else topics
+
+
+class DescribeQuorumResponse(Message):
+    """Kafka's DescribeQuorumResponse, versions 0-2."""
+
+    __slots__ = ("error_code", "error_message", "topics", "nodes")
+    NAME: ClassVar[str] = "DescribeQuorumResponse"
+    API_KEY: ClassVar[int] = 55
+
+    class TopicData(Message):
+        __slots__ = ("topic_name", "partitions")
+
+        def __init__(
+            self,
+            topic_name: str = "",
+            partitions: list[DescribeQuorumResponse.PartitionData] = _EMPTY,
+        ) -> None:
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    class PartitionData(Message):
+        __slots__ = (
+            "partition_index",
+            "error_code",
+            "error_message",
+            "leader_id",
+            "leader_epoch",
+            "high_watermark",
+            "current_voters",
+            "observers",
+        )
+
+        def __init__(
+            self,
+            partition_index: int = 0,
+            error_code: int = 0,
+            error_message: str | None = "",
+            leader_id: int = 0,
+            leader_epoch: int = 0,
+            high_watermark: int = 0,
+            current_voters: list[DescribeQuorumResponse.ReplicaState] = _EMPTY,
+            observers: list[DescribeQuorumResponse.ReplicaState] = _EMPTY,
+        ) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
+            self.error_message = error_message
+            self.leader_id = leader_id
+            self.leader_epoch = leader_epoch
+            self.high_watermark = high_watermark
+            self.current_voters = [] if current_voters is _EMPTY else current_voters
+            self.observers = [] if observers is _EMPTY else observers
+
+    class ReplicaState(Message):
+        __slots__ = (
+            "replica_id",
+            "replica_directory_id",
+            "log_end_offset",
+            "last_fetch_timestamp",
+            "last_caught_up_timestamp",
+        )
+
+        def __init__(
+            self,
+            replica_id: int = 0,
+            replica_directory_id: UUID = NO_UUID,
+            log_end_offset: int = 0,
+            last_fetch_timestamp: int = -1,
+            last_caught_up_timestamp: int = -1,
+        ) -> None:
+            self.replica_id = replica_id
+            self.replica_directory_id = replica_directory_id
+            self.log_end_offset = log_end_offset
+            self.last_fetch_timestamp = last_fetch_timestamp
+            self.last_caught_up_timestamp = last_caught_up_timestamp
+
+    class Node(Message):
+        __slots__ = ("node_id", "listeners")
+
+        def __init__(
+            self,
+            node_id: int = 0,
+            listeners: list[DescribeQuorumResponse.Listener] = _EMPTY,
+        ) -> None:
+            self.node_id = node_id
+            self.listeners = [] if listeners is _EMPTY else listeners
+
+    class Listener(Message):
+        __slots__ = ("name", "host", "port")
+
+        def __init__(
+            self,
+            name: str = "",
+            host: str = "",
+            port: int = 0,
+        ) -> None:
+            self.name = name
+            self.host = host
+            self.port = port
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        topics: list[DescribeQuorumResponse.TopicData] = _EMPTY,
+        nodes: list[DescribeQuorumResponse.Node] = _EMPTY,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topics = [] if topics is _EMPTY else topics
+        self.nodes = [] if nodes is _EMPTY else nodes
+
+
+class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
+    """Kafka's UpdateFeaturesRequest, versions 0-2."""
+
+    __slots__ = ("timeout_ms", "feature_updates", "validate_only")
+    NAME: ClassVar[str] = "UpdateFeaturesRequest"
+    API_KEY: ClassVar[int] = 57
+
+    class FeatureUpdateKey(Message):
+        __slots__ = ("feature", "max_version_level", "allow_downgrade", "upgrade_type")
+
+        def __init__(
+            self,
+            feature: str = "",
+            max_version_level: int = 0,
+            allow_downgrade: bool = False,
+            upgrade_type: int = 1,
+        ) -> None:
+            self.feature = feature
+            self.max_version_level = max_version_level
+            self.allow_downgrade = allow_downgrade
+            self.upgrade_type = upgrade_type
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = _EMPTY,
+        validate_only: bool = False,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.feature_updates = [] if feature_updates is _EMPTY else feature_updates
+        self.validate_only = validate_only
+
+
+class UpdateFeaturesResponse(Message):
+    """Kafka's UpdateFeaturesResponse, versions 0-2."""
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
+    NAME: ClassVar[str] = "UpdateFeaturesResponse"
+    API_KEY: ClassVar[int] = 57
+
+    class UpdatableFeatureResult(Message):
+        __slots__ = ("feature", "error_code", "error_message")
+
+        def __init__(
+            self,
+            feature: str = "",
+            error_code: int = 0,
+            error_message: str | None = "",
+        ) -> None:
+            self.feature = feature
+            self.error_code = error_code
+            self.error_message = error_message
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        results: list[UpdateFeaturesResponse.UpdatableFeatureResult] = _EMPTY,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.results = [] if results is _EMPTY else results
 
 
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):

@@ -621,6 +621,77 @@ Topics []TxnOffsetCommitResponseTopic 0+
     PartitionIndex int32 0+
     ErrorCode int16 0+
 """,
+    "DescribeAclsRequest": """
+request 29 1-3 flexible 2+
+ResourceTypeFilter int8 0+
+ResourceNameFilter string 0+ null 0+
+PatternTypeFilter int8 1+ default 3
+PrincipalFilter string 0+ null 0+
+HostFilter string 0+ null 0+
+Operation int8 0+
+PermissionType int8 0+
+""",
+    "DescribeAclsResponse": """
+response 29 1-3 flexible 2+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+ErrorMessage string 0+ null 0+
+Resources []DescribeAclsResource 0+
+  ResourceType int8 0+
+  ResourceName string 0+
+  PatternType int8 1+ default 3
+  Acls []AclDescription 0+
+    Principal string 0+
+    Host string 0+
+    Operation int8 0+
+    PermissionType int8 0+
+""",
+    "CreateAclsRequest": """
+request 30 1-3 flexible 2+
+Creations []AclCreation 0+
+  ResourceType int8 0+
+  ResourceName string 0+
+  ResourcePatternType int8 1+ default 3
+  Principal string 0+
+  Host string 0+
+  Operation int8 0+
+  PermissionType int8 0+
+""",
+    "CreateAclsResponse": """
+response 30 1-3 flexible 2+
+ThrottleTimeMs int32 0+
+Results []AclCreationResult 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+""",
+    "DeleteAclsRequest": """
+request 31 1-3 flexible 2+
+Filters []DeleteAclsFilter 0+
+  ResourceTypeFilter int8 0+
+  ResourceNameFilter string 0+ null 0+
+  PatternTypeFilter int8 1+ default 3
+  PrincipalFilter string 0+ null 0+
+  HostFilter string 0+ null 0+
+  Operation int8 0+
+  PermissionType int8 0+
+""",
+    "DeleteAclsResponse": """
+response 31 1-3 flexible 2+
+ThrottleTimeMs int32 0+
+FilterResults []DeleteAclsFilterResult 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+  MatchingAcls []DeleteAclsMatchingAcl 0+
+    ErrorCode int16 0+
+    ErrorMessage string 0+ null 0+
+    ResourceType int8 0+
+    ResourceName string 0+
+    PatternType int8 1+ default 3
+    Principal string 0+
+    Host string 0+
+    Operation int8 0+
+    PermissionType int8 0+
+""",
     "DescribeConfigsRequest": """
 request 32 1-4 flexible 4+
 Resources []DescribeConfigsResource 0+
@@ -669,6 +740,23 @@ Responses []AlterConfigsResourceResponse 0+
   ErrorMessage string 0+ null 0+
   ResourceType int8 0+
   ResourceName string 0+
+""",
+    "AlterReplicaLogDirsRequest": """
+request 34 1-2 flexible 2+
+Dirs []AlterReplicaLogDir 0+
+  Path string 0+
+  Topics []AlterReplicaLogDirTopic 0+
+    Name string 0+
+    Partitions []int32 0+
+""",
+    "AlterReplicaLogDirsResponse": """
+response 34 1-2 flexible 2+
+ThrottleTimeMs int32 0+
+Results []AlterReplicaLogDirTopicResult 0+
+  TopicName string 0+
+  Partitions []AlterReplicaLogDirPartitionResult 0+
+    PartitionIndex int32 0+
+    ErrorCode int16 0+
 """,
     "DescribeLogDirsRequest": """
 request 35 1-5 flexible 2+
@@ -833,6 +921,142 @@ Topics []OffsetDeleteResponseTopic 0+
   Partitions []OffsetDeleteResponsePartition 0+
     PartitionIndex int32 0+
     ErrorCode int16 0+
+""",
+    "DescribeClientQuotasRequest": """
+request 48 0-1 flexible 1+
+Components []ComponentData 0+
+  EntityType string 0+
+  MatchType int8 0+
+  Match string 0+ null 0+
+Strict bool 0+
+""",
+    "DescribeClientQuotasResponse": """
+response 48 0-1 flexible 1+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+ErrorMessage string 0+ null 0+
+Entries []EntryData 0+ null 0+
+  Entity []EntityData 0+
+    EntityType string 0+
+    EntityName string 0+ null 0+
+  Values []ValueData 0+
+    Key string 0+
+    Value float64 0+
+""",
+    "AlterClientQuotasRequest": """
+request 49 0-1 flexible 1+
+Entries []EntryData 0+
+  Entity []EntityData 0+
+    EntityType string 0+
+    EntityName string 0+ null 0+
+  Ops []OpData 0+
+    Key string 0+
+    Value float64 0+
+    Remove bool 0+
+ValidateOnly bool 0+
+""",
+    "AlterClientQuotasResponse": """
+response 49 0-1 flexible 1+
+ThrottleTimeMs int32 0+
+Entries []EntryData 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+  Entity []EntityData 0+
+    EntityType string 0+
+    EntityName string 0+ null 0+
+""",
+    "DescribeUserScramCredentialsRequest": """
+request 50 0 flexible 0+
+Users []UserName 0+ null 0+
+  Name string 0+
+""",
+    "DescribeUserScramCredentialsResponse": """
+response 50 0 flexible 0+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+ErrorMessage string 0+ null 0+
+Results []DescribeUserScramCredentialsResult 0+
+  User string 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+  CredentialInfos []CredentialInfo 0+
+    Mechanism int8 0+
+    Iterations int32 0+
+""",
+    "AlterUserScramCredentialsRequest": """
+request 51 0 flexible 0+
+Deletions []ScramCredentialDeletion 0+
+  Name string 0+
+  Mechanism int8 0+
+Upsertions []ScramCredentialUpsertion 0+
+  Name string 0+
+  Mechanism int8 0+
+  Iterations int32 0+
+  Salt bytes 0+
+  SaltedPassword bytes 0+
+""",
+    "AlterUserScramCredentialsResponse": """
+response 51 0 flexible 0+
+ThrottleTimeMs int32 0+
+Results []AlterUserScramCredentialsResult 0+
+  User string 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
+""",
+    "DescribeQuorumRequest": """
+request 55 0-2 flexible 0+
+Topics []TopicData 0+
+  TopicName string 0+
+  Partitions []PartitionData 0+
+    PartitionIndex int32 0+
+""",
+    "DescribeQuorumResponse": """
+response 55 0-2 flexible 0+
+ErrorCode int16 0+
+ErrorMessage string 2+ null 2+ ignorable
+Topics []TopicData 0+
+  TopicName string 0+
+  Partitions []PartitionData 0+
+    PartitionIndex int32 0+
+    ErrorCode int16 0+
+    ErrorMessage string 2+ null 2+ ignorable
+    LeaderId int32 0+
+    LeaderEpoch int32 0+
+    HighWatermark int64 0+
+    CurrentVoters []ReplicaState 0+
+    Observers []ReplicaState 0+
+Nodes []Node 2+
+  NodeId int32 2+
+  Listeners []Listener 2+
+    Name string 2+
+    Host string 2+
+    Port uint16 2+
+= ReplicaState
+ReplicaId int32 0+
+ReplicaDirectoryId uuid 2+
+LogEndOffset int64 0+
+LastFetchTimestamp int64 1+ default -1 ignorable
+LastCaughtUpTimestamp int64 1+ default -1 ignorable
+""",
+    "UpdateFeaturesRequest": """
+request 57 0-2 flexible 0+
+timeoutMs int32 0+ default 60000
+FeatureUpdates []FeatureUpdateKey 0+
+  Feature string 0+
+  MaxVersionLevel int16 0+
+  AllowDowngrade bool 0
+  UpgradeType int8 1+ default 1
+ValidateOnly bool 1+ default False
+""",
+    "UpdateFeaturesResponse": """
+response 57 0-2 flexible 0+
+ThrottleTimeMs int32 0+
+ErrorCode int16 0+
+ErrorMessage string 0+ null 0+
+Results []UpdatableFeatureResult 0-1 ignorable
+  Feature string 0+
+  ErrorCode int16 0+
+  ErrorMessage string 0+ null 0+
 """,
     "ConsumerGroupHeartbeatRequest": """
 request 68 0-1 flexible 0+

@@ -1,8 +1,9 @@
-"""AlterConfigs (33), versions 0-2: all settings of a topic anew; those that are not named go back to their defaults."""
+"""AlterConfigs (33), versions 0-2: all settings of a topic, node or group; those that are not
+named go back to their defaults."""
 
 from __future__ import annotations
 
-from asyncgroup.broker.config_resources import SET, Change, alter_all
+from asyncgroup.broker.config_resources import SET, Change, alter_all, replaced
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -15,12 +16,14 @@ Response = m.AlterConfigsResponse
 
 def handle(node: Node, context: RequestContext, request: m.AlterConfigsRequest) -> Response:
     """Replace the settings of each resource."""
-    wanted = []
-    for r in request.resources:
-        configs = {config.name: config.value for config in r.configs}
-        changes = [Change(config.name, SET, config.value) for config in r.configs]
-        wanted.append(((r.resource_type, r.resource_name), changes, lambda _topic, configs=configs: configs))
-    results = alter_all(node, context, wanted, validate_only=request.validate_only)
+    wanted = [
+        (
+            (r.resource_type, r.resource_name),
+            [Change(config.name, SET, config.value) for config in r.configs],
+        )
+        for r in request.resources
+    ]
+    results = alter_all(node, context, wanted, replaced, validate_only=request.validate_only)
     return Response(
         responses=[
             Response.AlterConfigsResourceResponse(code, message, *resource)

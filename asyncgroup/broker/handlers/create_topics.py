@@ -75,7 +75,9 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
         replication_factor=len(created.partitions[0].replicas),
         configs=[
             m.CreateTopicsResponse.CreatableTopicConfigs(c.name, c.value, config_source=c.source)
-            for c in topic_configs(created.configs)
+            for c in topic_configs(
+                created.configs, lambda name: node.controller.settings.topic_synonyms(name, node.id)
+            )
         ],
     )
 

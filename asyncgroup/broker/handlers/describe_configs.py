@@ -1,6 +1,7 @@
-"""DescribeConfigs (32), versions 1-4: the settings of topics and nodes (Kafka's `ConfigHelper`).
+"""DescribeConfigs (32), versions 1-4: the settings of topics, nodes and groups (Kafka's `ConfigHelper`), from version 3
+on with what they mean, in words of our own.
 
-Groups, loggers and client metrics have none that could be set here. Gap: no documentation.
+Loggers and client metrics have none that could be set here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from asyncgroup.broker.config_resources import (
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.node_configs import cluster_configs, node_configs
+from asyncgroup.broker.node_configs import cluster_configs, group_configs, node_configs
 from asyncgroup.broker.topic_configs import ConfigValue, topic_configs
 from asyncgroup.broker.topics import check_topic_name
 from asyncgroup.error_codes import ErrorCode
@@ -41,7 +42,13 @@ def handle(
         return refuse(context, request, ErrorCode.INVALID_REQUEST)
     return m.DescribeConfigsResponse(
         results=[
-            _describe(node, context, resource, synonyms=request.include_synonyms)
+            _describe(
+                node,
+                context,
+                resource,
+                synonyms=request.include_synonyms,
+                documentation=request.include_documentation,
+            )
             for resource in request.resources
         ]
     )
@@ -59,7 +66,9 @@ def _refused(resource: Resource, code: ErrorCode, message: str) -> Result:
     return Result(code, message, resource.resource_type, resource.resource_name)
 
 
-def _describe(node: Node, context: RequestContext, resource: Resource, *, synonyms: bool) -> Result:
+def _describe(
+    node: Node, context: RequestContext, resource: Resource, *, synonyms: bool, documentation: bool
+) -> Result:
     try:
         found = _configs(node, context, resource)
     except Refused as error:
@@ -73,7 +82,7 @@ def _describe(node: Node, context: RequestContext, resource: Resource, *, synony
         resource.resource_type,
         resource.resource_name,
         [
-            _shown(config, synonyms=synonyms, read_only=resource.resource_type == BROKER)
+            _shown(config, synonyms=synonyms, documentation=documentation)
             for config in found
             if not keys or config.name in keys
         ],
@@ -88,26 +97,27 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
         topic = node.controller.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic_configs(topic.configs)
+        return topic_configs(topic.configs, lambda key: node.controller.settings.topic_synonyms(key, node.id))
     if kind == BROKER and not name:
-        return cluster_configs()
+        return cluster_configs(node)
     if kind in (BROKER, BROKER_LOGGER):
         check_node(node, name)
         return node_configs(node) if kind == BROKER else []
     if not name:
         raise Refused(ErrorCode.INVALID_REQUEST, "groups and client metrics have names")
-    return []
+    return group_configs(node.controller.settings.of(GROUP, name)) if kind == GROUP else []
 
 
-def _shown(config: ConfigValue, *, synonyms: bool, read_only: bool) -> ResourceResult:
+def _shown(config: ConfigValue, *, synonyms: bool, documentation: bool) -> ResourceResult:
     return ResourceResult(
         name=config.name,
         value=config.value,
-        read_only=read_only,
+        read_only=config.read_only,
         config_source=config.source,
+        is_sensitive=config.sensitive,
         synonyms=[m.DescribeConfigsResponse.DescribeConfigsSynonym(*synonym) for synonym in config.synonyms]
         if synonyms
         else [],
         config_type=config.type,
-        documentation=None,
+        documentation=(config.documentation or None) if documentation else None,
     )

@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a topic and leave the others (KIP-339)."""
+"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a topic, node or group
+and leave the others (KIP-339)."""
 
 from __future__ import annotations
 
@@ -15,17 +16,14 @@ Response = m.IncrementalAlterConfigsResponse
 
 def handle(node: Node, context: RequestContext, request: m.IncrementalAlterConfigsRequest) -> Response:
     """Change the settings of each resource."""
-    wanted = []
-    for r in request.resources:
-        changes = [Change(config.name, config.config_operation, config.value) for config in r.configs]
-        wanted.append(
-            (
-                (r.resource_type, r.resource_name),
-                changes,
-                lambda topic, changes=changes: apply_changes(topic.configs, changes),
-            )
+    wanted = [
+        (
+            (r.resource_type, r.resource_name),
+            [Change(config.name, config.config_operation, config.value) for config in r.configs],
         )
-    results = alter_all(node, context, wanted, validate_only=request.validate_only)
+        for r in request.resources
+    ]
+    results = alter_all(node, context, wanted, apply_changes, validate_only=request.validate_only)
     return Response(
         responses=[
             Response.AlterConfigsResourceResponse(code, message, *resource)

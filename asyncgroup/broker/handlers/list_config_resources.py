@@ -20,14 +20,15 @@ Response = m.ListConfigResourcesResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRequest) -> Response:
-    """The topics and nodes; no kinds asked for stands for all."""
+    """The topics and nodes, and the groups with settings; no kinds asked for stands for all."""
     if context.api_version == 0:
         return Response()
     kinds = request.resource_types or _KINDS
     if not set(_KINDS).issuperset(kinds):
         return refuse(context, request, ErrorCode.UNSUPPORTED_VERSION)
     nodes = [str(node_id) for node_id in sorted(node.controller.alive)]
-    names = {TOPIC: list(node.controller.topics), BROKER: nodes, BROKER_LOGGER: nodes}
+    groups = list(node.controller.settings.groups)
+    names = {TOPIC: list(node.controller.topics), BROKER: nodes, BROKER_LOGGER: nodes, GROUP: groups}
     return Response(
         config_resources=[
             Response.ConfigResource(name, kind)

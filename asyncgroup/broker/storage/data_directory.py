@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.storage.file_segments import FileStore
@@ -162,6 +162,18 @@ class DataDirectory:
     def transaction_deleted(self, transactional_id: str) -> None:
         """See `Journal`."""
         self._happened(partial(self.metadata.delete, "transaction", transactional_id, happened=True))
+
+    # -- settings, users, quotas -----------------------------------------------------------------------------
+
+    def resource_changed(
+        self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
+    ) -> None:
+        """See `Journal`."""
+        with _storing(f"{kind} {name}"):
+            if values is None:
+                self.metadata.delete(kind, *name)
+            else:
+                self.metadata.put({"key": [kind, *name], **values})
 
     @staticmethod
     def _happened(change: Callable[[], None]) -> None:

@@ -27,6 +27,8 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
     partitions: dict[str, dict[int, MetadataRecord]] = {}
     for record in data.records("partition"):
         partitions.setdefault(record["key"][1], {})[record["key"][2]] = record
+    for record in data.records("settings"):
+        controller.settings.put(record["key"][1], record["key"][2], record["configs"])
     topics = []
     for record in data.records("topic"):
         topic = read_topic(record)

@@ -56,12 +56,6 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "results[[]0].configs*",
         "clients are not asked for metrics (KIP-714), so that there are no settings of them",
     ),
-    Explained(
-        "described_resources/with synonyms *",
-        "results[[]0].configs.*.documentation",
-        "the texts are Kafka's own; who wants them finds them in its manual",
-        ours=None,
-    ),
     *(
         Explained(
             f"improper_requests/{what} not the alphabet",

@@ -19,6 +19,7 @@ from tests.interop.parity import (
     resources,
     sasl,
     server,
+    settings,
     topics,
     transactions,
 )
@@ -86,6 +87,8 @@ _TOLD: Final[tuple[Story, ...]] = (
     edges.markers_of_nobody,
     edges.batches_cut_short,
     edges.sequences_at_their_end,
+    settings.settings_of_brokers,
+    settings.settings_of_groups,
     sasl.sasl_where_there_is_none,
     server.api_versions,
     server.improper_requests,

@@ -1,0 +1,130 @@
+"""Stories about dynamic settings of brokers and groups: altered, refused, described with all places that they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgroup.wire import messages as m
+from tests.interop.parity.scene import Scene
+
+__all__ = ["settings_of_brokers", "settings_of_groups"]
+
+TOPIC, NODE, LOGGER, GROUP = 2, 4, 8, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+Changes = list[tuple[str, int, str | None]]
+
+
+def _altered(kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False) -> Any:
+    cls = m.IncrementalAlterConfigsRequest
+    return cls(
+        [cls.AlterConfigsResource(kind, name, [cls.AlterableConfig(*change) for change in changes])], validate
+    )
+
+
+def _whole(kind: int, name: str, *settings: tuple[str, str | None]) -> Any:
+    cls = m.AlterConfigsRequest
+    return cls([cls.AlterConfigsResource(kind, name, [cls.AlterableConfig(*each) for each in settings])])
+
+
+def _described(kind: int, name: str, *keys: str) -> Any:
+    cls = m.DescribeConfigsRequest
+    return cls([cls.DescribeConfigsResource(kind, name, list(keys) or None)], include_synonyms=True)
+
+
+async def _until(scene: Scene, label: str, request: Any, key: str, value: str | None) -> None:
+    """Described once the broker has heard of the change."""
+
+    def heard(answer: Any) -> bool:
+        return any(each.name == key and each.value == value for each in answer.results[0].configs)
+
+    await scene.ask(label, request, until=heard)
+
+
+async def settings_of_brokers(scene: Scene) -> None:
+    """IncrementalAlterConfigs, AlterConfigs and DescribeConfigs of one broker and of all."""
+    topic = await scene.topic("settings", 1)
+    largest = "log.segment.bytes"
+    cases: dict[str, tuple[str, Changes]] = {
+        "read-only": ("1", [("num.partitions", SET, "3")]),
+        "read-only, of all": ("", [("num.partitions", SET, "3")]),
+        "read-only, deleted": ("1", [("num.partitions", DELETE, None)]),
+        "no number": ("1", [("log.retention.ms", SET, "x")]),
+        "too low": ("", [("message.max.bytes", SET, "-1")]),
+        "no codec": ("1", [("compression.type", SET, "nope")]),
+        "no threads": ("", [("num.io.threads", SET, "0")]),
+        "no list": ("", [("message.max.bytes", APPEND, "1")]),
+        "another broker": ("7", [(largest, SET, "2000000")]),
+        "no broker": ("x", [(largest, SET, "2000000")]),
+        "a key store": ("1", [("ssl.keystore.location", SET, "x")]),
+        "a key store of all": ("", [("listener.name.x.ssl.keystore.location", SET, "x")]),
+        "replicas of a broker": ("1", [("min.insync.replicas", SET, "2")]),
+        "replicas of none": ("", [("min.insync.replicas", DELETE, None)]),
+        "one good, one bad": ("1", [(largest, SET, "2000000"), ("num.partitions", SET, "3")]),
+        "twice the same": ("1", [(largest, SET, "2000000"), (largest, SET, "2000001")]),
+        "no value": ("1", [(largest, SET, None)]),
+        "no operation": ("1", [(largest, 9, "1")]),
+        "nothing": ("1", []),
+    }
+    for label, (name, changes) in cases.items():
+        await scene.ask(label, _altered(NODE, name, *changes))
+    await scene.ask("only tried", _altered(NODE, "", (largest, SET, "3000000"), validate=True))
+    await scene.ask("of all", _altered(NODE, "", (largest, SET, "3000000")))
+    await _until(scene, "described of all", _described(NODE, ""), largest, "3000000")
+    await scene.ask("of one", _altered(NODE, "1", (largest, SET, " 4000000 ")))
+    await _until(scene, "described of one", _described(NODE, "1", largest), largest, "4000000")
+    await _until(
+        scene, "described of a topic", _described(TOPIC, topic, "segment.bytes"), "segment.bytes", "4000000"
+    )
+    await scene.ask("a list", _altered(NODE, "1", ("log.cleanup.policy", APPEND, "compact")))
+    await scene.ask("an unknown name", _altered(NODE, "1", ("no.such.thing", SET, "x")))
+    rate = "leader.replication.throttled.rate"
+    await scene.ask("a rate", _altered(NODE, "1", (rate, SET, "1000")))
+    keys = ("log.cleanup.policy", "no.such.thing", rate, "log.retention.ms", "min.insync.replicas")
+    await _until(scene, "described more", _described(NODE, "1", *keys), rate, "1000")
+    await scene.ask("a list is shorter", _altered(NODE, "1", ("log.cleanup.policy", SUBTRACT, "delete")))
+    await _until(scene, "described then", _described(NODE, "1", *keys), "log.cleanup.policy", "compact")
+    await scene.ask("all of one, read-only", _whole(NODE, "1", ("num.partitions", "3")))
+    await scene.ask("all of one", _whole(NODE, "1", ("log.retention.ms", "100000000000")))
+    await _until(scene, "described at last", _described(NODE, "1", *keys), "log.retention.ms", "100000000000")
+    await scene.ask("all of all", _whole(NODE, "", ("log.retention.ms", "100000000000")))
+    for name, key in (("1", "log.retention.ms"), ("", largest)):
+        await scene.ask(f"deleted of {name or 'all'}", _altered(NODE, name, (key, DELETE, None)))
+    await _until(scene, "as before", _described(NODE, "1", largest, *keys), "log.retention.ms", None)
+    for label, change in {
+        "a logger": ("no.such.logger", SET, "DEBUG"),
+        "a logger deleted": ("no.such.logger", DELETE, None),
+        "a logger appended": ("no.such.logger", APPEND, "DEBUG"),
+    }.items():
+        await scene.ask(label, _altered(LOGGER, "1", change))
+    await scene.ask("loggers of another broker", _altered(LOGGER, "7", ("a", SET, "DEBUG")))
+    await scene.ask("all loggers", _whole(LOGGER, "1", ("a", "DEBUG")))
+
+
+async def settings_of_groups(scene: Scene) -> None:
+    """The same of groups (KIP-848)."""
+    group, timeout = scene.named("settings"), "consumer.session.timeout.ms"
+    cases: dict[str, tuple[str, Changes]] = {
+        "too short": (group, [(timeout, SET, "1")]),
+        "too long": (group, [(timeout, SET, "10000000")]),
+        "no number": (group, [(timeout, SET, "x")]),
+        "unknown": (group, [("foo", SET, "x")]),
+        "no name": ("", [(timeout, SET, "46000")]),
+        "no list": (group, [(timeout, APPEND, "46000")]),
+        "no reset": (group, [("share.auto.offset.reset", SET, "never")]),
+        "no isolation": (group, [("share.isolation.level", SET, "none")]),
+    }
+    for label, (name, changes) in cases.items():
+        await scene.ask(label, _altered(GROUP, name, *changes))
+    await scene.ask("set", _altered(GROUP, group, (timeout, SET, "46000")))
+    await _until(scene, "described", _described(GROUP, group, timeout), timeout, "46000")
+    await scene.ask("all", _whole(GROUP, group, ("consumer.heartbeat.interval.ms", "6000")))
+    keys = (
+        timeout,
+        "consumer.heartbeat.interval.ms",
+        "share.isolation.level",
+        "streams.num.standby.replicas",
+    )
+    await _until(scene, "described then", _described(GROUP, group, *keys), keys[1], "6000")
+    await scene.ask("none", _whole(GROUP, group))
+    await _until(scene, "described at last", _described(GROUP, group, *keys), keys[1], "5000")
