@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,19 @@ async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch)
             await group.aclose()
             await running
         assert meter.lag == 0
+
+
+def test_the_licences_of_all_that_is_installed_are_told() -> None:
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = README.read_text(encoding="utf-8")
+    section = text.partition("\n## Licences\n")[2].partition("\n## ")[0]
+    extras = project["optional-dependencies"]
+    for requirement in [*project["dependencies"], *extras["spark"], *extras["demo"], *extras["pipelines"]]:
+        name = re.split(r"[<>=\[]", requirement)[0]
+        assert name in section, name
+
+
+def test_the_changelog_comes_last() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[-1] == "Changelog"
+    assert "### 0.1.0 (not released)" in text.partition("## Changelog")[2]
