@@ -24,7 +24,8 @@ from asyncgroup.broker.coordinator.ports import CoordinatorConfig
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
 from asyncgroup.broker.journal import NoJournal
-from asyncgroup.broker.node import Node, Shared
+from asyncgroup.broker.node import DEFAULT_CONNECTIONS_MAX_IDLE, Node, Shared
+from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
 from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.server import Connection
@@ -52,6 +53,10 @@ class EmbeddedCluster(ClusterControls):
 
     `start_time` is the time of day (ms since 1970) at which the cluster starts, default the machine's; from there on it
     follows the loop's time.
+    `queued_max_request_bytes`: memory that requests which are not complete, or wait for their turn, may take at one node;
+    beyond it the connection is closed that was silent for longest. `connections_max_idle`: seconds after which a
+    connection is closed on which nothing comes or goes (Kafka's `connections.max.idle.ms`; None: never).
+
     `history_limit`: exchanges kept in `history` (0: none), `history_bytes`: memory that they may take,
     `history_payloads`: with their records; `history.dropped` counts those that are gone.
     `seed` makes ids (topics, members) repeatable. `racks`: where each node stands; a consumer that names its rack is sent
@@ -95,6 +100,8 @@ class EmbeddedCluster(ClusterControls):
         offsets_retention_check_interval: float = 600.0,
         offsets_append_delay: float = 0.0,
         offsets_load_delay: float = 0.0,
+        queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES,
+        connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE,
         history_limit: int = DEFAULT_HISTORY_LIMIT,
         history_bytes: int = DEFAULT_HISTORY_BYTES,
         history_payloads: bool = False,
@@ -108,6 +115,12 @@ class EmbeddedCluster(ClusterControls):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         _check_nodes(nodes, ports=ports, racks=racks)
+        if queued_max_request_bytes <= 0:
+            raise ConfigError("queued_max_request_bytes", queued_max_request_bytes, "bytes, more than 0")
+        if connections_max_idle is not None and connections_max_idle <= 0:
+            raise ConfigError(
+                "connections_max_idle", connections_max_idle, "seconds, more than 0, or None for never"
+            )
         rng = random.Random(seed)
         self._shared = Shared(
             controller=_new_controller(
@@ -132,6 +145,8 @@ class EmbeddedCluster(ClusterControls):
                 offsets_load_delay=offsets_load_delay,
             ),
             auto_create_topics=auto_create_topics,
+            queued_max_request_bytes=queued_max_request_bytes,
+            connections_max_idle=connections_max_idle,
             connect=_connect(security),
             security=security,
         )

@@ -23,6 +23,7 @@ from asyncgroup.broker.history import History
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.port_reservation import PortReservation
 from asyncgroup.broker.purgatory import Purgatory
+from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES, RequestMemory
 from asyncgroup.broker.sasl import Authenticator
 from asyncgroup.broker.scram_users import ScramUsers
 from asyncgroup.broker.security import ListenerSecurity
@@ -33,9 +34,12 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ClosedError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["ClientConnection", "Node", "Shared"]
+__all__ = ["DEFAULT_CONNECTIONS_MAX_IDLE", "ClientConnection", "Node", "Shared"]
 
 log = logging.getLogger(__name__)
+
+DEFAULT_CONNECTIONS_MAX_IDLE: Final = 600.0
+"""Kafka's default of `connections.max.idle.ms`, in seconds."""
 
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: one for which there is no room tries again only after a second."""
@@ -69,6 +73,8 @@ class Shared:
     coordinator_config: CoordinatorConfig
     auto_create_topics: bool
     connect: Callable[[Node], asyncio.Protocol]
+    queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES
+    connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE
     nodes: dict[int, Node] = field(default_factory=dict)
     transactions: TransactionCoordinator = field(init=False)
     clock: WallClock = field(init=False)
@@ -111,6 +117,7 @@ class Node:
         self.log_dir = shared.log_dir
         self.protocol = "PLAINTEXT" if shared.security is None else shared.security.protocol
         self.max_request_bytes = MAX_REQUEST_BYTES
+        self.connections_max_idle = shared.connections_max_idle
         self.delay = 0.0
         """Seconds by which every request is handled later (`EmbeddedCluster.slow_node`)."""
         self.connections: set[ClientConnection] = set()
@@ -118,6 +125,7 @@ class Node:
         """Requests that are carried out whatever becomes of their connections, in order of their beginning."""
         self._shared = shared
         self._loop = asyncio.get_running_loop()
+        self.request_memory = RequestMemory(self._loop, shared.queued_max_request_bytes)
         self._server: asyncio.Server | None = None
         self._reservation = PortReservation()
         self._forget_everything()
@@ -236,6 +244,7 @@ class Node:
         self.controller.node_down(self.id)
         self._timers.clear()
         self.purgatory.drop_all()
+        self.request_memory.close()
         connections = sorted(
             self.connections, key=lambda one: one.number
         )  # a set's own order differs from run to run

@@ -6,7 +6,8 @@ limit.
 
 Nobody may take more than his share. A connection is served few requests in a row before the loop, and so all
 others, get their turn. What it sends ahead of its turn stays in the network, and so does what it sends while it
-leaves its answers unread: of each connection the node holds one frame under way and a little more.
+leaves its answers unread: of each connection the node holds one frame under way and a little more, of all connections
+together as much as `request_memory` lets it. A connection on which nothing moves for `connections.max.idle.ms` is closed.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class Connection(asyncio.Protocol):
         self._waiting: asyncio.Future[Any] | None = None
         self._muted: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None  # the next turn, while whole frames wait for it
+        self._idle: asyncio.TimerHandle | None = None
+        self._active_at = self._loop.time()
+        """When bytes came or went last (the loop's time)."""
         self._stuck = False
         self._can_write = True
         self._reading = True
@@ -90,13 +94,16 @@ class Connection(asyncio.Protocol):
         self._node.connections.add(self)
         if not self._node.running:  # accepted in the moment in which the node stopped
             self.abort()
+        elif self._node.connections_max_idle is not None:
+            self._idle = self._loop.call_later(self._node.connections_max_idle, self._expire)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """Give up what was under way."""
         self._transport = None
         self._node.connections.discard(self)
         self._frames.clear()
-        for planned in (self._muted, self._turn):
+        self._node.request_memory.count(self, 0)
+        for planned in (self._muted, self._turn, self._idle):
             if planned is not None:
                 planned.cancel()
         if self._waiting is None:
@@ -117,10 +124,12 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._can_write = True
+        self._active_at = self._loop.time()
         self._serve()
 
     def data_received(self, data: bytes) -> None:
         """Serve the frames that are whole."""
+        self._active_at = self._loop.time()
         self._frames.feed(data)
         self._serve()
 
@@ -147,15 +156,17 @@ class Connection(asyncio.Protocol):
             self._take(frame)
         else:
             self._turn = self._loop.call_soon(self._next_turn)
-        self._read_or_pause()
+        self._node.request_memory.count(self, self._frames.unread)
+        self.read_or_pause()
 
     def _next_turn(self) -> None:
         self._turn = None
         self._serve()
 
-    def _read_or_pause(self) -> None:
-        """Read on unless enough waits to be served; a frame that is incomplete is always read to its end."""
-        wanted = self._frames.unread <= _READ_AHEAD or not (self._busy or self._turn)
+    def read_or_pause(self) -> None:
+        """Read on unless enough waits to be served, or memory is scarce and another request's turn."""
+        has_room = self._frames.unread <= _READ_AHEAD or not (self._busy or self._turn)
+        wanted = has_room and self._node.request_memory.may_read(self)
         if wanted is self._reading or self._transport is None or self._transport.is_closing():
             return
         self._reading = wanted
@@ -301,6 +312,7 @@ class Connection(asyncio.Protocol):
 
     def _write(self, pieces: list[bytes]) -> None:
         if self._transport is not None and not self._transport.is_closing():
+            self._active_at = self._loop.time()
             self._transport.writelines(pieces)
 
     # -- end -------------------------------------------------------------------------------------------------
@@ -313,6 +325,25 @@ class Connection(asyncio.Protocol):
         self._stuck = True
         if self._transport is not None:
             self._transport.close()
+
+    def _expire(self) -> None:
+        """Close if nothing came or went for `connections.max.idle.ms`, also with a request under way (Kafka's `Selector`)."""
+        assert self._node.connections_max_idle is not None
+        left = self._active_at + self._node.connections_max_idle - self._loop.time()
+        if left > 0:
+            self._idle = self._loop.call_later(left, self._expire)
+            return
+        peer = self._peer.removeprefix("/")
+        idle = self._node.connections_max_idle
+        log.info("node %d closes the connection from %s: idle for %g s", self._node.id, peer, idle)
+        self.abort()
+
+    def refuse_memory(self, reason: str) -> None:
+        """Close at once: memory is needed for others."""
+        peer = self._peer.removeprefix("/")
+        log.warning("node %d closes the connection from %s: %s", self._node.id, peer, reason)
+        self._frames.clear()
+        self.abort()
 
     def abort(self) -> None:
         """Close at once."""

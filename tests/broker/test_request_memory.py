@@ -1,0 +1,183 @@
+"""What clients that send half a request, or nothing, cost the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import ConfigError
+from tests.broker.batches import batch
+from tests.broker.client import Client, Disconnected, connect, is_alive
+from tests.broker.requests import fetch, now, put
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+MB = 1 << 20
+
+
+def half(client: Client, size: int = 1 * MB) -> None:
+    """The first half of a request."""
+    client.send_bytes(struct.pack(">i", 2 * size) + bytes(size))
+
+
+async def is_closed(client: Client) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.disconnected()
+        return True
+    return False
+
+
+async def test_half_requests_are_bounded_in_all():
+    async with (
+        EmbeddedCluster(queued_max_request_bytes=10 * MB) as cluster,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        memory = cluster.nodes[1].request_memory
+        clients = [await stack.enter_async_context(connect(cluster)) for _ in range(40)]
+        for client in clients:
+            half(client)
+            await asyncio.sleep(0.01)
+            assert memory.held <= 10 * MB
+        await asyncio.sleep(60)
+        assert memory.held <= 10 * MB
+        other = await stack.enter_async_context(connect(cluster))
+        began = now()
+        assert await is_alive(other)
+        assert now() == began
+    assert memory.held == 0
+
+
+async def test_many_small_pieces_are_bounded_too_and_the_most_silent_connection_goes(caplog):
+    size = 40_000
+    async with (
+        EmbeddedCluster(queued_max_request_bytes=10 * size) as cluster,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connect(cluster)) for _ in range(14)]
+        for client in clients[:10]:
+            half(client, size - 4)
+            await asyncio.sleep(0.01)
+        clients[0].send_bytes(b"more")
+        await asyncio.sleep(0.01)
+        for client in clients[10:]:
+            half(client, size - 4)
+            await asyncio.sleep(0.01)
+        closed = [number for number, client in enumerate(clients) if await is_closed(client)]
+        assert closed == [1, 2, 3, 4, 5]
+        assert "unfinished requests take more than 400000 bytes" in caplog.text
+    caplog.clear()
+
+
+async def test_a_request_larger_than_all_memory_ends_its_own_connection(caplog):
+    async with EmbeddedCluster(queued_max_request_bytes=1 * MB) as cluster:
+        async with connect(cluster) as client, connect(cluster) as other:
+            half(client, 2 * MB)
+            assert await is_closed(client)
+            assert await is_alive(other)
+    caplog.clear()
+
+
+async def test_large_requests_that_come_together_are_all_served():
+    """When memory is scarce they are read one after the other."""
+    async with (
+        EmbeddedCluster(queued_max_request_bytes=8 * MB) as cluster,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        cluster.create_topic("t", configs={"max.message.bytes": str(4 * MB)})
+        memory, data = cluster.nodes[1].request_memory, batch(bytes(3 * MB))
+
+        async def write(client: Client) -> int:
+            (result,) = await put(client, cluster, data)
+            return result.error_code
+
+        clients = [await stack.enter_async_context(connect(cluster)) for _ in range(12)]
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, memory.held)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        assert await asyncio.gather(*map(write, clients)) == [0] * 12
+        watching.cancel()
+        assert 3 * MB < most <= 8 * MB
+        assert memory.held == 0
+
+
+async def test_requests_that_do_not_go_on_let_others_by():
+    async with (
+        EmbeddedCluster(queued_max_request_bytes=8 * MB) as cluster,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        cluster.create_topic("t", configs={"max.message.bytes": str(4 * MB)})
+        silent = [await stack.enter_async_context(connect(cluster)) for _ in range(5)]
+        for client in silent:
+            half(client)
+            await asyncio.sleep(0.01)
+        client = await stack.enter_async_context(connect(cluster))
+        began = now()
+        (result,) = await put(client, cluster, batch(bytes(2 * MB)))
+        assert result.error_code == 0
+        assert now() - began <= 15
+        assert (await put(client, cluster, batch(b"small")))[0].error_code == 0
+        assert not any([await is_closed(one) for one in silent])
+
+
+# -- idle connections ------------------------------------------------------------------------------------------
+
+
+async def test_idle_connections_are_closed_after_ten_minutes():
+    async with EmbeddedCluster() as cluster:
+        async with connect(cluster) as idle, connect(cluster) as unfinished, connect(cluster) as busy:
+            assert await is_alive(idle)
+            half(unfinished)
+            for _ in range(5):
+                await asyncio.sleep(119)
+                assert await is_alive(busy)
+            assert len(cluster.nodes[1].connections) == 3
+            await asyncio.sleep(6)
+            assert await is_closed(idle)
+            assert await is_closed(unfinished)
+            assert await is_alive(busy)
+            assert cluster.nodes[1].request_memory.held == 0
+
+
+async def test_how_long_can_be_set():
+    async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
+        for _ in range(4):
+            await asyncio.sleep(4)
+            assert await is_alive(client)
+        await asyncio.sleep(5.1)
+        assert await is_closed(client)
+    async with EmbeddedCluster(connections_max_idle=None) as cluster, connect(cluster) as client:
+        await asyncio.sleep(3600)
+        assert await is_alive(client)
+
+
+async def test_answers_that_go_out_count_as_well_but_a_request_that_waits_does_not():
+    async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
+        cluster.create_topic("t")
+        request = fetch(cluster, 0, max_wait_ms=4000)
+        sent = client.send(request)
+        await client.receive(request, *sent)
+        await asyncio.sleep(4)
+        assert await is_alive(client)
+        client.send(fetch(cluster, 0, max_wait_ms=10_000))
+        with pytest.raises(Disconnected):
+            await client.receive_frame()
+        assert now() == 13.0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"connections_max_idle": 0}, {"connections_max_idle": -1}, {"queued_max_request_bytes": 0}]
+)
+async def test_values_that_make_no_sense(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        EmbeddedCluster(**wrong)
