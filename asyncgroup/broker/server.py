@@ -329,6 +329,8 @@ class Connection(asyncio.Protocol):
     def _expire(self) -> None:
         """Close if nothing came or went for `connections.max.idle.ms`, also with a request under way (Kafka's `Selector`)."""
         assert self._node.connections_max_idle is not None
+        if self._stuck and self._transport is not None and not self._transport.is_closing():
+            return  # a fault (`drop`) wants it to stay open
         left = self._active_at + self._node.connections_max_idle - self._loop.time()
         if left > 0:
             self._idle = self._loop.call_later(left, self._expire)

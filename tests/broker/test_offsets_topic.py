@@ -247,7 +247,10 @@ async def test_a_marker_ends_a_transaction_whose_commit_is_still_on_its_way():
 
 
 async def test_offsets_expire():
-    async with EmbeddedCluster(offsets_retention=3600.0) as cluster, connect(cluster) as client:
+    async with (
+        EmbeddedCluster(offsets_retention=3600.0, connections_max_idle=None) as cluster,
+        connect(cluster) as client,
+    ):
         cluster.create_topic("t")
         await commit(client, cluster, {0: 5})
         await asyncio.sleep(3000)

@@ -14,8 +14,10 @@ WAITS = {
     "call.py": "a request is late by a fault, or by a slow node",
     "cluster.py": "nodes start and end",
     "fault.py": "requests are held, tests wait for a hit",
+    "handlers/produce.py": "large batches are checked on a thread, before any of the request is carried out",
     "history.py": "tests wait for a request",
     "node.py": "listeners start and end",
+    "tls.py": "a connection begins with a handshake",
 }
 """The modules that may wait, and for what: nothing of that changes topics, logs, groups or transactions half-way."""
 
