@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from asyncgroup.consumer.merged_reader import MergedReader
-from asyncgroup.errors import GroupClosed
+from asyncgroup.errors import ClosedError, GroupClosed
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
@@ -121,7 +121,9 @@ class Records:
             self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._reader.end(None if task.cancelled() else task.exception())
+        failure = None if task.cancelled() else task.exception()
+        # a group that closed before the task's first step: that is an end like any other
+        self._reader.end(None if isinstance(failure, ClosedError) else failure)
 
     # --- the end ------------------------------------------------------------------------------------------------
 

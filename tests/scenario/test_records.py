@@ -504,3 +504,68 @@ async def test_what_is_no_record_cannot_be_marked(env: VirtualEnvironment):
         with pytest.raises(CommitFailedError):
             await group.commit()
         await group.commit()
+
+
+# --- who has the record in hand ---------------------------------------------------------------------------------------
+
+
+async def test_a_record_read_by_a_helper_task_does_not_hold_up_the_close(env: VirtualEnvironment):
+    """`asyncio.wait_for` runs the read in a task of its own before Python 3.12."""
+    await fill(env, 3)
+    async with member(env) as group:
+        records = group.records("orders")
+        record = await asyncio.create_task(anext(records))  # type: ignore[arg-type]
+        group.mark(record)
+        began = now()
+    assert now() - began < 1.0
+    assert committed(env) == {record.partition: 1}
+
+
+async def test_a_record_whose_task_is_over_does_not_hold_up_the_close(env: VirtualEnvironment):
+    await fill(env, 3)
+
+    async def consume(group: ConsumerGroup) -> None:
+        async for record in group.records("orders"):
+            group.mark(record)
+            return
+
+    async with member(env) as group:
+        await asyncio.create_task(consume(group))
+        began = now()
+    assert now() - began < 1.0
+    assert sum(committed(env).values()) == 1
+
+
+async def test_a_close_limits_the_wait_for_the_record_in_hand(env: VirtualEnvironment):
+    await fill(env, 3)
+    async with member(env, close_timeout=10.0) as group:
+        records = group.records("orders")
+        record = await anext(records)
+        began = now()
+        await asyncio.create_task(group.aclose())
+        assert now() - began == pytest.approx(8.0, abs=0.5)
+        group.mark(record)
+        assert committed(env) == {}
+        with pytest.raises(StopAsyncIteration):
+            await anext(records)
+
+
+async def test_a_close_before_the_first_step_ends_the_loop(env: VirtualEnvironment):
+    async with member(env) as group:
+        async with group.records("orders") as records:
+            await group.aclose()
+            assert [record async for record in records] == []
+
+
+async def test_health_says_what_a_rebalance_waits_for(env: VirtualEnvironment):
+    await fill(env, 3)
+    async with member(env) as group:
+        records = group.records("orders")
+        await anext(records)
+        session = group.session
+        assert session is not None
+        session.end(Rebalanced("by the test"))
+        await asyncio.sleep(5.0)
+        assert "handler of orders-" in str(group.health())
+        await take(records, 1)
+        assert group.session is not session
