@@ -19,7 +19,7 @@ from asyncgroup.java import require_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SOCKETS", "SparkUnavailable", "check_session", "require_packages", "require_spark"]
+__all__ = ["SOCKETS", "SparkUnavailable", "check_session", "is_connect", "require_packages", "require_spark"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -120,8 +120,13 @@ def check_session(spark: SparkSession) -> None:
             f"the session runs Spark {version}, asyncgroup.spark needs {wanted} or later; pyspark is "
             f"{_version('pyspark') or 'of an unknown version'}: unset SPARK_HOME, or renew the cluster"
         )
-    if not type(spark).__module__.startswith("pyspark.sql.connect"):
+    if not is_connect(spark):
         check_context(spark.sparkContext)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether this is a session of Spark Connect: a client of a server, without a SparkContext."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def check_context(context: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,13 +48,15 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
         spark = configure(SparkSession.builder.appName("reports")).getOrCreate()
 
     Calls `require_spark`, and raises what it raises. Where Spark runs already, what cannot be set any more is said as
-    a warning in the log. A `builder.remote(…)` gets nothing set: the server's settings are its own.
+    a warning in the log. A `builder.remote("sc://…")` gets nothing set, as the server has its own settings; with
+    `builder.remote("local[2]")` pyspark starts the server in this process, and it gets the same settings.
     """
     options: Mapping[str, str] = getattr(builder, "_options", {})
-    if "SPARK_REMOTE" in os.environ or "spark.remote" in options:
+    remote = options.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
+    if remote.startswith("sc://"):
         require_packages()
         return builder
-    require_spark(options.get("spark.master", "local"))
+    require_spark(remote or options.get("spark.master", "local"))
     from pyspark import SparkContext
 
     if (running := SparkContext._active_spark_context) is not None:
@@ -61,6 +64,9 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
         return builder
     for key, value in SOCKETS.items():
         builder = builder.config(key, value)
+        if remote:
+            # the server takes it; pyspark then sets it in the client's session as well, and warns that it cannot
+            warnings.filterwarnings("ignore", f"Failed to set {re.escape(key)}", UserWarning)
     return builder
 
 

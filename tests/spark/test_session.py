@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,6 +217,23 @@ def test_a_remote_session_gets_nothing_set(monkeypatch: pytest.MonkeyPatch) -> N
     configure(builder := FakeBuilder())  # type: ignore[arg-type]
     assert not builder._options
     assert "JAVA_HOME" not in os.environ
+
+
+@pytest.mark.parametrize("by", ["builder", "environment"])
+def test_a_connect_server_that_this_process_starts_gets_python_java_and_sockets(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """`remote("local…")`: pyspark starts the server here, as it would a classic session."""
+    found_java(monkeypatch)
+    active(monkeypatch, None)
+    options = {"spark.remote": "local[2]"} if by == "builder" else {}
+    if by == "environment":
+        monkeypatch.setenv("SPARK_REMOTE", "local[2]")
+    with warnings.catch_warnings():
+        configure(builder := FakeBuilder(**options))  # type: ignore[arg-type]
+    assert builder._options == options | {"spark.python.unix.domain.socket.enabled": "true"}
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert "JAVA_HOME" in os.environ
 
 
 def test_what_cannot_be_set_any_more_is_said_once(

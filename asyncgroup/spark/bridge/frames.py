@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from asyncgroup.spark.requirements import is_connect
 from asyncgroup.spark.schema import frame_schema
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> Data
     """A DataFrame of Arrow batches, cut into about as many Spark partitions as there are cores, or more if it is large.
 
     Small batches are joined first: left alone, every one of them would become a partition, and a task, of its own.
-    Blocks; to be called off the event loop.
+    On Spark Connect the server says how it is cut. Blocks; to be called off the event loop.
     """
     import pyarrow as pa
 
-    slices = cut(batches, spark.sparkContext.defaultParallelism)
+    remote = is_connect(spark)
+    slices = cut(batches, 1 if remote else spark.sparkContext.defaultParallelism)
     has_headers = "headers" in slices[0].schema.names
+    if remote:
+        return spark.createDataFrame(pa.Table.from_batches(slices), frame_schema(include_headers=has_headers))
     with _tuned(spark, max(part.num_rows for part in slices)):
         return spark.createDataFrame(pa.Table.from_batches(slices), frame_schema(include_headers=has_headers))
 

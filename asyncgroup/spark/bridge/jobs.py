@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from asyncgroup.lifecycle import describe
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.frames import create_frame
-from asyncgroup.spark.requirements import SparkUnavailable
+from asyncgroup.spark.requirements import SparkUnavailable, is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["BatchFunction", "Called", "SparkJobs"]
@@ -92,8 +91,10 @@ class SparkJobs:
         began = framed = time()
         error: BaseException | None = None
         try:
-            with _tagged(self._spark, tag) as context:
-                context.setJobDescription(f"batch {batch_id}: {', '.join(map(str, batch_id.ranges))}")
+            with _tagged(self._spark, tag):
+                if not is_connect(self._spark):
+                    ranges = ", ".join(map(str, batch_id.ranges))
+                    self._spark.sparkContext.setJobDescription(f"batch {batch_id}: {ranges}")
                 frame = create_frame(self._spark, records)
                 framed = time()
                 self._leftovers.note(frame, sum(batch.nbytes for batch in records))
@@ -111,32 +112,47 @@ class SparkJobs:
 
     def _cancel(self, tag: str) -> None:
         try:
-            self._spark.sparkContext.cancelJobsWithTag(tag)
+            if is_connect(self._spark):
+                self._spark.interruptTag(tag)
+            else:
+                self._spark.sparkContext.cancelJobsWithTag(tag)
         except Exception as error:  # noqa: BLE001  a JVM that is gone has no jobs either
             _log.warning("Spark jobs could not be cancelled: %s", error)
 
 
 @contextlib.contextmanager
-def _tagged(spark: SparkSession, tag: str) -> Iterator[SparkContext]:
+def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
     """Spark jobs of the block have this tag. Raises SparkUnavailable if the session was stopped, or its Java is gone.
 
     Where the tag cannot be taken away Spark has gone meanwhile: the next batch says so, and this one is what its
     function has made of it.
     """
-    context = spark.sparkContext
-    if getattr(context, "_jsc", context) is None:
+    remote = is_connect(spark)
+    add, remove = (
+        (spark.addTag, spark.removeTag)
+        if remote
+        else (spark.sparkContext.addJobTag, spark.sparkContext.removeJobTag)
+    )
+    if _is_stopped(spark):
         raise SparkUnavailable("the SparkSession of the ForeachBatch was stopped")
     try:
-        context.addJobTag(tag)
+        add(tag)
     except Exception as error:  # whatever py4j makes of a Java that is gone
         raise SparkUnavailable(f"Spark does not answer: {describe(error)}") from error
     try:
-        yield context
+        yield
     finally:
         try:
-            context.removeJobTag(tag)
+            remove(tag)
         except Exception as error:  # noqa: BLE001  whatever py4j makes of it
             _log.warning("the job tag of a batch is left in Spark: %s", describe(error))
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    if is_connect(spark):
+        return bool(getattr(spark, "is_stopped", False))
+    context = spark.sparkContext
+    return getattr(context, "_jsc", context) is None
 
 
 def _java_has_ended(spark: SparkSession) -> bool:

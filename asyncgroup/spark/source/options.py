@@ -27,13 +27,14 @@ Ours:
   an error with failOnDataLoss=true, read from its start with false. ignore believes the checkpoint: for the first start
   with another kafka.group.id, or after the group's offsets have expired.
 - `maxBytesPerTrigger` (as 64m): about how much of the log a batch takes. `tasks`: into how many Spark tasks a batch is
-  packed. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): what a task asks of a partition at a time.
+  packed at most; auto packs partitions with less than 10,000 offsets in the batch, and leaves larger ones tasks of their
+  own; default: a task for each partition, as in Spark's source. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): what a task asks of a partition at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from asyncgroup.checks import is_name
 from asyncgroup.spark.source import offsets_json, values
@@ -99,7 +100,7 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         ),
         min_partitions=_read(given, "minPartitions", _POSITIVE_INT, None),
         max_records_per_partition=_read(given, "maxRecordsPerPartition", _POSITIVE_LONG, None),
-        tasks=_read(given, "tasks", _POSITIVE_INT, None),
+        tasks=_read(given, "tasks", _tasks, None),
         group_id=kafka.group_id,
         commit_offsets=_read(given, "commitOffsets", values.choice(auto=True, off=False), True),
         commit_failure=_read(given, "commitFailure", values.choice(warn="warn", fail="fail"), "warn"),
@@ -111,6 +112,15 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         fetch_bytes=_read(given, "fetchBytes", fetch, kafka.fetch_bytes or ReadSettings.fetch_bytes),
         warnings=(*kafka.warnings, *(f"option {name} is ignored in batch queries" for name in ignored)),
     )
+
+
+def _tasks(text: str) -> int | Literal["auto"]:
+    if text.strip().lower() == "auto":
+        return "auto"
+    try:
+        return _POSITIVE_INT(text)
+    except ValueError as error:
+        raise ValueError(f"auto, or {error}") from None
 
 
 def read_include_headers(options: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ The rules are those of Spark's `KafkaOffsetReaderAdmin.getOffsetRangesFromResolv
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -13,9 +14,9 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.settings import ReadSettings
-from asyncgroup.spark.source.splitting import pack, split
+from asyncgroup.spark.source.splitting import pack, pack_small, split
 
-__all__ = ["Plan", "check_available_now", "plan", "tasks_of"]
+__all__ = ["Plan", "check_available_now", "plan", "tasks_of", "usable_cores"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
@@ -83,4 +84,17 @@ def check_available_now(
 def tasks_of(ranges: Iterable[OffsetRange], settings: ReadSettings) -> list[tuple[OffsetRange, ...]]:
     """The ranges of each Spark task, by `minPartitions`, `maxRecordsPerPartition` and `tasks`."""
     pieces = split(ranges, settings.min_partitions, settings.max_records_per_partition)
+    if settings.tasks == "auto":
+        return pack_small(pieces, usable_cores(), settings.min_partitions or 1)
     return pack(pieces, settings.tasks)
+
+
+def usable_cores() -> int:
+    """Return the cores of the driver's machine that this process may use.
+
+    Spark tells a Python source nothing of its master or executors (`python_streaming_source_runner.py`). In a cluster the
+    number only says how far small batches are spread: large partitions are tasks of their own wherever they run.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -135,8 +135,8 @@ class ReadSettings:
     max_bytes_per_trigger: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    tasks: int | None = None
-    """Spark tasks a batch is packed into at most; None: one for each range."""
+    tasks: int | Literal["auto"] | None = None
+    """Spark tasks a batch is packed into at most; None: one for each range; auto: small ranges are packed."""
     group_id: str | None = None
     """The group whose offsets are read and committed; None: nothing is committed."""
     commit_offsets: bool = True

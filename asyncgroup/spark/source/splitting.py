@@ -9,10 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from asyncgroup.spark.ranges import OffsetRange
 
-__all__ = ["pack", "split"]
+__all__ = ["TASK_OFFSETS", "pack", "pack_small", "split"]
+
+TASK_OFFSETS: Final = 10_000
+"""Offsets that are worth a task of their own: reading them takes about as long as Spark needs to start the task."""
 
 
 def split(
@@ -86,6 +90,22 @@ def pack(ranges: Iterable[OffsetRange], tasks: int | None = None) -> list[tuple[
         groups[group].append(rank)
         heapq.heapreplace(loads, (load + _size(found[rank]), count + 1, group))
     return [tuple(found[rank] for rank in sorted(members)) for members in sorted(groups, key=min)]
+
+
+def pack_small(ranges: Iterable[OffsetRange], cores: int, least: int = 1) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task, by `tasks=auto`: a large range is a task of its own, small ones are packed.
+
+    Large is `TASK_OFFSETS` or more. The small ones get as many tasks as they have times that, at least as many as keep
+    `cores` busy, and with the large ones at least `least` in all. The order is that of `pack`.
+    """
+    found = list(ranges)
+    small = [part for part in found if _size(part) < TASK_OFFSETS]
+    large = len(found) - len(small)
+    worth = math.ceil(sum(map(_size, small)) / TASK_OFFSETS)
+    packed = pack(small, max(worth, cores - large, least - large, 1))
+    rank = {part: number for number, part in enumerate(found)}
+    alone = [(part,) for part in found if _size(part) >= TASK_OFFSETS]
+    return sorted([*packed, *alone], key=lambda parts: rank[parts[0]])
 
 
 def _size(part: OffsetRange) -> int:

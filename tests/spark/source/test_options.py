@@ -9,8 +9,11 @@ import pytest
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source import planner
 from asyncgroup.spark.source.errors import OptionError, SourceArgumentError
 from asyncgroup.spark.source.options import read_include_headers, read_settings
+from asyncgroup.spark.source.planner import tasks_of
 from asyncgroup.spark.source.settings import (
     Assign,
     AtTimestamp,
@@ -50,6 +53,15 @@ def test_our_own_defaults():
     assert settings.group_id is settings.tasks is settings.max_bytes_per_trigger is None
     assert (settings.commit_offsets, settings.commit_failure, settings.commit_interval) == (True, "warn", 60)
     assert settings.fetch_bytes == 4 * 1024 * 1024
+
+
+def test_small_partitions_are_packed_on_request(monkeypatch):
+    monkeypatch.setattr(planner, "usable_cores", lambda: 3)
+    settings = read(tasks=" Auto")
+    assert settings.tasks == "auto"
+    ranges = [OffsetRange("a", number, 0, 5) for number in range(100)]
+    assert [len(task) for task in tasks_of(ranges, settings)] == [34, 33, 33]
+    assert [len(task) for task in tasks_of(ranges, read())] == [1] * 100
 
 
 def test_all_options_at_once():

@@ -8,7 +8,35 @@ import random
 import pytest
 
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.splitting import pack, split
+from asyncgroup.spark.source.splitting import TASK_OFFSETS, pack, pack_small, split
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "least", "expected"),
+    [
+        ((), 4, 1, []),
+        ((5,), 4, 1, [[0]]),
+        ((5, 5, 5), 2, 1, [[0, 2], [1]]),
+        ((5, 5, 5), 2, 3, [[0], [1], [2]]),  # minPartitions
+        ((TASK_OFFSETS, 5, 5, 5), 2, 1, [[0], [1, 2, 3]]),
+        ((5, TASK_OFFSETS, TASK_OFFSETS, 5), 2, 1, [[0, 3], [1], [2]]),
+        ((TASK_OFFSETS * 9,) * 3, 1, 1, [[0], [1], [2]]),  # large ones are never packed
+        ((TASK_OFFSETS // 2,) * 6, 1, 1, [[0, 3], [1, 4], [2, 5]]),
+    ],
+)
+def test_small_partitions_are_packed(
+    given: tuple[int, ...], cores: int, least: int, expected: list[list[int]]
+) -> None:
+    groups = pack_small(ranges(*given), cores, least)
+    assert [[part.partition for part in group] for group in groups] == expected
+
+
+@pytest.mark.parametrize("cores", [1, 2, 64])
+def test_a_thousand_small_partitions_are_a_few_tasks(cores: int) -> None:
+    groups = pack_small(ranges(*([100] * 1_000)), cores)
+    assert len(groups) == max(10, cores)
+    assert sorted(part for group in groups for part in group) == sorted(ranges(*([100] * 1_000)))
+    assert all(list(group) == sorted(group) for group in groups)
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:
