@@ -37,7 +37,7 @@ from asyncgroup.broker.topic_keys import (
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 
-__all__ = ["BROKER", "CLIENT_METRICS", "GROUP", "LOGGER", "Settings"]
+__all__ = ["BROKER", "CLIENT_METRICS", "GROUP", "LOGGER", "STATIC_SETTINGS", "Settings"]
 
 K = TypeVar("K", int, str)
 
@@ -54,6 +54,9 @@ _UNITS: Final = {
     "log.roll.jitter.hours": ("log.roll.jitter.ms", 60 * _MINUTE),
 }
 """Settings of other units that count where the one in ms is not given, with the ms in one of them."""
+
+STATIC_SETTINGS: Final = frozenset({*LOG_KEYS, *_UNITS})
+"""What a cluster can be started with."""
 
 BROKER: Final = 4
 LOGGER: Final = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import ipaddress
 import json
 import socket
 import sys
@@ -13,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgroup.checks import check_topic
+from asyncgroup.cli.broker_settings import add_set, cluster_options
 from asyncgroup.cli.common import argument, port, positive, stop_signals
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from asyncgroup.broker import EmbeddedCluster
+    from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
     from asyncgroup.cli.common import Commands
 
-__all__ = ["add_parser"]
+__all__ = ["add_parser", "exposure"]
 
 
 class NewTopic(NamedTuple):
@@ -75,6 +77,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "times. One that --data-dir holds already stays as it is. Others are created on first use, with one "
         "partition",
     )
+    add_set(parser)
     parser.add_argument("--json", action="store_true", help="print the ready line as JSON, for scripts")
     parser.set_defaults(run=run)
 
@@ -107,17 +110,27 @@ async def run(options: argparse.Namespace) -> int:
     if options.verbose:
         show_times()
     with stop_signals() as stop, _named_failures(options):
+        given: dict[str, Any] = {
+            "auto_create_topics": True,
+            # the history serves tests, and the journal of -v; otherwise it would only grow
+            "history_limit": 10_000 if options.verbose else 0,
+            **cluster_options(options.settings, options.nodes),
+        }
+        if options.host in ("0.0.0.0", "::") and options.advertised_host is None:
+            raise UsageError(
+                f"--host {options.host} is allowed only with --advertised-host, one that clients can connect to"
+            )
         cluster = EmbeddedCluster(
             options.nodes,
             host=options.host,
             advertised_host=options.advertised_host,
             ports=_ports(options),
-            auto_create_topics=True,
             data_dir=options.data_dir,
-            # the history serves tests, and the journal of -v; otherwise it would only grow
-            history_limit=10_000 if options.verbose else 0,
+            **given,
         )
         async with cluster:
+            if warning := exposure(options.host, given.get("security")):
+                print(f"asyncgroup broker: {warning}", file=sys.stderr, flush=True)
             _create(cluster, options.topic, may_exist=options.data_dir is not None)
             print(_ready_line(cluster, as_json=options.json), flush=True)
             if sys.stdout.isatty() and not options.json:
@@ -134,9 +147,8 @@ def _ports(options: argparse.Namespace) -> range | None:
     """The nodes' ports; None for any that are free."""
     last = options.port + options.nodes - 1
     if last > 65535:
-        raise ConfigError(
-            "nodes", options.nodes, f"at most {65536 - options.port} from port {options.port} on"
-        )
+        most = f"at most {65536 - options.port} from --port {options.port} on"
+        raise UsageError(f"--nodes {options.nodes} is not allowed: {most}")
     return range(options.port, last + 1) if options.port else None
 
 
@@ -168,16 +180,42 @@ def _named_failures(options: argparse.Namespace) -> Iterator[None]:
     try:
         yield
     except socket.gaierror as error:
-        raise ConfigError("host", options.host, f"an address of this machine ({error.strerror})") from error
+        raise UsageError(
+            f"--host {options.host} is not allowed: an address of this machine ({error.strerror})"
+        ) from error
+    except ConfigError as error:
+        flag = {"nodes": "--nodes", "data_dir": "--data-dir"}.get(error.key)
+        if flag is None:
+            raise
+        raise UsageError(f"{flag} {error.value} is not allowed: {error.allowed}") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UsageError(f"{_place_in_use(options)} is in use; choose another --port") from error
         if error.errno == errno.EADDRNOTAVAIL:
-            raise ConfigError("host", options.host, "an address of this machine") from error
+            raise UsageError(f"--host {options.host} is not allowed: an address of this machine") from error
         if error.filename is not None and options.data_dir is not None:
             what = "it is no directory" if isinstance(error, FileExistsError) else error
             raise UsageError(f"--data-dir {options.data_dir} cannot be used: {what}") from error
         raise
+
+
+def exposure(host: str, security: ListenerSecurity | None) -> str | None:
+    """What to warn of when the cluster can be reached from other machines, None if it cannot."""
+    try:
+        addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        addresses = {host}
+    if all(_is_loopback(str(address)) for address in addresses):
+        return None
+    who = "every user of --set users" if security is not None and security.sasl else "everyone"
+    return f"warning: --host {host} is open to other machines: {who} who reaches it may read and write everything"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _place_in_use(options: argparse.Namespace) -> str:

@@ -267,14 +267,14 @@ def test_a_port_in_use_is_named() -> None:
         (["--topic", "a:1:retention.seconds=3"], "--topic a:1:retention.seconds=3: "),
         (["--topic", "a:1:retention.ms=soon"], "--topic a:1:retention.ms=soon: "),
         (["--topic", "a:1", "--topic", "a:2"], "--topic a:2: 'a' is given twice"),
-        (["--host", "nowhere.invalid"], "host='nowhere.invalid' is not allowed: an address of this machine"),
-        (["--host", "192.0.2.1"], "host='192.0.2.1' is not allowed: an address of this machine"),
+        (["--host", "nowhere.invalid"], "--host nowhere.invalid is not allowed: an address of this machine"),
+        (["--host", "192.0.2.1"], "--host 192.0.2.1 is not allowed: an address of this machine"),
         (
             ["--data-dir", "/dev/null/data"],
             "--data-dir /dev/null/data cannot be used: [Errno 20] Not a directory",
         ),
         (["--data-dir", "/dev/null"], "--data-dir /dev/null cannot be used: it is no directory"),
-        (["--port", "65535", "--nodes", "2"], "nodes=2 is not allowed: at most 1 from port 65535 on"),
+        (["--port", "65535", "--nodes", "2"], "--nodes 2 is not allowed: at most 1 from --port 65535 on"),
     ],
 )
 def test_a_broker_that_cannot_be_says_why_in_one_line(

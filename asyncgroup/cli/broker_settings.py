@@ -1,0 +1,242 @@
+"""`asyncgroup broker --set NAME=VALUE`: the options of the embedded cluster, by Kafka's names where Kafka has one."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from asyncgroup.errors import ConfigError, UsageError
+
+__all__ = ["Given", "add_set", "cluster_options"]
+
+Parse = Callable[[str], Any]
+
+_SECRET: Final = frozenset({"users", "key_password"})
+
+
+class Given(NamedTuple):
+    """One `--set`."""
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"--set {self.name}={'…' if self.name in _SECRET else self.value}"
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add --set."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_given,
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="a broker setting by Kafka's name, such as num.partitions=6, log.retention.ms=60000 or "
+        "group.initial.rebalance.delay.ms=3000, or an option of EmbeddedCluster, such as racks=a,b,c (one for each "
+        "node), users=alice:secret,bob:other (SASL: PLAIN and SCRAM) or cert_file=broker.pem (TLS); may be given several "
+        "times",
+    )
+
+
+def _given(text: str) -> Given:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return Given(name.strip(), value.strip())
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def _whole(least: int) -> Parse:
+    def parse(text: str) -> int:
+        if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal()) or int(text) < least:
+            raise ValueError(f"a whole number, {least} or more")
+        return int(text)
+
+    return parse
+
+
+def _scaled(unit: float, what: str) -> Parse:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e15:
+            raise ValueError(f"a number of {what}, 0 or more")
+        return number * unit
+
+    return parse
+
+
+_MS: Final = _scaled(0.001, "milliseconds")
+_SECONDS: Final = _scaled(1.0, "seconds")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError("names with commas between them")
+    return names
+
+
+def _racks(text: str) -> list[str | None]:
+    return [name.strip() or None for name in text.split(",")]
+
+
+def _users(text: str) -> dict[str, str]:
+    users = {}
+    for user in text.split(","):
+        name, colon, password = user.partition(":")
+        if not (name and colon and password):
+            raise ValueError("NAME:PASSWORD, several with commas between them")
+        users[name] = password
+    return users
+
+
+_KAFKA: Final[dict[str, tuple[str, Parse]]] = {
+    "auto.create.topics.enable": ("auto_create_topics", _truth),
+    "broker.rack": ("racks", _racks),
+    "default.replication.factor": ("default_replication_factor", _whole(1)),
+    "group.initial.rebalance.delay.ms": ("initial_rebalance_delay", _MS),
+    "group.max.session.timeout.ms": ("group_max_session_timeout", _MS),
+    "group.max.size": ("group_max_size", _whole(1)),
+    "group.min.session.timeout.ms": ("group_min_session_timeout", _MS),
+    "log.retention.check.interval.ms": ("retention_check_interval", _MS),
+    "num.partitions": ("default_partitions", _whole(1)),
+    "offsets.retention.check.interval.ms": ("offsets_retention_check_interval", _MS),
+    "offsets.retention.minutes": ("offsets_retention", _scaled(60.0, "minutes")),
+}
+"""The cluster's option for each of Kafka's settings, and how its value is read."""
+
+_SECURITY: Final[dict[str, tuple[str, Parse]]] = {
+    "cert_file": ("cert_file", str),
+    "client_ca_file": ("client_ca_file", str),
+    "connections.max.reauth.ms": ("max_reauth", _MS),
+    "key_file": ("key_file", str),
+    "key_password": ("key_password", str),
+    "max_reauth": ("max_reauth", _SECONDS),
+    "mechanisms": ("mechanisms", _names),
+    "sasl.enabled.mechanisms": ("mechanisms", _names),
+    "users": ("users", _users),
+}
+"""The same of `ListenerSecurity`."""
+
+_FLAGS: Final = {
+    "advertised_host": "--advertised-host",
+    "data_dir": "--data-dir",
+    "host": "--host",
+    "nodes": "--nodes",
+    "ports": "--port",
+    "port": "--port",
+}
+"""Options that have flags of their own."""
+
+_UNKNOWN_KIND: Final[dict[str, Parse]] = {
+    "default_partitions": _whole(1),
+    "default_replication_factor": _whole(1),
+    "group_max_size": _whole(1),
+    "racks": _racks,
+    "seed": _whole(-(2**63)),
+    "start_time": _whole(0),
+}
+"""How options are read whose default does not tell."""
+
+
+def _own_options() -> dict[str, tuple[str, Parse]]:
+    from asyncgroup.broker import EmbeddedCluster
+
+    found: dict[str, tuple[str, Parse]] = {}
+    for name, parameter in inspect.signature(EmbeddedCluster).parameters.items():
+        if name in _FLAGS or name in ("security", "settings"):
+            continue
+        kind = type(parameter.default)
+        parse = _UNKNOWN_KIND.get(name) or {bool: _truth, int: _whole(0), float: _SECONDS}.get(kind)
+        if parse is not None:
+            found[name] = (name, parse)
+    return found
+
+
+# -- all of them ---------------------------------------------------------------------------------------------------
+
+
+def cluster_options(given: Iterable[Given], nodes: int) -> dict[str, Any]:
+    """The arguments of `EmbeddedCluster` that these settings stand for. Raises UsageError naming the one that is wrong."""
+    from asyncgroup.broker import ListenerSecurity
+    from asyncgroup.broker.settings import Settings
+
+    own = {**_KAFKA, **_own_options()}
+    options: dict[str, Any] = {}
+    security: dict[str, Any] = {}
+    topics: dict[str, str] = {}
+    seen: dict[str, Given] = {}
+    for one in given:
+        place, known = (security, _SECURITY) if one.name in _SECURITY else (options, own)
+        option, parse = known.get(one.name, (one.name, None))
+        if option in seen:
+            raise UsageError(f"{one}: the same as {seen[option]}")
+        seen[option] = one
+        if parse is None:
+            _check_known(one, own)
+            topics[one.name] = one.value
+            continue
+        try:
+            place[option] = parse(one.value)
+        except ValueError as error:
+            raise UsageError(f"{one} is not allowed: {error}") from None
+    _check_sizes(options, seen, nodes)
+    for name, value in topics.items():
+        _named(seen, partial(Settings.at_start, {name: value}))
+    if topics:
+        options["settings"] = topics
+    if security:
+        options["security"] = _named(seen, lambda: ListenerSecurity(**security))
+        _named(seen, options["security"].tls_context)
+    return options
+
+
+def _check_known(one: Given, own: Iterable[str]) -> None:
+    """Raises UsageError unless it is a default of topics, for which the cluster has one option."""
+    from asyncgroup.broker.settings import STATIC_SETTINGS
+
+    if one.name in STATIC_SETTINGS:
+        return
+    if one.name in _FLAGS:
+        raise UsageError(f"{one}: use {_FLAGS[one.name]}")
+    names = sorted({*own, *_SECURITY, *STATIC_SETTINGS})
+    close = difflib.get_close_matches(one.name, names, 3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"
+    raise UsageError(f"{one}: there is no setting {one.name}; {hint}")
+
+
+def _check_sizes(options: dict[str, Any], seen: dict[str, Given], nodes: int) -> None:
+    if len(options.get("racks", range(nodes))) != nodes:
+        raise UsageError(f"{seen['racks']} is not allowed: one for each of {nodes} nodes (--nodes)")
+    if options.get("default_replication_factor", 1) > nodes:
+        raise UsageError(
+            f"{seen['default_replication_factor']} is not allowed: at most {nodes}, as there are nodes (--nodes)"
+        )
+
+
+def _named(seen: dict[str, Given], make: Callable[[], Any]) -> Any:
+    """What `make` returns; its ConfigError as one that names the flag."""
+    try:
+        return make()
+    except ConfigError as error:
+        one = seen.get(error.key)
+        if one is None:
+            raise UsageError(f"--set: {error}") from error
+        raise UsageError(f"{one} is not allowed: {error.allowed}") from error
