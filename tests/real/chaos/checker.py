@@ -105,6 +105,13 @@ def _reason(before: _Receipt, after: _Receipt, evidence: Evidence) -> Reason:
         return Reason.SAME_SESSION
     if _was_frozen(evidence.frozen.get(life.name, []), session, evidence.reach):
         return Reason.FROZEN
+    # a member that wakes up hands on what it has, until it hears that others have its partitions
+    if any(
+        span.end <= after.at <= span.end + evidence.reach
+        for span in evidence.frozen.get(after.life.name, [])
+        if after.session.begin <= span.begin
+    ):
+        return Reason.FROZEN
     if session.end is None:
         return Reason.KILLED if life.name in evidence.killed else Reason.SAME_SESSION
     if session.cause == "MemberLost":
@@ -134,8 +141,12 @@ def _loss(session: SessionLog, evidence: Evidence) -> Reason:
 
 
 def _duplicate(place: tuple[int, int], reason: Reason, before: _Receipt, after: _Receipt) -> str:
-    session = before.session
-    commits = f"; failed commits: {session.failed_commits[-3:]}" if session.failed_commits else ""
+    session, number = before.session, place[0]
+    commits = (
+        f"; committed {session.committed.get(number)}, the next began at {after.session.starts.get(number)}"
+    )
+    if session.failed_commits:
+        commits += f"; failed commits: {session.failed_commits[-3:]}"
     return (
         f"partition {place[0]} offset {place[1]} came twice, {reason.value}: {before.life.name} at {before.at:.3f} "
         f"(session {session.generation_id} of {session.member_id} ended {session.end} by {session.cause}: "

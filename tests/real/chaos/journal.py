@@ -51,6 +51,10 @@ class SessionLog:
     cause: str = ""
     """The class of the session's cause."""
     text: str = ""
+    starts: dict[int, int] = field(default_factory=dict)
+    """The offset at which each partition's claim began."""
+    committed: dict[int, int] = field(default_factory=dict)
+    """The offset that was last committed for each partition."""
     failed_commits: list[str] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
 
@@ -79,10 +83,13 @@ def read_life(path: Path) -> Life:
             case "start":
                 life.begin, life.pid = at, int(words[0])
             case "session":
-                life.sessions.append(SessionLog(words[0], int(words[1]), at))
+                life.sessions.append(SessionLog(words[0], int(words[1]), at, starts=_offsets(words[2:])))
             case "record":
                 assert session is not None
                 session.deliveries.append(Delivery(int(words[0]), int(words[1]), int(words[2]), at))
+            case "committed":
+                if session is not None:
+                    session.committed |= _offsets(words)
             case "uncommitted":
                 if session is not None:
                     session.failed_commits.append(rest)
@@ -97,6 +104,12 @@ def read_life(path: Path) -> Life:
             case _:
                 raise ValueError(f"{path}: unknown line {kind!r}")
     return life
+
+
+def _offsets(words: list[str]) -> dict[int, int]:
+    """Offsets by partition, of words such as `3:120`."""
+    pairs = (word.split(":") for word in words if word)
+    return {int(partition): int(offset) for partition, offset in pairs}
 
 
 def _lines(path: Path) -> Iterator[tuple[float, str, str]]:

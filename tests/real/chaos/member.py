@@ -86,13 +86,19 @@ class Watch:
         self._journal = journal
 
     def on_session_start(self, session: Session) -> None:
-        self._journal.write("session", session.member_id, session.generation_id)
+        starts = " ".join(f"{claim.partition}:{claim.initial_offset}" for claim in session.claims)
+        self._journal.write("session", session.member_id, session.generation_id, starts)
 
     def on_session_end(self, _session: Session, cause: BaseException) -> None:
         text = str(cause).replace("\n", " ")
         self._journal.write("end", type(cause).__name__, text)
 
-    def on_commit(self, _group_id: str, _offsets: Any, errors: Any) -> None:
+    def on_commit(self, _group_id: str, offsets: Any, errors: Any) -> None:
+        done = " ".join(
+            f"{tp.partition}:{each.offset}" for tp, each in offsets.items() if tp not in (errors or {})
+        )
+        if done:
+            self._journal.write("committed", done)
         if errors:
             self._journal.write("uncommitted", "; ".join(map(str, errors.values())).replace("\n", " "))
 

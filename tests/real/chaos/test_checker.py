@@ -16,7 +16,7 @@ def session(
     member: str, offsets: list[int], begin: float, end: float | None = None, cause: str = "", text: str = ""
 ) -> SessionLog:
     deliveries = [Delivery(0, offset, offset, begin + index / 10) for index, offset in enumerate(offsets)]
-    return SessionLog(member, 1, begin, end, cause, text, [], deliveries)
+    return SessionLog(member, 1, begin, end, cause, text, deliveries=deliveries)
 
 
 def evidence(count: int) -> Evidence:
@@ -60,6 +60,10 @@ def test_a_kill_or_a_long_freeze_excuses_its_own_member_only() -> None:
     assert judge(lives, frozen).reasons == {Reason.FROZEN: 1}
     frozen.frozen["b"] = frozen.frozen.pop("a")
     assert judge(lives, frozen).reasons == {Reason.ORDERLY: 1}
+    # it woke up and went on handing out, when "a" had had the record
+    lives[1].sessions[0].deliveries[0] = Delivery(0, 1, 1, 30.0)
+    frozen.frozen["b"] = [Span(20.5, 29.0)]
+    assert judge(lives, frozen).reasons == {Reason.FROZEN: 1}
     lives[0].sessions[0].end = None
     assert judge(lives, evidence(3)).reasons == {Reason.SAME_SESSION: 1}
 
@@ -84,7 +88,8 @@ def test_a_journal_survives_a_cut_off_line(tmp_path) -> None:
     path = tmp_path / "records-1.log"
     journal = Journal(path)
     journal.write("start", 7)
-    journal.write("session", "m-1", 3)
+    journal.write("session", "m-1", 3, "0:5 1:7")
+    journal.write("committed", "0:6")
     journal.write_all([("record", 0, 5, 50), ("record", 0, 6, 60)])
     journal.write("end", "Rebalanced", "group rebalances: a b")
     journal.write("closing")
@@ -94,6 +99,7 @@ def test_a_journal_survives_a_cut_off_line(tmp_path) -> None:
     found = read_life(path)
     assert (found.name, found.pid, found.tasks_left) == ("records-1", 7, 2)
     (only,) = found.sessions
+    assert (only.starts, only.committed) == ({0: 5, 1: 7}, {0: 6})
     assert (only.member_id, only.generation_id, only.cause, only.text) == (
         "m-1",
         3,
