@@ -16,7 +16,7 @@ from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
 from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY, Property
 from asyncgroup.sarama_keys import SARAMA_KEYS
 
-__all__ = ["ARGUMENTS", "PYTHON_ALIASES", "PYTHON_NAMES", "Keys", "suggest_key", "suggest_property"]
+__all__ = ["ARGUMENTS", "PYTHON_ALIASES", "PYTHON_NAMES", "Keys", "suggest_key", "suggest_property", "typos"]
 
 NO_KEY: Final = "there is no such key"
 
@@ -92,11 +92,11 @@ def suggest_key(cls: str, key: str, value: object, keys: Keys) -> str:
     found = _known_elsewhere(cls, key, value, keys)
     if found is not None:
         return f"{NO_KEY}; {found}"
-    if near := _typos(key, keys[cls]):
+    if near := typos(key, keys[cls]):
         seconds = ", in seconds" if _TIME_UNITS.intersection(_split(key)) else ""
         return f"{NO_KEY}; did you mean {' or '.join(near)}{seconds}?"
     ours = {key for own in keys.values() for key in own}
-    for other in (*_typos(key, ours), *_typos(key, ARGUMENTS), *_typos(key, _foreign())):
+    for other in (*typos(key, ours), *typos(key, ARGUMENTS), *typos(key, _foreign())):
         if (found := _known_elsewhere(cls, other, None, keys)) is not None:
             return f"{NO_KEY}; if {other} is meant: {found}"
     return NO_KEY
@@ -110,7 +110,7 @@ def suggest_property(cls: str, name: str, known: Iterable[str], keys: Keys) -> s
         return f"{NO_KEY}; did you mean {spelled}?"
     if name in keys[cls]:
         return f"{NO_KEY}; it is a key of ours: from_properties(properties, {name}=…)"
-    if near := _typos(name, known):
+    if near := typos(name, known):
         return f"{NO_KEY}; did you mean {' or '.join(near)}?"
     found = _known_elsewhere(cls, name, None, keys)
     return NO_KEY if found is None else f"{NO_KEY}; {found}"
@@ -175,7 +175,7 @@ def _foreign() -> Iterable[str]:
 # --- typing errors ----------------------------------------------------------------------------------------------------
 
 
-def _typos(key: str, known: Iterable[str]) -> list[str]:
+def typos(key: str, known: Iterable[str]) -> list[str]:
     """Those of `known` of which `key` may be a typing error, the nearest first, at most three.
 
     Word by word: as a whole `fetch_min_wait` is near to `fetch_max_wait`, and means something else.

@@ -140,7 +140,7 @@ async def run(options: argparse.Namespace) -> int:
                     await stop.wait()
             else:
                 await stop.wait()
-    return 0
+    return stop.exit_code
 
 
 def _ports(options: argparse.Namespace) -> range | None:

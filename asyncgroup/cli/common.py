@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from asyncgroup.checks import check_group_id, check_topic, parse_servers
+from asyncgroup.checks import check_group_id, check_topic
 from asyncgroup.errors import ConfigError
+from asyncgroup.signals import on_signals
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
 __all__ = [
     "INTERRUPTED",
+    "Stop",
     "Terminated",
-    "add_servers",
     "add_topic",
     "argument",
     "port",
@@ -83,23 +84,6 @@ group_id = argument(check_group_id)
 """Type of an argument: a consumer group's id."""
 
 
-def _servers(text: str) -> str:
-    parse_servers(text)
-    return text
-
-
-def add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Add -b/--bootstrap-servers."""
-    parser.add_argument(
-        "-b",
-        "--bootstrap-servers",
-        metavar="HOST:PORT",
-        required=required,
-        type=argument(_servers),
-        help="a broker of the cluster, or several separated by commas",
-    )
-
-
 def add_topic(parser: argparse.ArgumentParser) -> None:
     """Add -t/--topic."""
     parser.add_argument("-t", "--topic", required=True, type=argument(check_topic), help="the topic's name")
@@ -108,56 +92,52 @@ def add_topic(parser: argparse.ArgumentParser) -> None:
 # --- signals -------------------------------------------------------------------------------------------------------
 
 
+class Stop(asyncio.Event):
+    """Set when the command is to end; `exit_code` says by which signal (128 + its number), 0 without one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exit_code = 0
+
+
 @contextmanager
-def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C and SIGTERM set, for commands whose ordinary end that is; `on_stop` is called then.
+def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[Stop]:
+    """An event that Ctrl-C and SIGTERM set, for commands that then end in good order; `on_stop` is called then.
 
     Only the first signal is taken: a second one has its usual effect, should the end take too long.
     """
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    taken = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in taken}
+    stop = Stop()
 
-    def give_back() -> None:
-        for number in taken:
-            if loop.remove_signal_handler(number):
-                signal.signal(number, before[number])
-
-    def on_signal() -> None:
-        stop.set()
+    def on_signal(number: signal.Signals) -> None:
         give_back()
+        stop.exit_code = stop.exit_code or 128 + number
+        stop.set()
         if on_stop is not None:
             on_stop()
 
-    for number in taken:
-        loop.add_signal_handler(number, on_signal)
-    try:
+    with on_signals(on_signal) as give_back:
         yield stop
-    finally:
-        give_back()
 
 
 @contextmanager
 def terminated_by_signal() -> Iterator[None]:
     """Let SIGTERM cancel the current task, as Ctrl-C does by itself, so that it cleans up; raises Terminated then."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     assert task is not None
     came = False
 
-    def on_signal() -> None:
+    def on_signal(_: signal.Signals) -> None:
         nonlocal came
         came = True
         task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, on_signal)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if came:
-            raise Terminated from None
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+    with on_signals(on_signal, (signal.SIGTERM,)):
+        try:
+            yield
+        except asyncio.CancelledError:
+            if came:
+                raise Terminated from None
+            raise
 
 
 # --- numbers for people --------------------------------------------------------------------------------------------

@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from asyncgroup.cli.common import add_servers, add_topic, group_id, positive, seconds, stop_signals
-from asyncgroup.cli.printing import FORMATS, Printer
+from asyncgroup.cli.common import add_topic, group_id, positive, seconds, stop_signals
+from asyncgroup.cli.connection import add_connection, connection
+from asyncgroup.cli.printing import FORMATS, Printer, form, is_terminal
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
 from asyncgroup.lifecycle import cancel_and_wait, wait_within
+from asyncgroup.model import TopicPartition
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -30,11 +35,14 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="print a topic's records",
         description="Prints records, one per line, until Ctrl-C. With --group it is a member of that group and "
-        "commits what it has printed; without, it reads all partitions and commits nothing.",
+        "commits what it has printed; without, it reads all partitions and commits nothing. On a terminal control "
+        "characters are shown as escapes; a pipe gets the bytes as they are. A null is shown as null.",
     )
-    add_servers(parser, required=True)
+    add_connection(parser)
     add_topic(parser)
-    parser.add_argument("--group", type=group_id, help="the consumer group to join")
+    parser.add_argument(
+        "--group", type=group_id, help="the consumer group to join (default: group.id, if that is given)"
+    )
     parser.add_argument(
         "--format",
         choices=sorted(FORMATS),
@@ -45,8 +53,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--from",
         dest="start",
         choices=("earliest", "latest"),
-        default="latest",
-        help="where to begin; in a group, where nothing is committed yet (default: %(default)s)",
+        help="where to begin; in a group, where nothing is committed yet (default: auto.offset.reset, or latest)",
     )
     parser.add_argument("--max-messages", type=positive, metavar="N", help="end after N records")
     parser.add_argument(
@@ -55,21 +62,38 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+class Reading(NamedTuple):
+    """What to read, and how."""
+
+    servers: str
+    topic: str
+    group_id: str | None
+    start: Literal["earliest", "latest"] | timedelta
+    config: ConsumerConfig
+
+
+def _reading(options: argparse.Namespace) -> Reading:
+    given = connection(options, client_id="asyncgroup-consume", allow_auto_create_topics="false")
+    servers = given.needed_servers(options.usage)
+    config = given.config(ConsumerConfig, **({"auto_offset_reset": options.start} if options.start else {}))
+    # without a commit a tool for looking begins somewhere in any case
+    start = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
+    return Reading(servers, options.topic, options.group or given.group_id, start, config)
+
+
 async def run(options: argparse.Namespace) -> int:
-    """Print until Ctrl-C, SIGTERM, --max-messages or --timeout."""
-    config = ConsumerConfig(
-        client_id="asyncgroup-consume", auto_offset_reset=options.start, allow_auto_topic_creation=False
-    )
+    """Print until Ctrl-C, SIGTERM, --max-messages or --timeout; raises CommitFailedError if the end is not committed."""
+    what = _reading(options)
     with stop_signals() as stop:
-        printer = Printer(FORMATS[options.format], options.max_messages)
-        read = _read_group if options.group else _read_all
-        reading = asyncio.create_task(read(options, config, printer, stop), name="consume")
+        printer = Printer(form(options.format, for_terminal=is_terminal()), options.max_messages)
+        read = _read_group if what.group_id else _read_all
+        reading = asyncio.create_task(read(what, printer, stop), name="consume")
         watching = asyncio.create_task(_watch(printer, stop, options.timeout), name="watch")
         try:
             await reading
         finally:
             await cancel_and_wait(watching)
-    return 0
+    return stop.exit_code
 
 
 async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -> None:
@@ -81,20 +105,22 @@ async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -
     stop.set()
 
 
-async def _read_group(
-    options: argparse.Namespace, config: ConsumerConfig, printer: Printer, stop: asyncio.Event
-) -> None:
+async def _read_group(what: Reading, printer: Printer, stop: asyncio.Event) -> None:
     """As a member of a group; the end is a leave in good order, with everything printed committed."""
-    async with ConsumerGroup(options.bootstrap_servers, options.group, config) as group:
+    assert what.group_id is not None
+    async with ConsumerGroup(what.servers, what.group_id, what.config) as group:
         printing = Printing(printer)
-        running = asyncio.create_task(group.run(options.topic, printing), name="run")
+        running = asyncio.create_task(group.run(what.topic, printing), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _say(f"{options.topic}: member of group {options.group!r}, Ctrl-C ends")
+            _say(f"{what.topic}: member of group {what.group_id!r}, Ctrl-C ends")
             first: list[asyncio.Future[object]] = [running, stopped]  # type: ignore[list-item]  # of different results
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            printing.ends = True
             await group.aclose()
             await running
+            if printing.not_committed is not None:
+                raise printing.not_committed
             if printing.broken_pipe is not None:
                 raise printing.broken_pipe
         finally:
@@ -106,7 +132,26 @@ class Printing(Handler):
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
+        self.ends = False
+        """Whether the command is about to end: what is not committed then stays so."""
+        self.not_committed: AsyncGroupError | None = None
         self.broken_pipe: BrokenPipeError | None = None
+
+    async def setup(self, session: Session) -> None:  # noqa: ARG002
+        """A new session gets again what an earlier one has not committed."""
+        self.not_committed = None
+
+    async def cleanup(self, session: Session) -> None:
+        """Commit by hand at the end: the session's own commit would be refused without a word to us."""
+        if self.ends and not session.is_lost:
+            try:
+                await session.commit()
+            except AsyncGroupError as error:
+                self.not_committed = error
+
+    async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        """Nothing can be committed any more."""
+        self.not_committed = session.cause
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
         async for batch in claim.batches(max_records=BATCH):
@@ -124,21 +169,19 @@ class Printing(Handler):
                 return
 
 
-async def _read_all(
-    options: argparse.Namespace, config: ConsumerConfig, printer: Printer, stop: asyncio.Event
-) -> None:
+async def _read_all(what: Reading, printer: Printer, stop: asyncio.Event) -> None:
     """Without a group: all partitions that the topic has now."""
     from asyncgroup.consumer import Consumer
 
-    async with Consumer(options.bootstrap_servers, config) as consumer:
+    async with Consumer(what.servers, what.config) as consumer:
         partitions = [
-            await consumer.partition(options.topic, number, options.start)
-            for number in await consumer.partitions(options.topic)
+            await consumer.partition(what.topic, number, what.start)
+            for number in await consumer.partitions(what.topic)
         ]
         readers = [asyncio.create_task(_read(each, printer), name=f"read {each.tp}") for each in partitions]
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _say(f"{options.topic}: {len(readers)} partitions, Ctrl-C ends")
+            _say(f"{what.topic}: {len(readers)} partitions, Ctrl-C ends")
             done, _ = await asyncio.wait([*readers, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -154,5 +197,5 @@ async def _read(partition: PartitionConsumer, printer: Printer) -> None:
 
 def _say(text: str) -> None:
     """A word for a person at a terminal; scripts get records and errors only."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         print(text, file=sys.stderr)

@@ -36,7 +36,14 @@ class LineReader:
         self._name = "standard input" if file is None else str(file)
         if file is None and sys.stdin is None:  # the program was started without one (`<&-`)
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._name)
-        self._descriptor = sys.stdin.fileno() if file is None else os.open(file, os.O_RDONLY)
+        self._descriptor = (
+            sys.stdin.fileno() if file is None else os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        )
+        if sys.platform == "win32":
+            import msvcrt
+
+            # as text Windows would end the input at the first Ctrl-Z
+            msvcrt.setmode(self._descriptor, os.O_BINARY)
         threading.Thread(target=self._read, name="asyncgroup: input", daemon=True).start()
 
     def end(self) -> None:

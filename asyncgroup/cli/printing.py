@@ -11,16 +11,21 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from asyncgroup.escaping import printable
 from asyncgroup.model import Record
 
-__all__ = ["FORMATS", "Printer"]
+__all__ = ["FORMATS", "Printer", "form", "is_terminal"]
 
 Format = Callable[[Record], bytes]
 
 
+NULL: Final = b"null"
+"""What stands for a value that is null, as in Kafka's console consumer; an empty one is an empty line."""
+
+
 def as_value(record: Record) -> bytes:
-    """The value as it is; nothing for null."""
-    return record.value or b""
+    """The value as it is."""
+    return NULL if record.value is None else record.value
 
 
 def as_json(record: Record) -> bytes:
@@ -48,6 +53,25 @@ def _text(data: bytes | None) -> Any:
 
 
 FORMATS: Final[Mapping[str, Format]] = {"value": as_value, "json": as_json}
+
+
+def form(name: str, *, for_terminal: bool) -> Format:
+    """Return the format of that name; on a terminal nothing in a record can move the cursor or change colours."""
+    plain = FORMATS[name]
+    escape = _escaped_json if name == "json" else printable
+    if not for_terminal:
+        return plain
+    return lambda record: escape(plain(record).decode(errors="backslashreplace")).encode()
+
+
+def _escaped_json(text: str) -> str:
+    r"""JSON with `\u001b` for what is not printable; the object stays the same."""
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 class Printer:
@@ -84,5 +108,12 @@ class Printer:
 def _write(text: bytes) -> None:
     if sys.stdout is None:  # the program was started without one (`>&-`)
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
-    sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if (
+            os.name == "nt" and error.errno == errno.EINVAL
+        ):  # what Windows says of a pipe whose reader has gone
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from error
+        raise

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncgroup.cli.common import INTERRUPTED, add_servers, add_topic, rate, size, stop_signals
+from asyncgroup.cli.common import add_topic, rate, size, stop_signals
+from asyncgroup.cli.connection import add_connection, connection
 from asyncgroup.cli.lines import LineReader
+from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError
 
 if TYPE_CHECKING:
@@ -30,9 +33,9 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="write lines to a topic",
         description="Writes each line of a file, or of standard input, to a topic as a record's value. "
-        "Says at the end, on standard error, how many were acknowledged.",
+        "Says at the end, whatever that is, on standard error how many were acknowledged.",
     )
-    add_servers(parser, required=True)
+    add_connection(parser)
     add_topic(parser)
     parser.add_argument("file", nargs="?", type=Path, help="the file to read (default: standard input)")
     parser.add_argument(
@@ -51,35 +54,66 @@ def _separator(text: str) -> bytes:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Write all lines; Ctrl-C ends the reading, what was read before is still written."""
+    """Write all lines; Ctrl-C and SIGTERM end the reading, what was read before is still written."""
     from asyncgroup.producer import Producer
 
-    loop = asyncio.get_running_loop()
+    given = connection(options, client_id="asyncgroup-produce")
+    servers = given.needed_servers(options.usage)
+    config = given.config(ProducerConfig)
     source = LineReader(options.file)
+    written = Written(options.key_separator)
     with stop_signals(source.end) as stop:
-        async with Producer(options.bootstrap_servers) as producer:
-            begun = loop.time()
-            written = Written(options.key_separator)
-            try:
-                async for block in source:
-                    await written.write(producer, options.topic, block)
-            finally:
-                source.end()
+        try:
+            async with Producer(servers, config, hooks=[written]) as producer:
+                written.begin()
+                try:
+                    async for block in source:
+                        await written.write(producer, options.topic, block)
+                except Exception:
+                    await _flush_quietly(producer)
+                    raise
                 await producer.flush()
-            duration = loop.time() - begun
-    print(
-        f"{written.records:,} records ({size(written.bytes)}) in {duration:.1f} s: {rate(written.records, duration)}",
-        file=sys.stderr,
-    )
-    return INTERRUPTED if stop.is_set() else 0
+        finally:
+            source.end()
+            written.report()
+    return stop.exit_code
+
+
+async def _flush_quietly(producer: Producer) -> None:
+    """Write what was read before an error, which is the one to be told."""
+    with contextlib.suppress(AsyncGroupError):
+        await producer.flush()
 
 
 class Written:
-    """Turns lines into records and counts them."""
+    """Turns lines into records and counts them; as a hook it counts those that are acknowledged."""
 
     def __init__(self, separator: bytes | None) -> None:
-        self.records = self.bytes = 0
+        self.records = self.bytes = self.acknowledged = 0
         self._separator = separator
+        self._begun: float | None = None
+
+    def begin(self) -> None:
+        """The producer is connected; from here on there is something to report."""
+        self._begun = asyncio.get_running_loop().time()
+
+    def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:  # noqa: ARG002
+        """A batch was acknowledged, or is given up."""
+        if error is None:
+            self.acknowledged += records
+
+    def report(self) -> None:
+        """Say how many records were acknowledged; that nobody reads it any more is no error."""
+        if self._begun is None:
+            return
+        duration = asyncio.get_running_loop().time() - self._begun
+        if self.acknowledged == self.records:
+            count, volume = f"{self.records:,} records", f"({size(self.bytes)}) "
+        else:
+            count, volume = f"{self.acknowledged:,} of {self.records:,} records acknowledged", ""
+        with contextlib.suppress(OSError):
+            speed = rate(self.acknowledged, duration)
+            print(f"{count} {volume}in {duration:.1f} s: {speed}", file=sys.stderr, flush=True)
 
     async def write(self, producer: Producer, topic: str, block: list[bytes]) -> None:
         """Hand lines over. Raises BadLine, and what `Producer.enqueue` raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -14,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import Cluster
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import OffsetManager
 from tests.cli.programs import LIMIT, broker, command, environment, free_ports, run, started
+from tests.real.certificates import Authority
 
 
 async def committed(servers: str, group: str, topic: str, partitions: int) -> list[int]:
@@ -42,7 +46,7 @@ async def test_records_go_in_and_come_out_and_ctrl_c_commits_them(tmp_path: Path
         with started(*arguments) as consumer:
             lines = consumer.lines(1_000)
             code, out, err = consumer.end(signal.SIGINT)
-        assert (code, out, err) == (0, "", "")
+        assert (code, out, err) == (130, "", "")
         assert sorted(lines) == sorted(f"line {n}\n" for n in range(1_000))
         assert sum(await committed(servers, "readers", "lines", 3)) == 1_000
 
@@ -51,7 +55,7 @@ async def test_records_go_in_and_come_out_and_ctrl_c_commits_them(tmp_path: Path
         with started(*arguments, "--format", "json") as consumer:
             record = json.loads(consumer.line())
             code, out, err = consumer.end(signal.SIGTERM)
-        assert (code, out, err) == (0, "", "")
+        assert (code, out, err) == (143, "", "")
         assert (record["topic"], record["key"], record["value"]) == ("lines", None, "one more")
         assert sum(await committed(servers, "readers", "lines", 3)) == 1_001
 
@@ -145,7 +149,7 @@ def test_ctrl_c_in_produce_writes_what_was_read() -> None:
 def test_the_broker_ends_cleanly(number: signal.Signals) -> None:
     with started("broker", "--port", "0") as program:
         assert program.line().startswith("bootstrap: 127.0.0.1:")
-        assert program.end(number) == (0, "", "")
+        assert program.end(number) == (128 + number, "", "")
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------------
@@ -154,7 +158,8 @@ def test_the_broker_ends_cleanly(number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["consume", "-t", "t"], "-b/--bootstrap-servers"),
+        (["consume", "-t", "t"], "-b/--bootstrap-servers is needed (or bootstrap.servers by -X, --config or"),
+        (["produce", "-t", "t", "-X", "linger.ms"], "argument -X: NAME=VALUE is wanted"),
         (["consume", "-b", "localhost", "-t", "t"], "host:port"),
         (["consume", "-b", "localhost:9", "-t", "no spaces"], "1 to 249 of the characters"),
         (
@@ -223,10 +228,13 @@ def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
         assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
         assert "/no/such/file" in ended.stderr
         ended = run("produce", "-b", servers, "-t", "t", "/")
-        assert (ended.returncode, ended.stderr) == (1, "asyncgroup produce: [Errno 21] Is a directory: '/'\n")
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("0 records (0 B) in ")
+        assert ended.stderr.endswith("\nasyncgroup produce: [Errno 21] Is a directory: '/'\n")
         ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
         assert ended.returncode == 1
-        assert ended.stderr == "asyncgroup produce: line 2 has no separator '::': 'c'\n"
+        assert ended.stderr.startswith("1 records (4 B) in ")
+        assert ended.stderr.endswith("\nasyncgroup produce: line 2 has no separator '::': 'c'\n")
         for ended in both:
             assert ended.returncode == 1
             assert len(ended.stderr.splitlines()) == 1
@@ -289,6 +297,44 @@ def test_a_broker_that_cannot_be_says_why_in_one_line(
     assert words in err
 
 
+# -- a secured cluster ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_tls_and_sasl_by_a_file_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    cert = authority.sign("broker", "IP:127.0.0.1")
+    security = ListenerSecurity(cert_file=cert, users={"alice": "s3cret"})
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nlinger.ms=1\nauto.offset.reset=earliest\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={authority.ca_file}\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        '  username="alice" password="s3cret";\n'
+    )
+    async with EmbeddedCluster(security=security) as cluster:
+        cluster.create_topic("t", 1)
+        connected = ("-b", cluster.bootstrap_servers, "--config", str(file))
+        written = await asyncio.to_thread(run, "produce", *connected, "-t", "t", stdin="a\n")
+        assert (written.returncode, written.stderr[:16]) == (0, "1 records (1 B) ")
+        monkeypatch.setenv("ASYNCGROUP_CONFIG", str(file))
+        monkeypatch.setenv("ASYNCGROUP_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+        shown = await asyncio.to_thread(run, "consume", "-t", "t", "--group", "g", "--max-messages", "1")
+        assert (shown.returncode, shown.stdout, shown.stderr) == (0, "a\n", "")
+        wrong = ("-X", "sasl.jaas.config=", "-X", "sasl.username=alice", "-X", "sasl.password=wr0ng")
+        refused = await asyncio.to_thread(run, "consume", "-t", "t", *wrong)
+        assert refused.returncode == 1
+        assert "SASL/SCRAM-SHA-512 as user 'alice': SASL_AUTHENTICATION_FAILED" in refused.stderr
+        assert "wr0ng" not in refused.stderr
+        monkeypatch.delenv("ASYNCGROUP_CONFIG")
+        demo = ("demo", *connected, "--no-spark", "--rows", "500", "--json")
+        told = await asyncio.to_thread(run, *demo)
+        assert told.returncode == 0, told.stderr
+        assert json.loads(told.stdout)["bootstrap_servers"] == cluster.bootstrap_servers
+
+
 # -- the broker ----------------------------------------------------------------------------------------------------------
 
 
@@ -312,7 +358,7 @@ def test_the_ready_line_for_scripts_and_the_advertised_host() -> None:
         ready = json.loads(program.line())
         assert ready["bootstrap_servers"] == ",".join(f"localhost:{node['port']}" for node in ready["nodes"])
         assert [(node["id"], node["host"]) for node in ready["nodes"]] == [(1, "localhost"), (2, "localhost")]
-        assert program.end(signal.SIGTERM) == (0, "", "")
+        assert program.end(signal.SIGTERM) == (143, "", "")
 
 
 def test_the_log_of_v_tells_who_came_and_went_and_what_was_committed() -> None:
@@ -321,7 +367,7 @@ def test_the_log_of_v_tells_who_came_and_went_and_what_was_committed() -> None:
         run("produce", "-b", servers, "-t", "t", stdin="a\nb\n")
         run("consume", "-b", servers, "-t", "t", "--group", "g", "--from", "earliest", "--max-messages", "2")
         code, _, log = program.end(signal.SIGINT)
-    assert code == 0
+    assert code == 130
     member = r"asyncgroup-consume-[0-9a-f-]{36}"
     for expected in (
         r"node 1 listens on 127\.0\.0\.1:\d+",

@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncgroup.cli.common import add_servers, positive, terminated_by_signal
+from asyncgroup.cli.common import positive, terminated_by_signal
+from asyncgroup.cli.connection import Connection, add_connection, connection
+from asyncgroup.config import ClientConfig
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -24,7 +26,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. Then Spark's "
         "own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic.",
     )
-    add_servers(parser, required=False)
+    add_connection(parser)
     parser.add_argument("--no-spark", action="store_true", help="let the handlers aggregate instead of Spark")
     parser.add_argument(
         "--rows",
@@ -42,7 +44,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object, the rest to stderr"
     )
-    parser.set_defaults(run=run, usage=parser)
+    parser.set_defaults(run=run)
 
 
 def _new_directory(text: str) -> Path:
@@ -54,12 +56,16 @@ def _new_directory(text: str) -> Path:
 
 async def run(options: argparse.Namespace) -> int:
     """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
+    # a cluster that the environment names for other commands does not become the stage by itself
+    given = connection(options).without_servers_of_the_environment()
+    given.config(ClientConfig)  # what is wrong with it is said before anything starts
     if options.only_produce:
-        return await _only_produce(options)
+        return await _only_produce(options, given)
     from asyncgroup.cli.demo.story import Settings, Story
 
     settings = Settings(
-        bootstrap_servers=options.bootstrap_servers,
+        bootstrap_servers=given.servers,
+        properties=given.properties(ClientConfig) if given.servers else {},
         with_spark=not options.no_spark,
         rows=options.rows,
         keep=options.keep,
@@ -69,14 +75,17 @@ async def run(options: argparse.Namespace) -> int:
         return await Story(settings).run()
 
 
-async def _only_produce(options: argparse.Namespace) -> int:
+async def _only_produce(options: argparse.Namespace, given: Connection) -> int:
     from asyncgroup.cli.demo.fill import fill
     from asyncgroup.cli.demo.screen import Screen
 
-    if options.bootstrap_servers is None:
+    servers = given.servers
+    if servers is None:
         options.usage.error(
             "--only-produce needs --bootstrap-servers: the embedded cluster ends with the demo"
         )
+        return 2
     with terminated_by_signal():
-        await fill(options.bootstrap_servers, options.rows, Screen(to_stderr=options.json))
+        screen = Screen(to_stderr=options.json)
+        await fill(servers, options.rows, screen, given.properties(ClientConfig))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from asyncgroup.cli.admin import Admin
 from asyncgroup.cli.demo.flights import find_data
@@ -10,18 +11,22 @@ from asyncgroup.cli.demo.place import Place
 from asyncgroup.cli.demo.produce import load, produce
 from asyncgroup.cli.demo.screen import Screen
 from asyncgroup.cluster import Cluster
+from asyncgroup.config import ClientConfig
 
 __all__ = ["fill"]
 
 
-async def fill(bootstrap_servers: str, rows: int | None, screen: Screen) -> None:
+async def fill(
+    bootstrap_servers: str, rows: int | None, screen: Screen, properties: Mapping[str, str]
+) -> None:
     """Make the topics `flights` and `flights-streaks`, and produce the first `rows` flights (None: all) to the former.
 
-    Raises BrokerError if one of them exists: with the same flights twice nothing would come out right.
+    `properties` are what clients connect with. Raises BrokerError if one of them exists: with the same flights twice nothing would come out right.
     """
-    place = Place(bootstrap_servers, "flights", "flights-by-carrier", f"Kafka at {bootstrap_servers}")
+    description = f"Kafka at {bootstrap_servers}"
+    place = Place(bootstrap_servers, "flights", "flights-by-carrier", description, properties)
     data = find_data()
-    async with Cluster(bootstrap_servers) as cluster:
+    async with Cluster(bootstrap_servers, place.config(ClientConfig)) as cluster:
         admin = Admin(cluster)
         for topic, partitions in place.topics.items():
             await admin.create_topic(topic, partitions)

@@ -24,7 +24,8 @@ class Member:
     """A consumer, from its joining to its leaving; `failure` says what made it fail. It is a hook of its own group."""
 
     def __init__(self, name: str, place: Place, progress: Progress, handler: Handler, gate: Gate) -> None:
-        config = ConsumerConfig(
+        config = place.config(
+            ConsumerConfig,
             client_id=name.replace(" ", "-"),
             auto_offset_reset="earliest",
             heartbeat_interval=HEARTBEAT,

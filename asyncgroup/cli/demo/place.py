@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cli.admin import Admin
 from asyncgroup.cluster import Cluster
+from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import finish
 
 __all__ = ["PARTITIONS", "Place", "embedded", "running"]
 
 _log = logging.getLogger("asyncgroup.demo")
+
+C = TypeVar("C", bound=ClientConfig)
 
 PARTITIONS: Final = 6
 NODES: Final = 3
@@ -33,6 +37,12 @@ class Place(NamedTuple):
     topic: str
     group_id: str
     description: str
+    properties: Mapping[str, str] = MappingProxyType({})
+    """What clients connect with (TLS, SASL), by Kafka's names."""
+
+    def config(self, cls: type[C], **keys: object) -> C:
+        """Return a configuration for this place, with `keys` of ours."""
+        return cls.from_properties(self.properties, **keys).config
 
     @property
     def streaks_topic(self) -> str:
@@ -69,14 +79,17 @@ async def embedded() -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def running(bootstrap_servers: str) -> AsyncIterator[Place]:
+async def running(
+    bootstrap_servers: str, properties: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Place]:
     """A Kafka that runs already, with names of our own, which are removed whatever happens."""
     name = f"asyncgroup-demo-{uuid.uuid4().hex[:8]}"
-    async with Cluster(bootstrap_servers) as cluster:
+    client = ClientConfig.from_properties(properties).config
+    async with Cluster(bootstrap_servers, client) as cluster:
         admin = Admin(cluster)
         brokers = len(cluster.view.brokers)
         where = f"Kafka at {bootstrap_servers}, {brokers} broker{'s'[: brokers != 1]}"
-        place = Place(bootstrap_servers, name, name, where)
+        place = Place(bootstrap_servers, name, name, where, properties)
         try:
             await _create(admin, place)
             yield place

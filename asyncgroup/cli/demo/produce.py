@@ -13,6 +13,7 @@ from asyncgroup.cli.demo.expected import PipelineFigures
 from asyncgroup.cli.demo.flights import Figures, Flight, in_order, read_flights
 from asyncgroup.cli.demo.place import Place
 from asyncgroup.cli.demo.screen import Screen
+from asyncgroup.config import ProducerConfig
 from asyncgroup.producer import Producer
 
 __all__ = ["Expected", "load", "produce"]
@@ -46,7 +47,7 @@ async def produce(place: Place, flights: Sequence[Flight], screen: Screen) -> No
     time = asyncio.get_running_loop().time
     begun = time()
     with screen.bar("producing flights", len(flights)) as bars:
-        async with Producer(place.bootstrap_servers) as producer:
+        async with Producer(place.bootstrap_servers, place.config(ProducerConfig)) as producer:
             for number, flight in enumerate(flights, 1):
                 await producer.enqueue(place.topic, flight.value, key=flight.carrier.encode())
                 if number % STEP == 0:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, Streak
 from asyncgroup.cli.demo.place import PARTITIONS, Place
 from asyncgroup.cli.demo.progress import DemoFailed
+from asyncgroup.config import ProducerConfig
 from asyncgroup.lifecycle import finish
 from asyncgroup.producer import Producer
 
@@ -50,6 +51,7 @@ class Queries:
         self._place, self._output = place, output
         self._pipeline = Pipeline(
             bootstrap_servers=place.bootstrap_servers,
+            properties=dict(place.properties),
             topic=place.topic,
             streaks_topic=place.streaks_topic,
             output=output.absolute().as_uri(),
@@ -110,7 +112,8 @@ class Queries:
         """Produce a heartbeat, well after the `last` event time (minutes since 1970)."""
         from asyncgroup.spark.examples.flights.events import heartbeat
 
-        async with Producer(self._place.bootstrap_servers) as producer:
+        config = self._place.config(ProducerConfig)
+        async with Producer(self._place.bootstrap_servers, config) as producer:
             await producer.send(self._place.topic, heartbeat(60 * (last + LATER)))
 
     async def read(self) -> PipelineFigures:

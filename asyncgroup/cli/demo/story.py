@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -49,6 +49,8 @@ class Settings:
     """What the user wants."""
 
     bootstrap_servers: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What clients connect with (TLS, SASL), by Kafka's names."""
     with_spark: bool = True
     rows: int | None = None
     keep: Path | None = None
@@ -81,7 +83,9 @@ class Story:
         names = airlines(data)
         async with AsyncExitStack() as stack:
             starting = await start_spark(stack) if self._settings.with_spark else None
-            place = await stack.enter_async_context(running(servers) if servers else embedded())
+            place = await stack.enter_async_context(
+                running(servers, self._settings.properties) if servers else embedded()
+            )
             self._screen.say(place.description)
             self._screen.say(f"topic {place.topic!r} with {PARTITIONS} partitions, group {place.group_id!r}")
             expected = await self._timed("produce", self._fill(place, data))

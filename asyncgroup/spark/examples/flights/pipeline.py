@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
@@ -50,6 +51,8 @@ class Pipeline:
     """Tasks that read a batch, at most; None: one for each partition. As many as there are cores is best."""
     group_id: str = "flights-pipeline"
     """Each query commits what it has finished to `<group_id>-<query>`, where tools see how far it is."""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What it connects with (TLS, SASL), by Kafka's names."""
     source: str = "asyncgroup"
     sink: str = "asyncgroup"
     """Formats; Spark's own `kafka` takes and gives the same."""
@@ -88,7 +91,8 @@ class Pipeline:
 
     @property
     def _kafka(self) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap_servers}
+        given = {f"kafka.{name}": value for name, value in self.properties.items()}
+        return given | {"kafka.bootstrap.servers": self.bootstrap_servers}
 
     def _flights(self, session: SparkSession, query: str) -> DataFrame:
         options = self._kafka | {

@@ -1,0 +1,65 @@
+"""Files of properties, in the format that `java.util.Properties.load` reads: Kafka's `client.properties`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from asyncgroup.errors import ConfigError
+
+__all__ = ["read_properties"]
+
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_NAME: Final = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """Return the properties of a UTF-8 file; a name that is given twice has its last value.
+
+    Lines are `name=value`, `name: value` or `name value`; `#` and `!` begin comments, a backslash at the end of a line
+    continues it, and other backslashes escape the next character. Raises ConfigError if the file cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError("--config", str(file), f"a text file in UTF-8: byte {error.start} is not") from None
+    except OSError as error:
+        raise ConfigError("--config", str(file), f"a file that can be read: {error.strerror}") from None
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        matched = _NAME.fullmatch(line)
+        assert matched is not None
+        found[_unescaped(matched[1])] = _unescaped(matched[2])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and leading blanks, continued ones joined."""
+    begun = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        rest = line.lstrip(" \t\f")
+        if not begun and (not rest or rest[0] in "#!"):
+            continue
+        begun += rest
+        if (len(begun) - len(begun.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+            continue
+        if begun:
+            yield begun
+        begun = ""
+    if begun:
+        yield begun
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(_meant, text)
+
+
+def _meant(escape: re.Match[str]) -> str:
+    said = escape[1]
+    if len(said) == 5:
+        return chr(int(said[1:], 16))
+    return _CONTROLS.get(said, said)

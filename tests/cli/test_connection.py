@@ -1,0 +1,189 @@
+"""Where a command's properties come from: flags, -X, --config, the environment; and what never shows."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.cli.connection import Connection, add_connection, connection
+from asyncgroup.cli.properties_file import read_properties
+from asyncgroup.config import ConsumerConfig, ProducerConfig
+from asyncgroup.errors import ConfigError
+from asyncgroup.security import Plain, Scram, Security, Tls
+
+
+def parsed(*arguments: str, environ: dict[str, str] | None = None, **defaults: str) -> Connection:
+    parser = argparse.ArgumentParser()
+    add_connection(parser)
+    return connection(parser.parse_args(arguments), environ or {}, **defaults)
+
+
+def file_of(folder: Path, text: str) -> str:
+    file = folder / "client.properties"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_a_flag_wins_over_x_that_over_the_file_and_that_over_the_environment(tmp_path: Path) -> None:
+    environ = {
+        "ASYNCGROUP_BOOTSTRAP_SERVERS": "environment:1",
+        "ASYNCGROUP_CLIENT_ID": "environment",
+        "ASYNCGROUP_REQUEST_TIMEOUT_MS": "1000",
+        "ASYNCGROUP_RETRY_BACKOFF_MS": "1",
+    }
+    file = file_of(tmp_path, "bootstrap.servers=file:1\nclient.id=file\nrequest.timeout.ms=2000\n")
+    x = ("-X", "metadata.broker.list=x:1", "-X", "client.id=x", "-X", "client.id=last")
+    for arguments, servers, client_id, timeout in (
+        ((), "environment:1", "environment", 1.0),
+        (("--config", file), "file:1", "file", 2.0),
+        (("--config", file, *x), "x:1", "last", 2.0),
+        (("--config", file, *x, "-b", "flag:1"), "flag:1", "last", 2.0),
+    ):
+        made = parsed(*arguments, environ=environ, client_id="default")
+        config = made.config(ConsumerConfig)
+        assert (made.servers, config.client_id, config.request_timeout) == (servers, client_id, timeout)
+        assert config.retry_backoff == 0.001
+    assert parsed(client_id="default").config(ConsumerConfig).client_id == "default"
+    assert parsed().servers is None
+    assert parsed(environ={**environ, "ASYNCGROUP_CONFIG": file}).servers == "file:1"
+
+
+def test_tls_and_sasl_in_javas_and_librdkafkas_names(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("")
+    file = file_of(
+        tmp_path,
+        f"security.protocol=SASL_SSL\nssl.truststore.type=PEM\nssl.truststore.location={ca}\n"
+        "sasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        '    username="alice" password="s3cret";\n',
+    )
+    made = parsed("--config", file).config(ProducerConfig)
+    tls = Tls(ca_file=str(ca))
+    assert made.security == Security(tls=tls, sasl=Scram("alice", "s3cret", "SCRAM-SHA-256"))
+    environ = {
+        "ASYNCGROUP_SECURITY_PROTOCOL": "sasl_plaintext",
+        "ASYNCGROUP_SASL_MECHANISMS": "SCRAM-SHA-512",
+        "ASYNCGROUP_SASL_USERNAME": "alice",
+        "ASYNCGROUP_SASL_PASSWORD": "s3cret",
+    }
+    made = parsed("-X", "sasl.mechanism=PLAIN", environ=environ).config(ProducerConfig)
+    assert made.security == Security(sasl=Plain("alice", "s3cret")), "the two names are one property"
+
+
+def test_a_file_for_several_programs(tmp_path: Path) -> None:
+    """What is another client's is left out there; in -X it is an error."""
+    file = file_of(tmp_path, "linger.ms=7\nsession.timeout.ms=7000\ngroup.id=readers\n")
+    made = parsed("--config", file)
+    assert made.config(ConsumerConfig).session_timeout == 7.0
+    assert made.config(ProducerConfig).linger == 0.007
+    assert made.group_id == "readers"
+    with pytest.raises(
+        ConfigError, match=r"only in a ProducerConfig; this is a ConsumerConfig \(given by -X\)"
+    ):
+        parsed("-X", "linger.ms=7").config(ConsumerConfig)
+
+
+def test_keys_of_the_command_win() -> None:
+    made = parsed("-X", "auto.offset.reset=latest")
+    assert made.config(ConsumerConfig).auto_offset_reset == "latest"
+    assert made.config(ConsumerConfig, auto_offset_reset="earliest").auto_offset_reset == "earliest"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "said"),
+    [
+        (["-X", "sesion.timeout.ms=1"], {}, r"did you mean session\.timeout\.ms\? \(given by -X\)"),
+        (["-X", "session.timeout.ms=soon"], {}, r"a number of milliseconds \(given by -X\)"),
+        ([], {"ASYNCGROUP_RETRY_BACKOFF_MS": "x"}, r"given by ASYNCGROUP_RETRY_BACKOFF_MS\)"),
+        (["--config", "/nowhere/c.properties"], {}, r"--config='/nowhere/c.properties' .*No such file"),
+    ],
+)
+def test_what_is_wrong_says_where_it_stands(arguments: list[str], environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parsed(*arguments, environ=environ).config(ConsumerConfig)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-X", "sasl.password=s3cret"],
+        ["-X", "sasl.pasword=s3cret"],
+        ["-X", "security.protocol=SASL_SSL", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.jaas.config=s3cret"],
+        ["-X", "ssl.keystore.password=s3cret"],
+    ],
+)
+def test_errors_show_no_secret(arguments: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*arguments).config(ConsumerConfig)
+    assert "s3cret" not in f"{caught.value} {caught.value!r}"
+
+
+def test_what_is_no_property_is_not_echoed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("-X", "s3cret")
+    err = capsys.readouterr().err
+    assert "argument -X: NAME=VALUE is wanted" in err
+    assert "s3cret" not in err
+
+
+def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    parsed(environ={"ASYNCGROUP_SASL_PASWORD": "s3cret", "ASYNCGROUP_CACHE": "/c", "ASYNCGROUP_X": "1"})
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    said = record.getMessage()
+    assert (
+        said
+        == "the environment's ASYNCGROUP_SASL_PASWORD is not known; did you mean ASYNCGROUP_SASL_PASSWORD?"
+    )
+
+
+def test_the_demo_does_not_take_its_cluster_from_the_environment() -> None:
+    environ = {"ASYNCGROUP_BOOTSTRAP_SERVERS": "production:9092", "ASYNCGROUP_SECURITY_PROTOCOL": "SSL"}
+    assert parsed(environ=environ).without_servers_of_the_environment().servers is None
+    made = parsed("-b", "test:9092", environ=environ).without_servers_of_the_environment()
+    assert made.servers == "test:9092"
+    assert made.config(ConsumerConfig).security == Security(tls=Tls())
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=1\nb = 2\nc: 3\nd 4\n", {"a": "1", "b": "2", "c": "3", "d": "4"}),
+        ("# comment\n! another\n\n  \na=1 # no comment\n", {"a": "1 # no comment"}),
+        ("a=one \\\n   two\\\n\tthree\nb=4", {"a": "one twothree", "b": "4"}),
+        ("a=x\\\\\nb=2", {"a": "x\\", "b": "2"}),
+        ("a=1\\\n# two\n", {"a": "1# two"}),
+        (r"a\=b\ c=\t\u00e9\q\"", {"a=b c": "\té" + 'q"'}),
+        ("a\nb=\nc==d\n", {"a": "", "b": "", "c": "=d"}),
+        ("a=1\r\na=2\rb=3", {"a": "2", "b": "3"}),
+        ("\ufeffa=1", {"a": "1"}),
+        ("password=naïve", {"password": "naïve"}),
+    ],
+)  # fmt: skip
+def test_files_are_read_as_java_reads_them(tmp_path: Path, text: str, found: dict[str, str]) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(text.encode())
+    assert read_properties(file) == found
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"a=\xff")
+    with pytest.raises(ConfigError, match="a text file in UTF-8: byte 2 is not"):
+        read_properties(file)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=80))
+def test_any_text_is_read(tmp_path_factory: Any, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.properties"
+    file.write_bytes(text.encode())
+    read_properties(file)

@@ -1,0 +1,241 @@
+"""What `consume` and `produce` print, and their exit codes: terminals and pipes, refusals, signals, systems without them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from asyncgroup import Producer
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cli.printing import form
+from asyncgroup.model import Record
+from tests.cli.programs import LIMIT, broker, command, environment, run, started
+
+EVIL = b"a\x1b[2Jb\r\x9b\xff\xe2\x80\xae"
+
+
+def record(value: bytes | None) -> Record:
+    return Record("t", 0, 7, value=value)
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "piped", "shown"),
+    [
+        (b"plain \xc3\xa9", b"plain \xc3\xa9", b"plain \xc3\xa9"),
+        (EVIL, EVIL, b"a\\x1b[2Jb\\r\\x9b\\xff\\u202e"),
+        (None, b"null", b"null"),
+        (b"", b"", b""),
+    ],
+)
+def test_values(value: bytes | None, piped: bytes, shown: bytes) -> None:
+    assert form("value", for_terminal=False)(record(value)) == piped
+    assert form("value", for_terminal=True)(record(value)) == shown
+
+
+def test_json_stays_the_same_object() -> None:
+    value = "a\x1b[2J\x9b\u202e\U000e0001é".encode()
+    piped, shown = (form("json", for_terminal=on)(record(value)).decode() for on in (False, True))
+    assert shown.isprintable()
+    assert not piped.isprintable()
+    assert json.loads(piped) == json.loads(shown)
+    assert json.loads(shown)["value"].encode() == value
+    assert json.loads(form("json", for_terminal=True)(record(None)))["value"] is None
+    assert json.loads(form("json", for_terminal=True)(record(b"")))["value"] == ""
+
+
+def on_a_terminal(arguments: tuple[str, ...], enough: Callable[[bytes], bool]) -> bytes:
+    """What a command writes to a terminal until it is enough."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command(*arguments), stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs, env=environment()
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while not enough(seen) and select.select([ours], [], [], LIMIT)[0]:
+            seen += os.read(ours, 4096)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return seen
+
+
+@pytest.mark.asyncio
+async def test_a_terminal_gets_escapes_and_a_pipe_the_bytes() -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for value in (EVIL, None, b"", b"end"):
+                await producer.send("t", value)
+        arguments = ("consume", "-b", cluster.bootstrap_servers, "-t", "t", "--from", "earliest")
+        seen = await asyncio.to_thread(on_a_terminal, arguments, lambda seen: b"end" in seen)
+        assert seen.split(b"\r\n")[:4] == [b"a\\x1b[2Jb\\r\\x9b\\xff\\u202e", b"null", b"", b"end"]
+        piped = await asyncio.to_thread(
+            subprocess.run,
+            command(*arguments, "--max-messages", "4"),
+            capture_output=True,
+            env=environment(),
+            timeout=LIMIT,
+        )
+        assert piped.stdout == EVIL + b"\nnull\n\nend\n"
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_consume_fails_when_its_commit_is_refused() -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1)
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send("t", b"a")
+        cluster.faults.on("OffsetCommit", times=1000).error("GROUP_AUTHORIZATION_FAILED")
+        arguments = ("consume", "-b", cluster.bootstrap_servers, "-t", "t", "--from", "earliest")
+        arguments += ("--group", "g", "--max-messages", "1", "-X", "auto.commit.interval.ms=60000")
+        ended = await asyncio.to_thread(run, *arguments)
+        assert (ended.returncode, ended.stdout) == (1, "a\n")
+        *_, last = ended.stderr.splitlines()
+        assert last.startswith("asyncgroup consume: group 'g': offsets of 1 partition(s) not committed: t-0")
+        assert "GROUP_AUTHORIZATION_FAILED" in last
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_exit_codes_of_signals(number: signal.Signals, code: int) -> None:
+    with broker("--topic", "t:1") as servers:
+        run("produce", "-b", servers, "-t", "t", stdin="a\n")
+        arguments = ("consume", "-b", servers, "-t", "t", "--from", "earliest")
+        for group in ((), ("--group", "g")):
+            with started(*arguments, *group) as consumer:
+                assert consumer.line() == "a\n"
+                assert consumer.end(number) == (code, "", "")
+        assert produced(servers, number) == (code, "2 records (2 B) in")
+
+
+def produced(servers: str, number: signal.Signals, path: tuple[Path, ...] = ()) -> tuple[int, str]:
+    """The exit code of `produce`, ended by a signal after two lines, and how its report begins."""
+    process = subprocess.Popen(
+        command("produce", "-b", servers, "-t", "t"),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(*path),
+    )
+    assert process.stdin is not None
+    process.stdin.write("b\nc\n")
+    process.stdin.flush()
+    run("consume", "-b", servers, "-t", "t", "--from", "earliest", "--max-messages", "3")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=LIMIT)
+    return process.returncode, err[:18]
+
+
+WINDOWS = """
+import asyncio, sys
+def refuse(self, *_):
+    raise NotImplementedError
+asyncio.SelectorEventLoop.add_signal_handler = refuse
+asyncio.SelectorEventLoop.remove_signal_handler = refuse
+class NotThere:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fcntl", "resource", "termios", "pwd", "grp", "tty", "pty"):
+            raise ModuleNotFoundError(f"no module named {name!r}", name=name)
+for name in ("fcntl", "resource", "termios", "pwd", "grp"):
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, NotThere())
+import os, signal
+for module, names in ((os, "fork getuid geteuid sysconf sched_getaffinity"), (signal, "SIGKILL SIGHUP SIGPIPE")):
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_system_whose_loops_take_no_signal_handlers(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """As far as Windows can be simulated: its loops raise NotImplementedError, and Unix's modules are not there."""
+    (tmp_path / "sitecustomize.py").write_text(WINDOWS)
+    path = (tmp_path,)
+    with started("broker", "--port", "0", "--topic", "t:1", path=path) as cluster:
+        servers = cluster.line().removeprefix("bootstrap: ").strip()
+        assert run("produce", "-b", servers, "-t", "t", stdin="a\n", path=path).returncode == 0
+        with started(
+            "consume", "-b", servers, "-t", "t", "--group", "g", "--from", "earliest", path=path
+        ) as consumer:
+            assert consumer.line() == "a\n"
+            assert consumer.end(number) == (code, "", "")
+        assert produced(servers, number, path) == (code, "2 records (2 B) in")
+        ended = cluster.end(number)
+        assert ended == (code, "", "")
+
+
+# --- how many were acknowledged ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_produce_says_how_many_were_acknowledged_when_some_are_refused() -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1)
+        cluster.faults.on("Produce", nth=2, times=1000).error("TOPIC_AUTHORIZATION_FAILED")
+        process = await asyncio.to_thread(
+            subprocess.Popen,
+            command("produce", "-b", cluster.bootstrap_servers, "-t", "t"),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        process.stdin.write("a\nb\n")
+        process.stdin.flush()
+        while sum(each.log.end_offset for each in [cluster.partition("t", 0)]) < 2:
+            await asyncio.sleep(0.01)
+        _, err = await asyncio.to_thread(process.communicate, "c\nd\ne\n", LIMIT)
+        first, second = err.splitlines()
+        assert first.startswith("2 of 5 records acknowledged in ")
+        assert second.startswith("asyncgroup produce: 3 records not delivered: ")
+        assert process.returncode == 1
+
+
+def test_produce_says_it_on_a_bad_line_too() -> None:
+    with broker("--topic", "t:1") as servers:
+        ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
+    first, second = ended.stderr.splitlines()
+    assert first.startswith("1 records (4 B) in ")
+    assert second == "asyncgroup produce: line 2 has no separator '::': 'c'"
+    assert ended.returncode == 1
+
+
+def test_nobody_who_listens_is_no_error() -> None:
+    """Standard error is a pipe whose reader has gone."""
+    with broker("--topic", "t:1") as servers:
+        ours, theirs = os.pipe()
+        os.close(ours)
+        ended = subprocess.run(
+            command("produce", "-b", servers, "-t", "t"),
+            input=b"a\n",
+            stderr=theirs,
+            env=environment(),
+            timeout=LIMIT,
+            check=False,
+        )
+        os.close(theirs)
+        assert ended.returncode == 0
+        shown = run("consume", "-b", servers, "-t", "t", "--from", "earliest", "--max-messages", "1")
+        assert shown.stdout == "a\n"
