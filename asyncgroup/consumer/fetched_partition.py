@@ -125,7 +125,7 @@ class FetchedPartition:
 
     def was_read(self, offset: int) -> bool:
         """Whether a record of this offset may have been handed out here: between the lowest start and the position."""
-        return self._lowest <= offset < max(self._furthest, self.position)
+        return self._lowest <= offset and (offset < self._furthest or offset < self._buffer.position)
 
     def _go(self, offset: int, epoch: int) -> None:
         self._lowest, self._furthest = min(self._lowest, offset), max(self._furthest, self.position)

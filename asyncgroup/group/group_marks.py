@@ -29,13 +29,16 @@ class GroupMarks:
 
     def mark(self, session: Session | None, done: Record | Batch, metadata: str) -> None:
         """Mark a record or batch as done in `session`, the one that lives now. Raises ConfigError."""
-        if not isinstance(done, Record | Batch):
+        if isinstance(done, Record):
+            last = done.offset
+        elif isinstance(done, Batch):
+            last = done.last_offset
+        else:
             raise ConfigError("done", done, "a Record or a Batch")
-        last = done.offset if isinstance(done, Record) else done.last_offset
         claim = None if session is None else session.claim(done.topic, done.partition)
         if session is None or claim is None:
             reason = "its partition is not owned (any more)"
-        elif session.is_lost or not session.takes_marks:
+        elif not session.takes_marks:
             reason = f"its claim is over: {session.cause}"
         elif not claim.consumer.was_read(last):
             reason = "its partition was lost and is owned again, and the new claim has not read so far"

@@ -50,7 +50,7 @@ class Session:
         self._is_over = False
         self._claims_by_place: dict[tuple[str, int], Claim] = {}
         self.takes_marks = True
-        """Whether marks made now will still be committed; False once the last commit has begun."""
+        """Whether marks made now can still be committed: False once the last commit has begun, or after a loss."""
 
     def __repr__(self) -> str:
         state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
@@ -143,6 +143,7 @@ class Session:
         if news:
             self.cause = cause
             if isinstance(cause, MemberLost):
+                self.takes_marks = False
                 self._lost.set()
                 reason = cause.__cause__
                 self._offsets.give_up(reason if isinstance(reason, AsyncGroupError) else cause)
