@@ -111,6 +111,8 @@ class ConsumerGroup:
         cancellation is waited for, however long it takes: it may be at something that must not be torn. The log names
         it, and what comes after it still has a moment each.
 
+        The last commit and the leave are tried again while there is time, also if the coordinator refuses connections.
+
         `leave` decides whether the member gives its place up at once: by default a dynamic member does, and a static
         one stays until its session times out, for it may come back (KIP-345). True makes a static member go for good
         (sarama's RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). A later call changes nothing.

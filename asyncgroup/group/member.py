@@ -177,8 +177,5 @@ class Member:
         left = self._leave_by - asyncio.get_running_loop().time()
         self._leave_by = float("inf")
         self._vitals.enter(GroupState.LEAVING)
-        try:
-            async with asyncio.timeout(max(left, reserve_of(self._config.close_timeout) * LEAST_SHARE)):
-                await self._membership.leave(reason, for_good)
-        except TimeoutError:
-            _log.warning("group %s: leaving took too long; the session timeout will do it", self._group_id)
+        timeout = max(left, reserve_of(self._config.close_timeout) * LEAST_SHARE)
+        await self._membership.leave(reason, for_good, timeout)

@@ -17,6 +17,7 @@ from asyncgroup.errors import (
     BrokerError,
     ErrorCode,
     MemberLost,
+    RequestTimedOut,
     SessionEnd,
     TransportError,
 )
@@ -45,6 +46,9 @@ _log = logging.getLogger("asyncgroup.group")
 
 JOIN_LANE: Final = "join"
 """The lane of JoinGroup and SyncGroup, which a coordinator parks until the whole group is there."""
+
+LEAVE_PAUSE: Final = 1.0
+"""Seconds between two tries to leave, at most."""
 
 _LANES = count(1)
 
@@ -243,29 +247,58 @@ class ClassicMembership:
             topic: max((tp.partition + 1 for tp in found if tp.topic == topic), default=0) for topic in counts
         }
 
-    async def leave(self, reason: str, for_good: bool | None = None) -> None:
+    async def leave(self, reason: str, for_good: bool | None, timeout: float) -> None:
         """Tell the coordinator that the member is gone; a static member stays, as its place is kept (KIP-345).
 
-        `for_good` decides otherwise, for both kinds of members (KIP-1092): True leaves, False says nothing. Errors are
-        logged only: the session timeout does the same later.
+        `for_good` decides otherwise, for both kinds of members (KIP-1092): True leaves, False says nothing. Errors that
+        pass are retried with backoff for `timeout` seconds, and logged at the end: the session timeout does the same
+        later.
         """
         identity = self.identity
         leaves = identity.group_instance_id is None if for_good is None else for_good
         if not identity.member_id or not leaves:
             return
         self.forget_member()
-        try:
-            code = await self._leave(identity, reason)
-            if ACTIONS.get(code) is JoinAction.MOVED:
-                self._cluster.coordinators.forget(self._group_id)
-                code = await self._leave(identity, reason)
-        except AsyncGroupError as error:
-            _log.warning("group %s: could not leave: %s", self._group_id, error)
-        else:
-            if code not in _LEFT:
-                _log.warning("%s", BrokerError(code, f"leaving group {self._group_id!r}"))
+        time, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
+        deadline = time() + timeout
+        last: AsyncGroupError | None = None
+        while (error := await self._try_to_leave(identity, reason, deadline)) is not None:
+            pause = min(backoff.next(), LEAVE_PAUSE)
+            if not error.retriable or time() + pause >= deadline:
+                # that the last try had too little time says less than what became of the one before
+                text = last if isinstance(error, RequestTimedOut) and last is not None else error
+                _log.warning(
+                    "group %s: could not leave, the session timeout will do it: %s", self._group_id, text
+                )
+                return
+            last = error
+            _log.info("group %s: could not leave, trying again: %s", self._group_id, error)
+            await asyncio.sleep(pause)
 
-    async def _leave(self, identity: MemberIdentity, reason: str) -> int:
+    async def _try_to_leave(
+        self, identity: MemberIdentity, reason: str, deadline: float
+    ) -> AsyncGroupError | None:
+        """One try; returns why it failed.
+
+        Nobody else asks the coordinator any more, so a try finds out by itself that it is not answered, as a heartbeat.
+        """
+        left = deadline - asyncio.get_running_loop().time()
+        limit = min(left, max(self._config.heartbeat_interval, self._config.session_timeout / 3))
+        try:
+            async with asyncio.timeout(limit):
+                code = await self._leave(identity, reason, limit)
+        except TimeoutError:
+            self._cluster.coordinators.forget(self._group_id)
+            return RequestTimedOut(
+                f"no answer to the LeaveGroup of group {self._group_id!r} within {limit:.3g} s"
+            )
+        except AsyncGroupError as error:
+            return error
+        if ACTIONS.get(code) is JoinAction.MOVED:
+            self._cluster.coordinators.forget(self._group_id)
+        return None if code in _LEFT else BrokerError(code, f"leaving group {self._group_id!r}")
+
+    async def _leave(self, identity: MemberIdentity, reason: str, timeout: float) -> int:
         """One LeaveGroup; the error code of the request or of the member.
 
         A commit that its broker doesn't answer would hold it up: it goes past it then.
@@ -277,6 +310,7 @@ class ClassicMembership:
             m.LeaveGroupRequest,
             lambda version: _leave_request(self._group_id, identity, reason, version),
             lane=CONTROL if is_busy else GROUP_LANE,
+            timeout=timeout,
         )
         codes = [response.error_code, *(member.error_code for member in response.members)]
         return max(codes, key=bool)

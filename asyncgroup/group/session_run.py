@@ -198,9 +198,12 @@ class SessionRun:
             await asyncio.sleep(self._context.config.auto_commit_interval)
             await self._commit()
 
-    async def _commit(self, *, last: bool = False) -> None:
+    async def _commit(self, *, last_within: float | None = None) -> None:
         try:
-            await (self._offsets.commit_last() if last else self._offsets.commit(parked=False))
+            if last_within is None:
+                await self._offsets.commit(parked=False)
+            else:
+                await self._offsets.commit_last(last_within)
         except CommitFailedError as error:
             self._vitals.trouble(Source.COMMIT, error)
             self._context.report(error)
@@ -222,11 +225,13 @@ class SessionRun:
         if not session.is_lost:
             self._vitals.enter(GroupState.COMMITTING)
             try:
-                async with asyncio.timeout(self._limits.for_commit):
+                limit = self._limits.for_commit
+                async with asyncio.timeout(limit):
                     # without automatic commits, too, the user's own may be under way
                     automatic = self._context.config.auto_commit
-                    await (self._commit(last=True) if automatic else self._offsets.settle())
+                    await (self._commit(last_within=limit) if automatic else self._offsets.settle())
             except TimeoutError:
-                _log.warning("group %s: the last commit took too long", self._context.group_id)
+                last = f": {error}" if (error := self._offsets.last_error) is not None else ""
+                _log.warning("group %s: the last commit took too long%s", self._context.group_id, last)
         if self.began:
             self._context.cluster.hooks.emit("on_session_end", session, session.cause)

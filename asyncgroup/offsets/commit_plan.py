@@ -7,12 +7,20 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from asyncgroup.errors import ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["ACTIONS", "BY_NAME", "PARKED", "RETENTION", "CommitAction", "build_commit"]
+__all__ = [
+    "ACTIONS",
+    "BY_NAME",
+    "PARKED",
+    "RETENTION",
+    "CommitAction",
+    "build_commit",
+    "is_of_coordinator",
+]
 
 BY_NAME: Final = 9
 """The newest OffsetCommit and OffsetFetch version that name topics by name; later ones use ids (KIP-848)."""
@@ -62,6 +70,22 @@ PARKED: Final = frozenset(
     }
 )
 """Refusals that only another mark can change: automatic commits report them once a mark, not once an interval."""
+
+
+WAITED_FOR: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors that say nothing of the partitions: the coordinator is away, or not ready."""
+
+
+def is_of_coordinator(error: AsyncGroupError) -> bool:
+    """Whether a commit failed only because the coordinator was not there: the same commit will succeed later."""
+    return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.code in WAITED_FOR)
 
 
 def build_commit(

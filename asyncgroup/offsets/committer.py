@@ -32,6 +32,7 @@ from asyncgroup.offsets.commit_plan import (
     RETENTION,
     CommitAction,
     build_commit,
+    is_of_coordinator,
 )
 from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
@@ -50,6 +51,9 @@ IsFinal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
 """`is_final(lookup, sent_at)`: whether a refusal counts, of a request sent at that loop time to the coordinator that
 this lookup named."""
 
+PAUSE_MAX: Final = 1.0
+"""Seconds between two tries of a commit, at most: heartbeats find the coordinator as quickly."""
+
 Offsets = dict[TopicPartition, CommittedOffset]
 Failures = dict[TopicPartition, AsyncGroupError]
 
@@ -63,9 +67,9 @@ class Committer:
     `identity()` says in whose name, at the moment of each request. `on_lost(error)` is told when a broker refuses a
     commit because the membership is gone; nothing is committed from then on. Without `on_lost` there is no membership
     to lose (a group without members takes such commits, one with members refuses them), and the next call tries again.
-    `with_topic_ids` commits the topic's id beside each offset, in an envelope around the metadata (see `envelope`).
     `is_final` is asked before, as the refusal may come from a former coordinator: False means that the membership lives,
     and the commit is tried again.
+    `with_topic_ids` commits the topic's id beside each offset, in an envelope around the metadata (see `envelope`).
     """
 
     def __init__(
@@ -87,6 +91,10 @@ class Committer:
         self._partitions: dict[TopicPartition, PartitionOffsets] = {}
         self._flights = Flights(f"commits of group {group_id!r}", self._commit)
         self._takes_parked = False
+        self.last_error: AsyncGroupError | None = None
+        """Why a commit was tried again last."""
+        self._patient_until = float("-inf")
+        """Loop time until which the last commit waits for a coordinator that is away."""
         self._lost: AsyncGroupError | None = None
 
     def __repr__(self) -> str:
@@ -155,8 +163,11 @@ class Committer:
         """The partitions with marks that are not committed, in order."""
         return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
 
-    async def commit_last(self) -> None:
-        """As `commit(parked=False)`, when no marks will follow.
+    async def commit_last(self, patience: float = 0.0) -> None:
+        """As `commit(parked=False)`, when no marks will follow. A coordinator that is away is waited for, `patience` seconds.
+
+        So long it may be loading or unknown, or refuse connections; other errors are retried as often as with `commit`.
+        Java's last commit is retried until `close` times out, too (`ConsumerCoordinator.close`).
 
         A request that was given up may wait at a coordinator that is slow, on a connection that is gone for us, and be
         served behind a newer one: brokers keep an order only within a connection. So what was committed after such a
@@ -164,6 +175,7 @@ class Committer:
         """
         for offsets in self._partitions.values():
             offsets.repeat_unanswered()
+        self._patient_until = asyncio.get_running_loop().time() + patience
         await self.commit(parked=False)
 
     async def settle(self) -> None:
@@ -184,7 +196,7 @@ class Committer:
     async def _commit(self) -> Failures:
         """Requests until every mark is committed or has failed for good or often enough."""
         parked, self._takes_parked = self._takes_parked, False
-        backoff = self._cluster.backoff()
+        backoff, tries = self._cluster.backoff(), 0
         failed: Failures = {}
         due = self._due(parked=parked)
         while due:
@@ -194,14 +206,24 @@ class Committer:
             again = await self._send_all(due, failed)
             if any(isinstance(error, CoordinatorMoved) for error in again.values()):
                 backoff.reset()  # sent to the new coordinator now: that is no further failure
-            if not again or self._lost is not None or backoff.failures >= self._retry_max:
+            else:
+                tries += 1
+            pause = min(backoff.next(), PAUSE_MAX) if again else 0.0
+            is_over = tries > self._retry_max and not self._is_patient(again, pause)
+            if not again or self._lost is not None or is_over:
                 self._park(due, again)
                 return failed | again
+            self.last_error = next(iter(again.values()))
             await self._look_again(again)
-            await asyncio.sleep(backoff.next())
+            await asyncio.sleep(pause)
             # marks may have moved, and partitions may have gone, during the pause
             due = {tp: committed for tp, committed in self._due(parked=True).items() if tp in again}
         return failed
+
+    def _is_patient(self, again: Failures, pause: float) -> bool:
+        """Whether this is a last commit that waits for the coordinator, and has the time for a further pause."""
+        over = asyncio.get_running_loop().time() + pause >= self._patient_until
+        return not over and any(is_of_coordinator(error) for error in again.values())
 
     def _drop_recreated(self, due: Offsets, failed: Failures) -> None:
         """Marks that were made for a topic that is another one by now: its offsets mean other records."""
