@@ -24,6 +24,7 @@ from asyncgroup.broker.coordinator.ports import CoordinatorConfig
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
 from asyncgroup.broker.journal import NoJournal
+from asyncgroup.broker.log_cleaner import LogCleaner
 from asyncgroup.broker.node import DEFAULT_CONNECTIONS_MAX_IDLE, Node, Shared
 from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
@@ -34,6 +35,7 @@ from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.tls import TlsHandshake
+from asyncgroup.broker.topics import Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import Marker, Markers
 from asyncgroup.errors import ConfigError, UsageError
@@ -70,7 +72,8 @@ class EmbeddedCluster(ClusterControls):
     aside (`.corrupt`) with those behind them; damaged metadata is not opened (StorageError).
 
     `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; topics of a cluster in memory are looked at if
-    they have settings about it, see `apply_retention` and `compact`.
+    they have settings about it, see `apply_retention` and `compact`. Compacted logs are cleaned by Kafka's rules every
+    `log.cleaner.backoff.ms`, 15 seconds unless that setting of the cluster is altered.
 
     `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`,
     `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults suit
@@ -238,7 +241,19 @@ class EmbeddedCluster(ClusterControls):
             interval=self._retention_check_interval,
             everything=self._data_dir is not None,
         )
-        shared.controller.configured = retention.configured
+        cleaner = LogCleaner(
+            shared.controller,
+            self._timers,
+            shared.clock,
+            self._appended,
+            everything=self._data_dir is not None,
+        )
+
+        def configured(topic: Topic) -> None:
+            retention.configured(topic)
+            cleaner.configured(topic)
+
+        shared.controller.configured = configured
         return retention
 
     def _offsets_ended(self, partition: int, marker: Marker) -> None:

@@ -1,5 +1,5 @@
-"""Cleaning up: what `retention.ms`, `retention.bytes` and `cleanup.policy` of topics ask for, now and every so often
-(Kafka's `LogManager.cleanupLogs` and `LogCleaner`).
+"""Deleting what `retention.ms` and `retention.bytes` of topics don't keep, now and every so often (Kafka's
+`LogManager.cleanupLogs`). Compacted logs are the `log_cleaner`'s.
 
 A cluster in memory looks by itself at topics only that have such a setting of their own: what is never cleaned up by
 default is what tests expect, and theirs are often records from 1970. A cluster on disk looks at all, as Kafka does.
@@ -17,18 +17,14 @@ from asyncgroup.broker.coordinator.ports import Timers
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["CHECK_INTERVAL", "Retention"]
+__all__ = ["CHECK_INTERVAL", "Retention", "retain"]
 
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL: Final = 300.0
 """Kafka's default of `log.retention.check.interval.ms`, in seconds."""
 
-_SETTINGS: Final = frozenset(
-    {"cleanup.policy", "delete.retention.ms", "max.compaction.lag.ms", "retention.bytes", "retention.ms"}
-)
-_DIRTY_RATIO: Final = "0.5"
-"""Kafka's default of `min.cleanable.dirty.ratio`."""
+_SETTINGS: Final = frozenset({"cleanup.policy", "retention.bytes", "retention.ms"})
 
 
 class Retention:
@@ -76,14 +72,13 @@ class Retention:
         self._tick_later()
         wanted = [topic for topic in self._controller.topics.values() if self._is_wanted(topic)]
         for partition in _partitions(wanted):
-            self._tend(partition, self._retain)
-            if partition.config.compact:
-                self._tend(partition, self._compact_if_dirty)
+            if not partition.config.compact:  # else the cleaner does it
+                retain(partition, self._clock(), self._changed)
 
     def apply(self) -> None:
         """Delete what the settings of all topics, Kafka's defaults included, no longer keep."""
         for partition in _partitions(self._controller.topics.values()):
-            self._tend(partition, self._retain)
+            retain(partition, self._clock(), self._changed)
 
     def compact(self, topic: Topic) -> None:
         """Compact a topic, whatever its policy: all that is stable and in its logs now."""
@@ -91,34 +86,21 @@ class Retention:
             partition.log.compact(self._clock(), partition.config.delete_retention_ms)
             self._changed(partition)
 
-    def _tend(self, partition: Partition, work: Callable[[Partition], None]) -> None:
-        try:
-            work(partition)
-        except AsyncGroupError as error:  # the disk, or a batch that cannot be read
-            log.error("cleaning up %s-%d failed: %s", partition.topic, partition.index, error)
-
-    def _retain(self, partition: Partition) -> None:
-        config, before = partition.config, partition.log.start_offset
-        if config.delete:
-            partition.log.retain(self._clock(), config.retention_ms, config.retention_bytes)
-        else:
-            partition.log.delete_dead_segments()
-        if partition.log.start_offset > before:
-            log.info("%s-%d begins at %d now", partition.topic, partition.index, partition.log.start_offset)
-            self._changed(partition)
-
-    def _compact_if_dirty(self, partition: Partition) -> None:
-        defaults = self._controller.settings.topic_defaults(partition.leader)
-        configs = {**defaults, **self._controller.topics[partition.topic].configs}
-        ratio = float(configs.get("min.cleanable.dirty.ratio") or _DIRTY_RATIO)
-        config, now_ms = partition.config, self._clock()
-        longest = configs.get("max.compaction.lag.ms")
-        overdue = longest is not None and partition.log.dirty_since < now_ms - int(longest)
-        if overdue or partition.log.dirty_ratio > ratio:
-            partition.log.compact(
-                now_ms, config.delete_retention_ms, roll=overdue, min_lag_ms=config.min_compaction_lag_ms
-            )
-
 
 def _partitions(topics: Iterable[Topic]) -> list[Partition]:
     return [partition for topic in topics for partition in topic.partitions]
+
+
+def retain(partition: Partition, now_ms: int, changed: Callable[[Partition], None]) -> None:
+    """Delete what the partition's settings no longer keep; a disk that fails is logged, and tried again the next time."""
+    config, before = partition.config, partition.log.start_offset
+    try:
+        if config.delete:
+            partition.log.retain(now_ms, config.retention_ms, config.retention_bytes)
+        else:
+            partition.log.delete_dead_segments()
+    except AsyncGroupError as error:
+        log.error("cleaning up %s-%d failed: %s", partition.topic, partition.index, error)
+    if partition.log.start_offset > before:
+        log.info("%s-%d begins at %d now", partition.topic, partition.index, partition.log.start_offset)
+        changed(partition)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncgroup.broker.batch_index import BatchIndex
 from asyncgroup.broker.compaction import Cleaner, Keys
@@ -22,7 +22,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchHeader
 
-__all__ = ["HIGH_WATERMARK", "SegmentedLog"]
+__all__ = ["HIGH_WATERMARK", "SegmentedLog", "ToClean"]
 
 HIGH_WATERMARK: Final = -1
 """In place of an offset in DeleteRecords: all that there is (`DeleteRecordsRequest.HIGH_WATERMARK`)."""
@@ -33,6 +33,24 @@ PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_MS: Final = 604_800_000
 """Kafka's defaults of `segment.bytes` and `segment.ms`."""
+
+
+class ToClean(NamedTuple):
+    """What a cleaner would do: clean up to `end_offset`, where there are so many bytes that were cleaned before and so many
+    that were not. `earliest_dirty` is the timestamp (ms) with which the latter begin, active segment left out; infinity
+    if there are none.
+    """
+
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    earliest_dirty: float
+
+    @property
+    def ratio(self) -> float:
+        """Which part is dirty, from 0 to 1."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
 
 
 class SegmentedLog:
@@ -206,57 +224,60 @@ class SegmentedLog:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def compact(
-        self, now_ms: int, delete_retention_ms: int, *, roll: bool = True, min_lag_ms: int = 0
-    ) -> None:
-        """Keep the last record of each key; offsets stay as they are. See `compaction` for what else goes and stays.
+    def compact(self, now_ms: int, delete_retention_ms: int) -> None:
+        """Begin a new segment and clean all before it that is stable. Raises StorageError."""
+        self.roll()
+        self.clean(now_ms, self._end_of_cleanable(now_ms, 0), delete_retention_ms)
 
-        As in Kafka the active segment and whatever is not stable yet are left alone; `roll` begins a new segment first,
-        so that all that is in the log now is looked at. Tombstones stay for `delete_retention_ms` after the first pass
-        that meets them. Segments with records younger than `min_lag_ms` wait. Raises StorageError.
+    def clean(self, now_ms: int, end_offset: int, delete_retention_ms: int) -> None:
+        """Keep the last record of each key before `end_offset`, where a segment begins; see `compaction` for what else
+        goes and stays. Offsets stay as they are. Tombstones stay for `delete_retention_ms` after the first pass that
+        meets them. Raises StorageError.
         """
         self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
-        if roll:
-            self.roll()
-        count = self._cleanable(now_ms - min_lag_ms if min_lag_ms > 0 else None)
+        count = sum(segment.base_offset < end_offset for segment in self._segments)
         if not count:
             return
-        upper_bound = self._segments[count].base_offset
         cleaner = Cleaner(
-            Keys(self._batches[: self._index.before(upper_bound)], self._aborted),
+            Keys(self._batches[: self._index.before(end_offset)], self._aborted),
             self._aborted,
             self.producers.last_records(),
-            upper_bound=upper_bound,
+            upper_bound=end_offset,
             now_ms=now_ms,
             delete_retention_ms=delete_retention_ms,
         )
-        with self._storing():
-            for group in self._groups(count):
-                self._clean(group, cleaner)
-        self._clean_offset = upper_bound
+        stop, cleaned = 0, list[tuple[Batch, int]]()
+        try:
+            with self._storing():
+                for group in self._groups(count):
+                    stop = self._clean(group, cleaner, cleaned)
+        finally:  # the index once for all that was rewritten: it is copied
+            self._index.replace(0, stop, cleaned)
+        self._clean_offset = end_offset
 
-    @property
-    def dirty_ratio(self) -> float:
-        """Which part of what can be compacted was appended since it was compacted last (`LogToClean`), by bytes."""
-        stop = self._index.before(self._segments[-1].base_offset) if self._segments else 0
-        total = self._index.bytes_of(0, stop)
-        return self._index.bytes_of(self._index.holding(self._clean_offset), stop) / total if total else 0.0
+    def to_clean(self, now_ms: int, min_lag_ms: int) -> ToClean:
+        """What there is to clean, segments left out that have records younger than `min_lag_ms` (`LogToClean`)."""
+        end = self._end_of_cleanable(now_ms, min_lag_ms)
+        index, dirty = self._index, max(self._clean_offset, self.start_offset)
+        first, stop = index.holding(dirty), index.before(end)
+        began = [
+            one.first_timestamp
+            for one, following in pairwise(self._segments)
+            if following.base_offset > dirty
+        ]
+        earliest = min((timestamp for timestamp in began if timestamp > 0), default=math.inf)
+        return ToClean(end, index.bytes_of(0, min(first, stop)), index.bytes_of(first, stop), earliest)
 
-    @property
-    def dirty_since(self) -> float:
-        """The timestamp (ms) at which the part that was never compacted begins; infinity if there is none."""
-        first = self._index.holding(self._clean_offset)
-        return self._batches[first].max_timestamp if first < len(self._batches) else math.inf
-
-    def _cleanable(self, youngest: int | None) -> int:
-        """How many segments, from the first on, may be cleaned (`LogCleanerManager.cleanableOffsets`)."""
-        count = 0
+    def _end_of_cleanable(self, now_ms: int, min_lag_ms: int) -> int:
+        """Where the first segment begins that can't be cleaned (`LogCleanerManager.cleanableOffsets`)."""
+        stable, end = self.last_stable_offset, self._segments[0].base_offset if self._segments else 0
         for segment, following in pairwise(self._segments):
-            too_young = youngest is not None and segment.max_timestamp > youngest
-            if following.base_offset > self.last_stable_offset or too_young:
+            dirty = segment.base_offset >= self._clean_offset
+            too_young = dirty and min_lag_ms > 0 and segment.max_timestamp > now_ms - min_lag_ms
+            if following.base_offset > stable or too_young:
                 break
-            count += 1
-        return count
+            end = following.base_offset
+        return end
 
     def _groups(self, count: int) -> list[list[Segment]]:
         """Neighbours that become one segment, so that segments don't shrink to nothing (`groupSegmentsBySize`)."""
@@ -268,17 +289,21 @@ class SegmentedLog:
                 groups.append([segment])
         return groups
 
-    def _clean(self, group: list[Segment], cleaner: Cleaner) -> None:
+    def _clean(self, group: list[Segment], cleaner: Cleaner, cleaned: list[tuple[Batch, int]]) -> int:
+        """Rewrite some neighbours as one segment, add what is left of them to `cleaned`; the number of the batch behind
+        them, by the index as it was.
+        """
         place = self._segments.index(group[0])
         end = self._segments[place + len(group)].base_offset
         first, stop = self._index.before(group[0].base_offset), self._index.before(end)
         left = (kept for batch in self._batches[first:stop] if (kept := cleaner.clean(batch)) is not None)
         segment, written = self.store.rewrite(group, left)
         self._segments[place : place + len(group)] = [segment] if written else []
-        self._index.replace(first, stop, written)
+        cleaned += written
         self._aborted = cleaner.aborted + [one for one in self._aborted if one.last_offset >= end]
         if not written:
             self.store.remove([segment])
+        return stop
 
     # -- from the end ----------------------------------------------------------------------------------------
 
@@ -300,6 +325,7 @@ class SegmentedLog:
         segment.size -= self._index.bytes_of(keep, stop)
         self._index.drop_behind(keep)
         self.end_offset = max(first.base_offset, self.start_offset)
+        self._clean_offset = min(self._clean_offset, self.end_offset)
         self._epochs.cut_end(self.end_offset)
         self._measure(segment)
         self._forget_and_remember(self._batches)

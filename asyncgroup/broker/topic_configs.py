@@ -89,6 +89,13 @@ class LogConfig(NamedTuple):
     segment_ms: int
     delete_retention_ms: int
     min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+
+    @property
+    def max_segment_ms(self) -> int:
+        """After which time a segment ends: in a compacted log soon enough to be cleaned (`LogConfig.maxSegmentMs`)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @classmethod
     def of(cls, configs: Mapping[str, str | None]) -> LogConfig:
@@ -114,6 +121,8 @@ class LogConfig(NamedTuple):
             segment_ms=int(text("segment.ms")),
             delete_retention_ms=int(text("delete.retention.ms")),
             min_compaction_lag_ms=int(text("min.compaction.lag.ms")),
+            max_compaction_lag_ms=int(text("max.compaction.lag.ms")),
+            min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
         )
 
 

@@ -58,7 +58,7 @@ class Partition:
         """The topic's settings are these from now on."""
         self.config = config
         self.log.max_batch_bytes = config.max_message_bytes
-        self.log.segment_bytes, self.log.segment_ms = config.segment_bytes, config.segment_ms
+        self.log.segment_bytes, self.log.segment_ms = config.segment_bytes, config.max_segment_ms
 
     def lead_by(self, node_id: int) -> None:
         """Another leader, or none: the leader epoch goes up."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from asyncgroup.broker.errors import AppendError, PartitionError
+from asyncgroup.broker.errors import AppendError, PartitionError, StorageError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.cleaned_batches import delete_horizon
@@ -178,12 +180,12 @@ def test_reading_over_a_gap():
 def test_the_active_segment_is_left_alone_without_a_roll():
     log = PartitionLog("t", 0)
     log.append(keyed((b"a", b"1"), (b"a", b"2")), 0)
-    log.compact(DAY, DAY, roll=False)
+    log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
     assert len(contents(log)) == 2
     log.roll()
     log.append(keyed((b"a", b"3")), 0)
     before = log.size
-    log.compact(DAY, DAY, roll=False)
+    log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
     assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")], "keys of the active segment don't count"
     assert log.size < before
 
@@ -191,7 +193,7 @@ def test_the_active_segment_is_left_alone_without_a_roll():
 def test_young_segments_wait():
     log = segmented(100, 200, 900)
     log.roll()
-    log.compact(1000, DAY, min_lag_ms=500)
+    log.clean(1000, log.to_clean(1000, 500).end_offset, DAY)
     assert [offset for offset, _, _ in contents(log)] == [1, 2]
 
 
@@ -290,14 +292,58 @@ def test_what_is_not_stable_is_left_alone():
 
 def test_how_dirty_a_log_is():
     log = segmented(1, 2, 3)
-    assert log.dirty_ratio == 1.0
+    assert log.to_clean(DAY, 0).ratio == 1.0
     log.roll()
     log.compact(DAY, DAY)
-    assert log.dirty_ratio == 0.0
+    assert log.to_clean(DAY, 0)[1:] == (log.size, 0, math.inf)
     log.append(batch(b"v", timestamp=7), 0)
-    assert log.dirty_since == 7
+    assert log.to_clean(DAY, 0).ratio == 0.0, "the active segment cannot be cleaned"
     log.roll()
-    assert log.dirty_ratio == 0.5
+    assert log.to_clean(DAY, 0)[2:] == (log.size // 2, 7)
+    assert log.to_clean(DAY, 0).ratio == 0.5
+    assert log.to_clean(DAY, DAY - 7).ratio == 0.5
+    assert log.to_clean(DAY, DAY - 6).ratio == 0.0, "it is too young"
+    Writer(log, 1).write(b"open")
+    log.roll()
+    log.append(batch(b"v", timestamp=8), 0)
+    log.roll()
+    assert log.to_clean(DAY, 0).ratio == 0.5, "what is not stable cannot be cleaned"
+    log.truncate(2)
+    log.append(batch(b"v", timestamp=9), 0)
+    log.roll()
+    assert log.to_clean(DAY, 0).ratio == 1.0, "what was cleaned is gone"
+
+
+def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
+    log = PartitionLog("t", 0)
+    log.append(keyed((b"a", b"1")), 0)
+    log.append(keyed((b"a", b"2")), 0)
+    log.delete_records(1)
+    found = log.to_clean(DAY, 0)
+    assert found[1:] == (0, 0, math.inf)
+    log.clean(DAY, found.end_offset, DAY)
+    assert len(headers(log)) == 1
+
+
+def test_a_disk_that_fails_in_the_middle_leaves_a_log_that_can_be_read(monkeypatch):
+    log = PartitionLog("t", 0)
+    log.segment_bytes = 1
+    for number in range(6):
+        log.append(keyed((b"a", b"%d" % number), (b"k%d" % number, b"x")), 0)
+    rewrite, calls = log.store.rewrite, []
+
+    def fail(old, batches):
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError("no space")
+        return rewrite(old, batches)
+
+    monkeypatch.setattr(log.store, "rewrite", fail)
+    with pytest.raises(StorageError):
+        log.compact(DAY, DAY)
+    assert [offset for offset, _, _ in contents(log)] == [1, 3, *range(4, 12)]
+    log.compact(DAY, DAY)
+    assert [offset for offset, _, _ in contents(log)] == [1, 3, 5, 7, 9, 10, 11]
 
 
 def test_the_last_batch_before_the_active_segment_stays_if_need_be_empty():

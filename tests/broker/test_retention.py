@@ -114,45 +114,6 @@ async def test_settings_may_come_later():
 
 
 @virtually
-async def test_a_topic_that_is_dirty_enough_is_compacted():
-    configs = {"cleanup.policy": "compact", "delete.retention.ms": "600000", "internal.segment.bytes": "100"}
-    async with EmbeddedCluster(start_time=START, retention_check_interval=60) as cluster:
-        cluster.create_topic("t", configs=configs)
-        fill(cluster, "t", 0, 0, 0)
-        log = cluster.partition("t", 0).log
-        await asyncio.sleep(61)
-        assert offsets(cluster, "t") == [1, 2], "the active segment is left alone"
-        builder = BatchBuilder()
-        builder.append(START, b"k", None)
-        log.append(builder.build(), 0)
-        fill(cluster, "t", 0, key=b"other")
-        await asyncio.sleep(60)
-        assert offsets(cluster, "t") == [3, 4]
-        for _ in range(3):  # something has to be dirty for another look
-            await asyncio.sleep(300)
-            fill(cluster, "t", 0, 0, key=b"other")
-        await asyncio.sleep(60)
-        assert 3 not in offsets(cluster, "t"), "the tombstone has had its time"
-
-
-@virtually
-async def test_an_overdue_topic_is_compacted_to_the_end():
-    configs = {
-        "cleanup.policy": "compact",
-        "max.compaction.lag.ms": "60000",
-        "min.cleanable.dirty.ratio": "1",
-    }
-    async with EmbeddedCluster(start_time=START, retention_check_interval=30) as cluster:
-        cluster.create_topic("t", configs=configs)
-        for _ in range(3):
-            cluster.partition("t", 0).log.append(batch(b"v", timestamp=START), 0)
-        await asyncio.sleep(40)
-        assert offsets(cluster, "t") == [0, 1, 2]
-        await asyncio.sleep(60)
-        assert offsets(cluster, "t") == [2]
-
-
-@virtually
 async def test_a_reader_that_waits_hears_that_its_place_is_gone():
     async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
         cluster.create_topic("t")

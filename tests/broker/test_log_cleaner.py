@@ -1,0 +1,196 @@
+"""When compacted logs are cleaned, by the clock of the loop and the settings of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.log import PartitionLog
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import BatchBuilder
+from tests.broker.client import connect
+from tests.broker.test_retention import HOUR, START, fill, offsets, virtually
+
+COMPACT = {"cleanup.policy": "compact"}
+
+
+def put(
+    cluster: EmbeddedCluster, key: bytes, value: bytes | None = b"v", *, age: int = 0, index: int = 0
+) -> None:
+    """A record in a batch of its own; `age` is in ms, from the present time of the cluster."""
+    builder = BatchBuilder()
+    builder.append(cluster.nodes[1].clock() - age, key, value)
+    cluster.partition("t", index).log.append(builder.build(), 0)
+
+
+@virtually
+async def test_a_topic_that_is_dirty_enough_is_cleaned_every_15_seconds():
+    configs = {**COMPACT, "delete.retention.ms": "600000", "internal.segment.bytes": "100"}
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", configs=configs)
+        fill(cluster, "t", 0, 0, 0)
+        await asyncio.sleep(14)
+        assert offsets(cluster, "t") == [0, 1, 2]
+        await asyncio.sleep(2)
+        assert offsets(cluster, "t") == [1, 2], "the active segment is left alone"
+        put(cluster, b"k", None)
+        fill(cluster, "t", 0, key=b"other")
+        await asyncio.sleep(13)
+        assert offsets(cluster, "t") == [1, 2, 3, 4]
+        await asyncio.sleep(2)
+        assert offsets(cluster, "t") == [3, 4]
+        for _ in range(3):  # something has to be dirty for another look
+            await asyncio.sleep(300)
+            fill(cluster, "t", 0, 0, key=b"other")
+        await asyncio.sleep(16)
+        assert 3 not in offsets(cluster, "t"), "the tombstone has had its time"
+
+
+@virtually
+@pytest.mark.parametrize(("ratio", "cleaned"), [("0.4", True), ("0.5", False), ("0.6", False)])
+async def test_how_dirty_is_dirty_enough(ratio, cleaned):
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", configs={**COMPACT, "min.cleanable.dirty.ratio": ratio})
+        fill(cluster, "t", 0, 0)
+        cluster.compact("t")
+        fill(cluster, "t", 0, 0)  # as many bytes as were cleaned before the active segment
+        await asyncio.sleep(16)
+        assert offsets(cluster, "t") == ([2, 3] if cleaned else [1, 2, 3])
+
+
+@virtually
+async def test_young_records_are_left_alone():
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", configs={**COMPACT, "min.compaction.lag.ms": "60000"})
+        fill(cluster, "t", HOUR, HOUR, 0, 0, 0)
+        await asyncio.sleep(16)
+        assert offsets(cluster, "t") == [1, 2, 3, 4]
+        await asyncio.sleep(60)
+        assert offsets(cluster, "t") == [3, 4]
+
+
+@virtually
+async def test_what_is_overdue_is_cleaned_however_little_it_is():
+    """As in Kafka the active segment ends with the next record that comes when it is old enough, not by itself."""
+    configs = {**COMPACT, "max.compaction.lag.ms": "60000", "min.cleanable.dirty.ratio": "1"}
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", configs=configs)
+        for _ in range(3):
+            put(cluster, b"k")
+        await asyncio.sleep(200)
+        assert offsets(cluster, "t") == [0, 1, 2]
+        put(cluster, b"k")
+        assert len(cluster.partition("t", 0).log.segments) == 2
+        await asyncio.sleep(16)
+        assert offsets(cluster, "t") == [2, 3]
+        put(cluster, b"k")
+        cluster.partition("t", 0).log.roll()
+        await asyncio.sleep(50)
+        assert offsets(cluster, "t") == [2, 3, 4], "not overdue yet"
+        await asyncio.sleep(30)
+        assert offsets(cluster, "t") == [4]
+
+
+@virtually
+async def test_the_filthiest_log_is_first_and_each_is_cleaned_in_a_step_of_its_own(monkeypatch):
+    cleaned, clean = [], PartitionLog.clean
+
+    def note(log, *args) -> None:
+        cleaned.append((log.partition, asyncio.get_running_loop().time()))
+        asyncio.get_running_loop().call_soon(cleaned.append, "others")
+        clean(log, *args)
+
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", 3, configs={**COMPACT, "min.cleanable.dirty.ratio": "0.1"})
+        for index, dirty in enumerate((1, 5, 3)):
+            put(cluster, b"k", index=index)
+            log = cluster.partition("t", index).log
+            log.compact(START, HOUR)
+            for _ in range(dirty):
+                put(cluster, b"k", index=index)
+            log.roll()
+        monkeypatch.setattr(PartitionLog, "clean", note)
+        await asyncio.sleep(16)
+        assert cleaned == [(1, 15.0), "others", (2, 15.0), "others", (0, 15.0), "others"]
+
+
+@virtually
+async def test_the_backoff_can_be_altered():
+    request = m.IncrementalAlterConfigsRequest
+    async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
+        config = request.AlterableConfig("log.cleaner.backoff.ms", 0, "2000")
+        answer = await client.ask(request([request.AlterConfigsResource(4, "", [config])]))
+        assert [one.error_code for one in answer.responses] == [0]
+        cluster.create_topic("t", configs=COMPACT)
+        fill(cluster, "t", 0, 0, 0)
+        await asyncio.sleep(2.5)
+        assert offsets(cluster, "t") == [1, 2]
+
+
+@virtually
+async def test_compacted_logs_delete_what_retention_asks_for():
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", configs={"cleanup.policy": "compact,delete", "retention.ms": str(HOUR)})
+        fill(cluster, "t", 2 * HOUR, key=b"old")
+        fill(cluster, "t", 0, key=b"new")
+        await asyncio.sleep(16)
+        assert offsets(cluster, "t") == [1]
+        assert cluster.partition("t", 0).log.start_offset == 1
+
+
+@virtually
+async def test_a_log_that_cannot_be_read_is_left_alone_and_a_full_disk_is_tried_again(monkeypatch, caplog):
+    caplog.set_level(logging.ERROR)
+    tries = []
+
+    def fail(log, *_args) -> None:
+        tries.append(log.partition)
+        raise StorageError("no space") if log.partition else ValueError("nonsense")
+
+    monkeypatch.setattr(PartitionLog, "clean", fail)
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t", 2, configs=COMPACT)
+        for index in range(2):
+            for _ in range(2):
+                put(cluster, b"k", index=index)
+                cluster.partition("t", index).log.roll()
+        await asyncio.sleep(46)
+        assert sorted(tries) == [0, 1, 1, 1]
+        assert caplog.text.count("t-0 cannot be cleaned") == 1
+        assert caplog.text.count("cleaning t-1 failed") == 3
+    caplog.clear()
+
+
+@virtually
+async def test_a_topic_may_ask_for_it_later_and_not_any_more():
+    async with EmbeddedCluster(start_time=START) as cluster:
+        cluster.create_topic("t")
+        fill(cluster, "t", 0, 0, 0)
+        await asyncio.sleep(60)
+        assert offsets(cluster, "t") == [0, 1, 2]
+        controller = cluster._shared.controller
+        controller.configure_topic(cluster.topic("t"), COMPACT)
+        await asyncio.sleep(16)
+        assert offsets(cluster, "t") == [1, 2]
+        controller.configure_topic(cluster.topic("t"), {})
+        fill(cluster, "t", 0, 0, 0)
+        await asyncio.sleep(60)
+        assert offsets(cluster, "t") == [1, 2, 3, 4, 5]
+
+
+@virtually
+async def test_a_cluster_on_disk_cleans_the_brokers_own_topics_too(tmp_path):
+    async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
+        cluster._shared.controller.offsets_topic()
+        log = cluster.partition("__consumer_offsets", 0).log
+        for _ in range(3):
+            builder = BatchBuilder()
+            builder.append(START, b"k", b"v")
+            log.roll()
+            log.append(builder.build(), 0, by_coordinator=True)
+        await asyncio.sleep(16)
+        assert [record.offset for record in log.records()] == [1, 2]
