@@ -1,4 +1,4 @@
-"""The README's source and sink, run as they stand but for address and folder."""
+"""The README's source and sinks, run as they stand but for address and folder."""
 
 from __future__ import annotations
 
@@ -8,13 +8,57 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asyncgroup.spark import register
+from asyncgroup.model import Batch, Record
+from asyncgroup.spark import BatchId, OffsetRange, register
+from asyncgroup.spark.bridge.frames import create_frame
+from asyncgroup.spark.source.option_names import OURS, SPARKS
 from asyncgroup.testing import KafkaServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 README = Path(__file__).parents[2] / "README.md"
+
+
+def block_with(text: str) -> str:
+    """The one block of Python that has this text."""
+    found = re.findall(
+        r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (block,) = (each for each in found if text in each)
+    return str(block)
+
+
+def test_the_options_of_the_reference_are_all_there_are() -> None:
+    """Each option is in the table, and no other one."""
+    text = README.read_text(encoding="utf-8").split("| option of `format(")[1].split("\n\n")[0]
+    named = {name for row in text.splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
+    without_effect = {"groupIdPrefix", "partition.metadata.cache.ttl.ms"}
+    assert named - {"kafka.bootstrap.servers", "topic"} == {*SPARKS, *OURS} - without_effect
+
+
+@pytest.mark.timeout(600)
+def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    block = block_with("OffsetsInSink(connect").replace('"orders.db"', repr(str(tmp_path / "orders.db")))
+    names: dict[str, Any] = {}
+    exec(block, names)
+    with names["connect"]() as database:
+        database.execute('CREATE TABLE orders (topic, "partition", "offset", amount)')
+        database.execute('CREATE UNIQUE INDEX places ON orders (topic, "partition", "offset")')
+    batch = Batch("t", 0, [Record("t", 0, offset, 0, 0, None, b"%d" % offset) for offset in range(10)])
+    frame = create_frame(spark, [batch.to_arrow()])
+    batch_id = BatchId(0, [OffsetRange("t", 0, 0, 10)])
+    for sink in ("merged", "merged", "exact", "exact"):
+        if sink == "exact" and names["connect"]().execute(
+            "SELECT count(*) FROM kafka_offsets"
+        ).fetchone() == (0,):
+            with names["connect"]() as database:
+                database.execute("DELETE FROM orders")
+        names[sink](frame, batch_id)
+        rows = names["connect"]().execute('SELECT "offset", amount FROM orders ORDER BY "offset"').fetchall()
+        assert rows == [(offset, str(offset)) for offset in range(10)]
+    stored = names["connect"]().execute('SELECT consumer, topic, "partition", next_offset FROM kafka_offsets')
+    assert stored.fetchall() == [("orders-to-db", "t", 0, 10)]
 
 
 @pytest.mark.timeout(600)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import MemberLost
 from asyncgroup.model import Record
-from asyncgroup.spark import BatchId, ForeachBatch
+from asyncgroup.spark import BatchId, BatchInterrupted, ForeachBatch
 from asyncgroup.wire import records
 from tests.spark.bridge.fakes import FakeSpark
 
@@ -170,3 +171,40 @@ async def test_a_lost_member_commits_nothing_and_its_batch_comes_again(broker: E
         await group.aclose()
         await run
     assert sink.numbers == Counter(range(RECORDS))
+
+
+async def test_a_loop_around_run_goes_on_after_an_interrupted_batch(broker: EmbeddedCluster) -> None:
+    """The README's loop: the group stays open, and what was interrupted is delivered again."""
+    spark, begun, interruptions = FakeSpark(), threading.Event(), 0
+
+    def first_call_outlasts_the_rebalance(_batch_id: BatchId) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert spark.sparkContext.cancelled.wait(30)
+            raise RuntimeError("job cancelled")
+
+    async def run_on(group: ConsumerGroup, handler: ForeachBatch) -> None:
+        nonlocal interruptions
+        while True:
+            try:
+                await group.run("numbers", handler)
+                break
+            except BatchInterrupted:
+                interruptions += 1
+
+    slow, quick = Sink(first_call_outlasts_the_rebalance), Sink()
+    config = replace(CONFIG, rebalance_timeout=2.0)
+    handler = ForeachBatch(spark, slow, max_rows=500, max_wait=0.02)  # type: ignore[arg-type]
+    first = ConsumerGroup(broker.bootstrap_servers, "sink", config)
+    second = ConsumerGroup(broker.bootstrap_servers, "sink", config)
+    async with first, second:
+        running = asyncio.create_task(run_on(first, handler))
+        await until(begun.is_set)
+        other = ForeachBatch(FakeSpark(), quick, max_wait=0.02)  # type: ignore[arg-type]
+        joining = asyncio.create_task(second.run("numbers", other))
+        await until(lambda: committed(broker) == RECORDS)
+        await first.aclose()
+        await second.aclose()
+        await asyncio.gather(running, joining)
+    assert interruptions == 1
+    assert slow.numbers + quick.numbers == Counter(range(RECORDS))
