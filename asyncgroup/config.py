@@ -211,7 +211,12 @@ _SECONDS = (DURATION[0], PAUSE[0], OPTIONAL_DURATION[0])
 LEAST_WAIT = 0.001
 """The wire counts whole milliseconds."""
 
-_LONG = frozenset({"metadata_refresh_interval", "connections_max_idle", "offset_retention", "tcp_keepalive"})
+_LONG = frozenset(
+    {
+        *("metadata_refresh_interval", "metadata_max_idle", "connections_max_idle", "offset_retention"),
+        "tcp_keepalive",
+    }
+)
 
 
 def _is_reset(value: object) -> bool:
@@ -367,6 +372,8 @@ class ProducerConfig(ClientConfig):
     - `delivery_timeout`: seconds from `send` to the final answer; retries end then. A batch's own order is kept: a
       partition has one batch under way at a time.
     - `close_timeout`: seconds for what is not yet acknowledged when the producer closes.
+    - `metadata_max_idle`: seconds after which a topic that nothing was produced to is forgotten: no refresh asks for it
+      any more, and the next record looks it up again.
     - `partitioner`: `(key, partitions) -> partition`; None is Java's (murmur2 of the key, sticky without one).
     """
 
@@ -378,6 +385,7 @@ class ProducerConfig(ClientConfig):
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     delivery_timeout: float = 120.0
     close_timeout: float = 30.0
+    metadata_max_idle: float = 300.0
     partitioner: Callable[[bytes | None, int], int] | None = None
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
@@ -389,6 +397,7 @@ class ProducerConfig(ClientConfig):
         "compression_type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
         "delivery_timeout": DURATION,
         "close_timeout": DURATION,
+        "metadata_max_idle": DURATION,
         "partitioner": (
             (lambda value: value is None or callable(value)),
             "None or a function (key, partitions)",

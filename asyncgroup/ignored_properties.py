@@ -32,7 +32,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "config.providers": "read the values before they are given",
     "retries": "a record is retried until delivery_timeout",
     "max.block.ms": "use asyncio.timeout around send, or send_nowait",
-    "metadata.max.idle.ms": "topics in use stay in the metadata",
     **_all(
         "the bootstrap servers are always asked again when no other broker answers",
         "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",

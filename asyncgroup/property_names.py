@@ -205,6 +205,7 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     "queue.buffering.max.kbytes": Property("buffer_bytes", _kibibytes),
     "compression.type": Property("compression_type", lambda value: _text(value).lower()),
     "compression.codec": Property("compression_type", lambda value: _text(value).lower()),
+    "metadata.max.idle.ms": Property("metadata_max_idle", _milliseconds),
     "delivery.timeout.ms": Property("delivery_timeout", _milliseconds),
     "message.timeout.ms": Property("delivery_timeout", _milliseconds),
 }

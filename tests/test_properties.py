@@ -117,6 +117,7 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
     "compression.type": [("GZIP", "gzip"), ("zstd", "zstd")],
     "compression.codec": [("none", "none")],
     "delivery.timeout.ms": [("60000", 60.0)],
+    "metadata.max.idle.ms": [("60000", 60.0)],
     "message.timeout.ms": [("60000", 60.0)],
 }
 CLASSES: dict[str, type[ClientConfig]] = {

@@ -39,6 +39,11 @@ class PartitionQueue:
         state = "one under way" if self.in_flight else "idle"
         return f"<PartitionQueue {self.tp} {len(self.batches)} batches, {state}>"
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to send and nothing under way."""
+        return not self.batches and self.in_flight is None
+
     def close_open(self) -> None:
         """Let the open batch take no more records."""
         if self.open is not None:
@@ -96,6 +101,11 @@ class Accumulator:
         if queue is None:
             queue = self.queues[tp] = PartitionQueue(tp)
         return queue
+
+    def forget(self, topic: str) -> None:
+        """Drop the queues of a topic, which are idle."""
+        for tp in [tp for tp in self.queues if tp.topic == topic]:
+            del self.queues[tp]
 
     # --- the buffer ---------------------------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class Producer:
                 await self.cluster.aclose()
             raise
         self._sender.start()
+        self._owner.spawn(self._router.forget_idle, name="forget idle topics")
         self._open = True
         return self
 

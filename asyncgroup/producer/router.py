@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
@@ -16,6 +17,9 @@ from asyncgroup.producer.accumulator import Accumulator
 from asyncgroup.producer.routing import Parcel, Promise, Route
 
 __all__ = ["Router"]
+
+LOOKS: Final = 10
+"""How often within `metadata_max_idle` it is looked for idle topics."""
 
 
 class Router:
@@ -71,6 +75,7 @@ class Router:
         Raises ConfigError for an impossible topic name or a partitioner's bad answer; the record is then not taken.
         """
         route = self._routes.get(topic) or self._add(topic)
+        route.used = True
         if route.view is not self._cluster.view:
             route.learn(self._cluster.view)
         if route.settled is None and route.count > (partition or 0):
@@ -81,6 +86,27 @@ class Router:
             route.settled = asyncio.get_running_loop().create_future()
             self._spawn(self._look_up, route, name=f"look up {topic}")
         return False
+
+    async def forget_idle(self) -> None:
+        """Forget topics that nothing was produced to for `metadata_max_idle`; run as long as the producer lives.
+
+        As `ProducerMetadata.retainTopic` (KIP-526): otherwise each refresh would ask for them, and make brokers with
+        `auto.create.topics.enable` create those that were deleted. A topic whose records are under way is in use.
+        """
+        loop, limit = asyncio.get_running_loop(), self._config.metadata_max_idle
+        while True:
+            await asyncio.sleep(limit / LOOKS)
+            now = loop.time()
+            for route in list(self._routes.values()):
+                if route.used or not route.is_idle:
+                    route.used, route.used_at = False, now
+                elif now - route.used_at >= limit:
+                    self._forget(route)
+
+    def _forget(self, route: Route) -> None:
+        del self._routes[route.topic]
+        self._accumulator.forget(route.topic)
+        self._cluster.untrack([route.topic])
 
     def _add(self, topic: str) -> Route:
         check_topic(topic)

@@ -40,7 +40,8 @@ class Route:
     """The partitions of one topic as the cluster's metadata shows them, and the choice among them.
 
     `view` is the metadata it was made from, `count` the number of partitions (0: unknown), `backlog` the records that
-    wait for a lookup, and `settled` that lookup while it is under way.
+    wait for a lookup, and `settled` that lookup while it is under way. `used` says that a record came since `used_at`
+    (the loop's time) was last brought up to date.
     """
 
     __slots__ = (
@@ -54,6 +55,8 @@ class Route:
         "count",
         "settled",
         "topic",
+        "used",
+        "used_at",
         "view",
     )
 
@@ -69,10 +72,17 @@ class Route:
         self.backlog: deque[Parcel] = deque()
         self.settled: asyncio.Future[None] | None = None
         self.count = 0
+        self.used = True
+        self.used_at = float("-inf")
         self.view: ClusterView | None = None
 
     def __repr__(self) -> str:
         return f"<Route {self.topic}: {self.count} partitions, {len(self.backlog)} records waiting>"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its records is still to be sent or acknowledged."""
+        return not self.backlog and self.settled is None and all(queue.is_idle for queue in self._queues)
 
     def learn(self, view: ClusterView) -> None:
         """Take over what the metadata says of the topic."""
