@@ -90,7 +90,7 @@ class FetchedPartition:
         self.detach()
 
     def detach(self) -> None:
-        """Nobody fetches this partition (any more): let go of the fetchers, which know all others."""
+        """Let go of the fetchers, which know all other partitions: this one is not fetched (any more)."""
         self.wake_fetcher, self.on_healed = _nothing_to_wake, self.heal
         self.look_up = _nothing_to_wake
 
@@ -248,11 +248,11 @@ class FetchedPartition:
         self._go(self.position, epoch)
 
     def put_back(self, offset: int, jumps: int) -> None:
-        """A batch that was handed out from `offset` on cannot be read: nobody has seen its records, so read it again.
+        """Read a batch again that was handed out from `offset` on and could not be decoded: its records were not seen.
 
-        From now on batches are decoded before they are handed out, and an unreadable one is met by the iterator at
-        every read, until somebody seeks past it: as with the record iterator. Void after a jump (`jumps` is the count
-        at the time when the batch was taken).
+        From now on batches are decoded before they are handed out, and an unreadable one is raised by the iterator at
+        every read until a seek past it, as with the record iterator. Void after a jump (`jumps` is the count at the
+        time when the batch was taken).
         """
         if jumps != self.jumps or offset >= self.position:
             return

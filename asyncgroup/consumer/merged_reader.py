@@ -77,7 +77,7 @@ class MergedReader:
         return self._failure
 
     def end(self, failure: BaseException | None) -> None:
-        """Nothing will come any more: the next read raises `failure`, later ones (or without one) end the iteration."""
+        """End the iteration: the next read raises `failure` if there is one, later reads raise StopAsyncIteration."""
         self._ended, self._failure = True, failure
         self._wake.set()
 

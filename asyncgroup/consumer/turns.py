@@ -20,7 +20,7 @@ class Turns:
         self._line: deque[PartitionConsumer] = deque()
 
     def __repr__(self) -> str:
-        return f"<Turns: {', '.join(str(consumer.tp) for consumer in self._line) or 'nobody in line'}>"
+        return f"<Turns: {', '.join(str(consumer.tp) for consumer in self._line) or 'empty'}>"
 
     def __len__(self) -> int:
         return len(self._line)

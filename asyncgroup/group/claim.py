@@ -116,7 +116,7 @@ class Claim:
         """Iterate over batches: what is there, or what comes within `max_wait` seconds, up to the limits.
 
         A batch that raises CorruptRecordsError while its records are read (wrong content under a right checksum) was not
-        seen: reading goes back to it, its next read raises here, and no mark passes it until somebody seeks past it.
+        seen: reading goes back to it, its next read raises here, and no mark passes it before a seek past it.
         Raises ConfigError for limits below 1.
         """
         return self._consumer.batches(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait)

@@ -19,7 +19,7 @@ class GroupMarks:
     """Finds the claim that a record was read by; a mark that comes after its end is dropped and reported.
 
     A partition may have come back to this member in between: the mark of a record that its new claim has not handed out
-    is one of the former claim, and would commit over records that nobody has seen.
+    is one of the former claim, and would commit over records that were not handled.
     """
 
     def __init__(self, context: GroupContext) -> None:

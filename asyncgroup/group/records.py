@@ -70,7 +70,7 @@ class Records:
     mark is still committed; a later mark is dropped and reported (`MarkDropped`). Nothing is waited for if the task
     that reads is the one that closes, or the membership is lost.
 
-    A loop that nobody drives on stays a member: heartbeats go on, the buffers fill up and nothing more is fetched.
+    An iterator that is not read stays a member: heartbeats go on, the buffers fill up and nothing more is fetched.
     `break` and a second loop go on at the very next record, and a cancelled read loses none. Close the iterator
     (`aclose`, `async with`) or the group to give the partitions back. One task reads at a time.
     """
@@ -158,7 +158,7 @@ class Records:
         await self.wait_closed()
 
     def let_go(self) -> None:
-        """Give the record in hand up if the caller is the task that has it: it cannot mark it while it closes.
+        """Give the record in hand up if the calling task has it: it cannot mark the record while it closes.
 
         A task that only fetched one record (`asyncio.wait_for` before Python 3.12) is over: then the one that has made
         this object counts.
@@ -170,9 +170,11 @@ class Records:
             self._reader.let_go()
 
     async def wait_closed(self) -> None:
-        """Wait until the membership has ended; a failure that nobody has met is logged."""
+        """Wait until the membership has ended; a failure that was not raised is logged."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
         if (failure := self._reader.failure) is not None:
             self._reader.end(None)
-            _log.error("group %s: records() had failed, and nobody read on", self._group_id, exc_info=failure)
+            _log.error(
+                "group %s: records() failed, and the error was not read", self._group_id, exc_info=failure
+            )

@@ -150,9 +150,9 @@ class PartitionOffsets:
             self.dirty = False
 
     def hold_back(self, offset: int, position: Callable[[], int]) -> int:
-        """Records from `offset` on were handed out in a batch that could not be read: nobody has seen them.
+        """Hold marks back: records from `offset` on were handed out in a batch that could not be decoded.
 
-        No mark passes `position()` from now on. Returns where reading has to go on: at `offset`, or behind the mark.
+        No mark passes `position()` from now on. Returns where reading has to go on: at `offset`, or after the mark.
         """
         self._bound = position
         return max(offset, self.next_offset)

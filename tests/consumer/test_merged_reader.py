@@ -59,7 +59,7 @@ async def test_turns_go_round_and_pass_over_those_without_records() -> None:
     assert [turns.take(), turns.take()] == [consumers[2], consumers[2]]
     turns.remove(consumers[2])
     turns.remove(consumers[2])
-    assert (turns.take(), repr(turns)) == (None, "<Turns: nobody in line>")
+    assert (turns.take(), repr(turns)) == (None, "<Turns: empty>")
 
 
 async def test_a_turn_lasts_for_a_batch() -> None:

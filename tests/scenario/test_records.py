@@ -434,7 +434,7 @@ async def test_a_failure_that_nobody_met_is_logged(env: VirtualEnvironment, capl
     async with member(env) as group:
         async with group.records("nowhere"):
             await asyncio.sleep(10.0)
-        assert "records() had failed" in caplog.text
+        assert "records() failed" in caplog.text
 
 
 async def test_an_error_of_one_partition_is_raised_and_the_others_are_read_on(env: VirtualEnvironment):
