@@ -86,6 +86,17 @@ def _truth(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _idle(text: str) -> float | None:
+    """Milliseconds, -1 for no end."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if number != -1 and not 0 < number < 1e15:
+        raise ValueError("milliseconds, more than 0, or -1 for never")
+    return None if number == -1 else number / 1000
+
+
 def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
@@ -110,6 +121,7 @@ def _users(text: str) -> dict[str, str]:
 _KAFKA: Final[dict[str, tuple[str, Parse]]] = {
     "auto.create.topics.enable": ("auto_create_topics", _truth),
     "broker.rack": ("racks", _racks),
+    "connections.max.idle.ms": ("connections_max_idle", _idle),
     "default.replication.factor": ("default_replication_factor", _whole(1)),
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay", _MS),
     "group.max.session.timeout.ms": ("group_max_session_timeout", _MS),
@@ -119,6 +131,7 @@ _KAFKA: Final[dict[str, tuple[str, Parse]]] = {
     "num.partitions": ("default_partitions", _whole(1)),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval", _MS),
     "offsets.retention.minutes": ("offsets_retention", _scaled(60.0, "minutes")),
+    "queued.max.request.bytes": ("queued_max_request_bytes", _whole(1)),
 }
 """The cluster's option for each of Kafka's settings, and how its value is read."""
 

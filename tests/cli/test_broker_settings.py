@@ -39,6 +39,11 @@ def options(*texts: str, nodes: int = 1) -> dict[str, Any]:
         ("offsets.retention.minutes=2", "offsets_retention", 120.0),
         ("offsets.retention.check.interval.ms=500", "offsets_retention_check_interval", 0.5),
         ("log.retention.check.interval.ms=500", "retention_check_interval", 0.5),
+        ("connections.max.idle.ms=60000", "connections_max_idle", 60.0),
+        ("connections.max.idle.ms=-1", "connections_max_idle", None),
+        ("connections_max_idle=5", "connections_max_idle", 5.0),
+        ("queued.max.request.bytes=1000000", "queued_max_request_bytes", 1_000_000),
+        ("history_bytes=1000000", "history_bytes", 1_000_000),
         ("broker.rack=a", "racks", ["a"]),
         ("seed=-7", "seed", -7),
         ("start_time=5", "start_time", 5),
@@ -76,6 +81,10 @@ def test_every_option_and_every_default_of_topics_can_be_set() -> None:
     [
         (["--set", "num.partitions=x"], "--set num.partitions=x is not allowed: a whole number, 1 or more"),
         (["--set", "num.partitions=0"], "--set num.partitions=0 is not allowed: a whole number, 1 or more"),
+        (
+            ["--set", "connections.max.idle.ms=0"],
+            "--set connections.max.idle.ms=0 is not allowed: milliseconds, more than 0, or -1 for never",
+        ),
         (["--set", "num.partition=3"], "there is no setting num.partition; did you mean num.partitions"),
         (["--set", "nodes=3"], "--set nodes=3: use --nodes"),
         (["--set", "fsync=maybe"], "--set fsync=maybe is not allowed: true or false"),
