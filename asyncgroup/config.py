@@ -62,7 +62,8 @@ class ClientConfig:
     - `request_timeout`: seconds for a request to be written and answered; there are no limits for the two apart.
     - `max_in_flight_requests`: how many requests of a connection may wait for their answers; further ones wait.
     - `retry_backoff`, `retry_backoff_max`: the pause after the n-th failure is `retry_backoff * 2**n`, at most
-      `retry_backoff_max`, with jitter of a fifth (KIP-580).
+      `retry_backoff_max`, with jitter of a fifth (KIP-580). A member of a group waits at most a tenth of `session_timeout`
+      before it connects again.
     - `metadata_refresh_interval`: seconds between refreshes; 0 refreshes only when something failed.
     - `metadata_retry_max`: how often a lookup is tried again before its error is raised. `metadata_retry_backoff`:
       seconds to wait after the n-th failure (0, 1, …); None is the pause that `retry_backoff` describes.

@@ -58,6 +58,7 @@ class Lanes:
         self._lanes: dict[tuple[int, str], Lane] = {}
         self._retired: list[Connection] = []
         self._closed = False
+        self._pause_max = float("inf")
         self._suspected: dict[int, float] = {}
         """Nodes that owed an answer for too long, with the loop's time at which that was noted."""
         self.pulse = Pulse()
@@ -114,6 +115,10 @@ class Lanes:
             lane.connecting = made
         return await result_of_shared(lane.connecting)
 
+    def limit_pauses(self, seconds: float) -> None:
+        """Wait at most so long before another attempt to connect; the least limit counts."""
+        self._pause_max = min(self._pause_max, seconds)
+
     def leave(self, node_id: int, purpose: str) -> None:
         """Nobody waits any more for what is under way on a lane, and the next request shall not wait behind it."""
         if self.in_flight(node_id, purpose):
@@ -154,7 +159,7 @@ class Lanes:
                 lane.address, lane.purpose, self._config, self._hooks, self.pulse, self._context
             )
         except AsyncGroupError as error:
-            lane.next_try = loop.time() + lane.backoff.next()
+            lane.next_try = loop.time() + min(lane.backoff.next(), self._pause_max)
             made.set_exception(error)
         except Exception as error:  # noqa: BLE001  whatever it was, those who wait must hear of it
             made.set_exception(error)

@@ -104,6 +104,14 @@ class NetworkClient:
             raise ClosedError(f"{self!r} is not open")
         return await self._lanes.connection(self._address(node_id), lane)
 
+    def limit_reconnect_pauses(self, seconds: float) -> None:
+        """Wait at most so long before another attempt to connect to a node; the least limit counts, for all lanes.
+
+        For those who are expelled when they are silent: a member of a group, whose coordinator may be any node, and who
+        may have to ask any node for it.
+        """
+        self._lanes.limit_pauses(seconds)
+
     def leave_lane(self, node_id: int, lane: str) -> None:
         """Nobody waits any more for what is under way on a lane: the next request goes by another connection.
 

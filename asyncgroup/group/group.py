@@ -18,6 +18,7 @@ from asyncgroup.group.assignors import resolve_assignors
 from asyncgroup.group.group_marks import GroupMarks
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
+from asyncgroup.group.heartbeats import PAUSE_SHARE
 from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.member import Member
 from asyncgroup.group.membership import ClassicMembership
@@ -59,6 +60,8 @@ class ConsumerGroup:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
+        # a coordinator that is back must not find the session expired because of the pauses between attempts to connect
+        self.cluster.limit_reconnect_pauses(PAUSE_SHARE * self.config.session_timeout)
         assignors = resolve_assignors(self.config.assignors)
         self._vitals = Vitals()
         self._membership = ClassicMembership(

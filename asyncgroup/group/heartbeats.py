@@ -23,12 +23,12 @@ from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["ACTIONS", "Heartbeats", "Verdict"]
+__all__ = ["ACTIONS", "PAUSE_SHARE", "Heartbeats", "Verdict"]
 
 _log = logging.getLogger("asyncgroup.group")
 
 PAUSE_SHARE: Final = 0.1
-"""The longest pause between two tries, as a part of `session_timeout`."""
+"""The longest pause between two tries to reach the coordinator, as a part of `session_timeout`."""
 
 
 class Verdict(Enum):

@@ -210,3 +210,19 @@ async def test_a_parked_request_is_not_idle() -> None:
         await asyncio.sleep(900)
         held[0].answer(m.ListGroupsResponse())
         await parked
+
+
+async def test_pauses_before_connecting_again_can_be_limited(network: Network) -> None:
+    """The least limit counts; requests of every lane go as soon as the broker is back."""
+    config = {"retry_backoff": 10.0, "retry_backoff_max": 10.0}
+    async with World(*HOSTS) as world, cluster_of(world, **config) as cluster:
+        world[2].script["ListGroups"] = listing
+        cluster.limit_reconnect_pauses(0.5)
+        cluster.limit_reconnect_pauses(3.0)
+        network.refuse(HOSTS[1])
+        with pytest.raises(ConnectError):
+            await cluster.request(2, LISTING, lane="group")
+        network.heal()
+        begun = now()
+        await cluster.request(2, LISTING, lane="group")
+        assert now() - begun == pytest.approx(0.5)

@@ -1,0 +1,36 @@
+"""Pauses before another connection attempt are short beside the session, whatever the configuration says."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.scenario.support import Ends, Script, member, running
+from tests.stories.virtual import HOST, VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+SLOW = {"retry_backoff": 4.0, "retry_backoff_max": 60.0}
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("away", [4.0, 6.0, 8.0])
+async def test_backoff_does_not_cost_the_membership(away: float, nodes: int) -> None:
+    """The coordinator refuses connections for less than a session: the next heartbeat comes at once when it is back."""
+    async with VirtualEnvironment.made(nodes=nodes) as env:
+        script, ends = Script(env), Ends()
+        async with member(env, hooks=(ends,), **SLOW) as group, running(group.run("orders", script)):
+            await script.until("claim 3@0")
+            await asyncio.sleep(env.heartbeat_interval + 0.1)
+            node = env.cluster.nodes[env.cluster.coordinator("g")]
+            env.network.refuse(HOST, node.port)
+            env.network.cut(HOST, node.port)
+            await asyncio.sleep(away)
+            env.network.heal()
+            beats = len(env.cluster.history.of("Heartbeat"))
+            await asyncio.sleep(1.3)
+            assert len(env.cluster.history.of("Heartbeat")) > beats
+            await asyncio.sleep(2 * env.session_timeout)
+            assert ends.names == []
+            assert env.cluster.group("g").generation == 1
