@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.error_codes import error_name
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitSums", "journal", "show_times"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 INTERVAL: Final = 5.0
 """Seconds between two summaries."""

@@ -53,6 +53,19 @@ async def test_commits_are_summed_up_by_group(caplog: pytest.LogCaptureFixture) 
         assert len(cluster.history) == 0
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_groups_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asyncgroup.cli")
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 1)
+        async with journal(cluster, 5.0):
+            await find(client, "g\n\x1b[2J")
+            await client.ask(commit("g\n\x1b[2J", {("t", 0): 1}), 9)
+            await asyncio.sleep(6)
+    assert caplog.messages == ["group g\\n\\x1b[2J: 1 commit; t-0 at 1"]
+
+
 async def find(client: Client, *groups: str) -> None:
     """Have the groups' coordinator found, as every client does first."""
     for group in groups:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.escaping import LONGEST_TEXT, printable
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire import messages as m
 
@@ -59,4 +60,7 @@ def _error(cluster: Cluster, group_id: str, code: int) -> BrokerError:
 
 
 def _shown(client_id: str, host: str, member_id: str) -> str:
-    return f"{member_id} (client {client_id!r} at {host.removeprefix('/')})"
+    member, client, where = (
+        printable(each, LONGEST_TEXT) for each in (member_id, client_id, host.removeprefix("/"))
+    )
+    return f"{member} (client {client!r} at {where})"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
-from asyncgroup.spark.source.group_members import group_members
+from asyncgroup.spark.source.group_members import _shown, group_members
 from asyncgroup.wire import messages as m
 
 Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
@@ -69,3 +69,9 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> N
     with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
         await group_members(cluster, "g")
     assert cluster.coordinators.forgotten == ["g"]
+
+
+def test_members_of_a_group_are_shown_escaped() -> None:
+    assert _shown("a\n", "/10.0.0.1\x1b", "m\x1b[2J" + "x" * 5000).isprintable()
+    assert _shown("me", "/10.0.0.1", "me-1") == "me-1 (client 'me' at 10.0.0.1)"
+    assert len(_shown("c" * 40_000, "h" * 40_000, "m" * 40_000)) < 4000
