@@ -154,7 +154,7 @@ class EmbeddedCluster(ClusterControls):
             security=security,
         )
         if security is not None:
-            self._shared.scram_users.add_passwords(security.users, rng)
+            self._shared.controller.scram_users.add_passwords(security.users, rng)
         self._start_time = start_time
         # absolute, as the process may go elsewhere
         self._data_dir = None if data_dir is None else Path(data_dir).absolute()

@@ -7,6 +7,7 @@ moments.
 
 from __future__ import annotations
 
+import json
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS, new_offsets_to
 from asyncgroup.broker.journal import Journal, NoJournal
 from asyncgroup.broker.listener import Listener
 from asyncgroup.broker.placement import Placement, check_number
+from asyncgroup.broker.quotas import ClientQuotas, Entity
+from asyncgroup.broker.scram_users import ScramUsers, credential_record
 from asyncgroup.broker.settings import BROKER, Settings
 from asyncgroup.broker.topic_configs import check_configs
 from asyncgroup.broker.topics import (
@@ -31,6 +34,7 @@ from asyncgroup.broker.topics import (
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
 from asyncgroup.escaping import escaping_logger
+from asyncgroup.wire.scram import ScramCredential
 
 __all__ = ["Controller"]
 
@@ -57,6 +61,8 @@ class Controller:
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
         self.settings = settings or Settings()
+        self.scram_users = ScramUsers()
+        self.quotas = ClientQuotas()
         self._rng = rng
         self._listeners: dict[int, Listener] = {}
         self.coordinators = Coordinators(self.topics, self._listeners, self._lead)
@@ -287,6 +293,20 @@ class Controller:
             for topic in self.topics.values():
                 self._apply_settings(topic)
                 self.configured(topic)
+
+    def alter_scram_user(self, mechanism: str, user: str, credential: ScramCredential | None) -> None:
+        """Create, replace or delete (None) a user's credential; raises StorageError."""
+        self.journal.resource_changed("scram", (mechanism, user), credential_record(credential))
+        if credential is None:
+            self.scram_users.remove(mechanism, user)
+        else:
+            self.scram_users.put(mechanism, user, credential)
+
+    def alter_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
+        """Give clients quotas that `ClientQuotas.altered` has passed; raises StorageError."""
+        kept = {"values": dict(values)} if values else None
+        self.journal.resource_changed("quota", [json.dumps(entity)], kept)
+        self.quotas.put(entity, values)
 
     def _apply_settings(self, topic: Topic, partitions: Sequence[Partition] | None = None) -> None:
         """Let the brokers' settings hold for what a topic does not say itself."""

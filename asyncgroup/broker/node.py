@@ -25,7 +25,6 @@ from asyncgroup.broker.port_reservation import PortReservation
 from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES, RequestMemory
 from asyncgroup.broker.sasl import Authenticator
-from asyncgroup.broker.scram_users import ScramUsers
 from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.topics import OFFSETS_TOPIC, Partition, Topic
@@ -83,7 +82,6 @@ class Shared:
     ended: bool = False
     """Whether all nodes have ended for good."""
     security: ListenerSecurity | None = None
-    scram_users: ScramUsers = field(default_factory=ScramUsers)
 
 
 class Node:
@@ -153,7 +151,7 @@ class Node:
         shared = self._shared
         if shared.security is None or not shared.security.sasl:
             return None
-        return Authenticator(shared.security, shared.scram_users, shared.rng, self._loop.time)
+        return Authenticator(shared.security, self.controller.scram_users, shared.rng, self._loop.time)
 
     def new_future(self, _of: type[T]) -> asyncio.Future[T]:
         """A future for an answer that comes later."""

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import Any, Final
 
 from asyncgroup.wire.scram import HASHES, ScramCredential
 
-__all__ = ["ScramUsers"]
+__all__ = ["MAX_ITERATIONS", "MECHANISM_TYPES", "ScramUsers", "credential_record", "read_credential"]
+
+MECHANISM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""The mechanisms by the numbers that requests give them (`ScramMechanism`)."""
+
+MAX_ITERATIONS: Final = 16_384
+"""More are refused (`ScramControlManager`)."""
 
 
 class ScramUsers:
@@ -42,3 +49,17 @@ class ScramUsers:
             for mechanism in HASHES:
                 credential = ScramCredential.of_password(mechanism, password, rng.randbytes(24))
                 self.put(mechanism, user, credential)
+
+
+def credential_record(credential: ScramCredential | None) -> Mapping[str, Any]:
+    """What is kept of a credential; one that was deleted is kept as such, as the user may be one to begin with."""
+    if credential is None:
+        return {"credential": None}
+    salt, stored, server, iterations = credential
+    return {"credential": [salt.hex(), stored.hex(), server.hex(), iterations]}
+
+
+def read_credential(kept: list[Any]) -> ScramCredential:
+    """The credential as it was."""
+    salt, stored, server = (bytes.fromhex(part) for part in kept[:3])
+    return ScramCredential(salt, stored, server, kept[3])

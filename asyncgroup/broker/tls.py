@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from typing import Final
 
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.server import Connection
+from asyncgroup.escaping import escaping_logger
 
 __all__ = ["TlsHandshake"]
 
-log = logging.getLogger(__name__)
+log = escaping_logger(__name__)
 
 _HANDSHAKE_LIMIT: Final = 10.0
 """Seconds that a client has for its handshake."""

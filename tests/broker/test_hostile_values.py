@@ -115,7 +115,7 @@ async def test_an_error_does_not_quote_a_name_of_any_length() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-@pytest.mark.parametrize("name", ["²", "9" * 5000, "", "1e3"])
+@pytest.mark.parametrize("name", ["²", "9" * 5000, "1e3"])
 async def test_an_id_of_a_node_that_is_no_number(name: str) -> None:
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name=name)
     async with EmbeddedCluster() as cluster, connect(cluster) as client:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.scram_users import read_credential
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.metadata_log import MetadataRecord
 from asyncgroup.broker.storage.records import read_topic, read_transaction
@@ -29,6 +31,7 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
         partitions.setdefault(record["key"][1], {})[record["key"][2]] = record
     for record in data.records("settings"):
         controller.settings.put(record["key"][1], record["key"][2], record["configs"])
+    _restore_users_and_quotas(data, controller)
     topics = []
     for record in data.records("topic"):
         topic = read_topic(record)
@@ -39,6 +42,18 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
         topics.append(topic)
     _forget_unknown(data, topics)
     controller.restore(topics, data, data.next_producer_id, life=data.count_start())
+
+
+def _restore_users_and_quotas(data: DataDirectory, controller: Controller) -> None:
+    for record in data.records("scram"):
+        _, mechanism, user = record["key"]
+        if record["credential"] is None:
+            controller.scram_users.remove(mechanism, user)
+        else:
+            controller.scram_users.put(mechanism, user, read_credential(record["credential"]))
+    for record in data.records("quota"):
+        entity = tuple((kind, name) for kind, name in json.loads(record["key"][1]))
+        controller.quotas.put(entity, record["values"])
 
 
 def _forget_unknown(data: DataDirectory, topics: Sequence[Topic]) -> None:

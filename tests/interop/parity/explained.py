@@ -17,20 +17,8 @@ def _absent(why: str, *apis: str | int) -> Iterable[Explained]:
 
 
 EXPLAINED: Final[tuple[Explained, ...]] = (
-    *_absent("there are no users: refusals come by fault injection", 29, 30, 31),
-    *_absent(
-        "there are no users, so no delegation tokens and no passwords of theirs", 38, 39, 40, 41, 50, 51
-    ),
-    *_absent("there are no quotas: throttling comes by fault injection", 48, 49),
-    *_absent("logs lie in one directory only", 34),
-    *_absent(
-        "there is no quorum of controllers, nodes are not registered, features not changed",
-        55,
-        57,
-        64,
-        80,
-        81,
-    ),
+    *_absent("there are no delegation tokens", 38, 39, 40, 41),
+    *_absent("there is no quorum of controllers whose members change, nodes are not registered", 64, 80, 81),
     *_absent(
         "the consumer protocol of KIP-848 is a later step", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"
     ),

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.interop.parity import (
     admin,
+    cluster_wide,
     edges,
     groups,
     limits,
@@ -87,6 +88,12 @@ _TOLD: Final[tuple[Story, ...]] = (
     edges.markers_of_nobody,
     edges.batches_cut_short,
     edges.sequences_at_their_end,
+    cluster_wide.quotas,
+    cluster_wide.scram_users,
+    cluster_wide.acls,
+    cluster_wide.features,
+    cluster_wide.moved_directories,
+    cluster_wide.quorum,
     settings.settings_of_brokers,
     settings.settings_of_groups,
     sasl.sasl_where_there_is_none,

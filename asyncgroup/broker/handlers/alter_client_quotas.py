@@ -1,0 +1,61 @@
+"""AlterClientQuotas (49), versions 0-1: give clients quotas, or take them away (KIP-546). They are kept and shown; nothing
+is throttled.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.quotas import Entity
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 1)
+
+Response = m.AlterClientQuotasResponse
+Entry = m.AlterClientQuotasRequest.EntryData
+
+
+def handle(node: Node, _context: RequestContext, request: m.AlterClientQuotasRequest) -> Response:
+    """Change each entity as a whole or not at all; one that is named twice is changed once and answered with an error."""
+    results: dict[Entity, tuple[ErrorCode, str | None]] = {}
+    for entry in request.entries:
+        entity = _entity(entry)
+        try:
+            if entity in results:
+                raise Refused(ErrorCode.INVALID_REQUEST, "an entity is named twice")
+            _alter(node, entity, entry, validate_only=request.validate_only)
+        except Refused as error:
+            results[entity] = error.code, str(error)
+        else:
+            results[entity] = ErrorCode.NONE, None
+    return _response(results)
+
+
+def refuse(_context: RequestContext, request: m.AlterClientQuotasRequest, code: int) -> Response:
+    """The error for every entity."""
+    error = ErrorCode(code)
+    return _response({_entity(entry): (error, error.name) for entry in request.entries})
+
+
+def _entity(entry: Entry) -> Entity:
+    return tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items()))
+
+
+def _alter(node: Node, entity: Entity, entry: Entry, *, validate_only: bool) -> None:
+    changes = {op.key: None if op.remove else op.value for op in entry.ops}
+    if len(changes) < len(entry.ops):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a quota is named twice")
+    values = node.controller.quotas.altered(entity, changes)
+    if not validate_only:
+        node.controller.alter_quotas(entity, values)
+
+
+def _response(results: dict[Entity, tuple[ErrorCode, str | None]]) -> Response:
+    return Response(
+        entries=[
+            Response.EntryData(code, message, [Response.EntityData(*part) for part in entity])
+            for entity, (code, message) in results.items()
+        ]
+    )

@@ -1,0 +1,52 @@
+"""AlterReplicaLogDirs (34), versions 1-2: move replicas to another directory of the node (KIP-113). There is one only."""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 2)
+
+Response = m.AlterReplicaLogDirsResponse
+Result = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+
+
+def handle(node: Node, context: RequestContext, request: m.AlterReplicaLogDirsRequest) -> Response:
+    """Say of each replica whether it is, or can be, where it is wanted."""
+    found: dict[str, list[Result]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                code = _moved(node, context, directory.path, topic.name, index)
+                found.setdefault(topic.name, []).append(Result(index, code))
+    return _response(found)
+
+
+def refuse(_context: RequestContext, request: m.AlterReplicaLogDirsRequest, code: int) -> Response:
+    """The error for every partition."""
+    found: dict[str, list[Result]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            found.setdefault(topic.name, []).extend(Result(index, code) for index in topic.partitions)
+    return _response(found)
+
+
+def _moved(node: Node, context: RequestContext, path: str, topic: str, index: int) -> ErrorCode:
+    if path != node.log_dir:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    try:
+        partition = node.partition(context, node.controller.topics.get(topic), index)
+    except Refused as error:
+        return error.code
+    return ErrorCode.NONE if node.id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _response(found: dict[str, list[Result]]) -> Response:
+    return Response(
+        results=[
+            Response.AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in found.items()
+        ]
+    )

@@ -1,0 +1,27 @@
+"""CreateAcls (30), versions 1-3: create ACLs. There is no authorizer, so this is SECURITY_DISABLED, as in such a Kafka
+(`AclApis`).
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 3)
+
+_NO_AUTHORIZER = "No Authorizer is configured."
+
+Response = m.CreateAclsResponse
+
+
+def handle(_node: Node, context: RequestContext, request: m.CreateAclsRequest) -> Response:
+    """Refuse."""
+    return refuse(context, request, ErrorCode.SECURITY_DISABLED)
+
+
+def refuse(_context: RequestContext, request: m.CreateAclsRequest, code: int) -> Response:
+    """The error."""
+    text = _NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name
+    return Response(results=[Response.AclCreationResult(code, text) for _ in request.creations])

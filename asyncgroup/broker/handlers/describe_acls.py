@@ -1,0 +1,29 @@
+"""DescribeAcls (29), versions 1-3: which ACLs there are. There is no authorizer, so this is SECURITY_DISABLED, as in such a Kafka
+(`AclApis`).
+"""
+
+from __future__ import annotations
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (1, 3)
+
+_NO_AUTHORIZER = "No Authorizer is configured on the broker"
+
+Response = m.DescribeAclsResponse
+
+
+def handle(_node: Node, context: RequestContext, request: m.DescribeAclsRequest) -> Response:
+    """Refuse."""
+    return refuse(context, request, ErrorCode.SECURITY_DISABLED)
+
+
+def refuse(_context: RequestContext, _request: m.DescribeAclsRequest, code: int) -> Response:
+    """The error."""
+    return Response(
+        error_code=code,
+        error_message=_NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name,
+    )

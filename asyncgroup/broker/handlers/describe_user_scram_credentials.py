@@ -1,0 +1,51 @@
+"""DescribeUserScramCredentials (50), version 0: which users can log in by SCRAM, and with how many iterations (KIP-554)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.errors import shortened
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.scram_users import MECHANISM_TYPES
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire import messages as m
+
+VERSIONS = (0, 0)
+
+Response = m.DescribeUserScramCredentialsResponse
+Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+
+def handle(node: Node, _context: RequestContext, request: m.DescribeUserScramCredentialsRequest) -> Response:
+    """The users that are named, or all of them."""
+    counts = Counter(user.name for user in request.users or ()) or Counter(node.controller.scram_users.names)
+    return Response(results=[_described(node, name, count) for name, count in counts.items()])
+
+
+def refuse(_context: RequestContext, _request: m.DescribeUserScramCredentialsRequest, code: int) -> Response:
+    """The error for the request."""
+    return Response(error_code=code, error_message=ErrorCode(code).name)
+
+
+def _described(node: Node, name: str, count: int) -> Result:
+    if count > 1:
+        return Result(
+            name,
+            ErrorCode.DUPLICATE_RESOURCE,
+            shortened(
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            ),
+        )
+    infos = []
+    for number, mechanism in MECHANISM_TYPES.items():
+        credential = node.controller.scram_users.get(mechanism, name)
+        if credential is not None:
+            infos.append(Response.CredentialInfo(number, credential.iterations))
+    if not infos:
+        return Result(
+            name,
+            ErrorCode.RESOURCE_NOT_FOUND,
+            shortened(f"Attempt to describe a user credential that does not exist: {name}"),
+        )
+    return Result(name, ErrorCode.NONE, "", infos)
