@@ -47,7 +47,7 @@ class Broker:
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()
-            self._end(0)
+            self._end(128 + signal.SIGTERM)
 
     def _end(self, code: int) -> None:
         assert self._process.stdout is not None
