@@ -38,7 +38,7 @@ class Batches:
         while True:
             if consumer._blocked:
                 await consumer._attend()
-            elif not consumer._buffer:
+            elif not consumer._buffer or consumer._decoder.must_wait():
                 await consumer._wait_for_change()
             elif self._max_wait > 0 and not self._is_enough() and not await self._wait_for_more():
                 continue

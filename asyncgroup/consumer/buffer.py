@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeAlias
 
 from asyncgroup.columns import Columns
 from asyncgroup.consumer.aborted import AbortedTransactions, Listed
+from asyncgroup.consumer.decoding import is_slow
 from asyncgroup.consumer.taken import Chunk, Taken
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition, add_records
@@ -60,6 +62,7 @@ class RecordBuffer:
         "_floor",
         "_limit",
         "_on_skip",
+        "_ready",
         "_size",
         "_tp",
         "_undecoded",
@@ -102,6 +105,8 @@ class RecordBuffer:
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Drop everything and go on at `offset`; `epoch` is the leader epoch of the record before it."""
         self._chunks.clear()
+        self._ready: tuple[Chunk, list[Record] | BaseException] | None = None
+        """What the batch in front holds, or why it cannot be read, if it was decoded elsewhere."""
         self.broken: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
         self.decoded: list[Record] = []
@@ -193,6 +198,36 @@ class RecordBuffer:
         self.bytes -= self._size
         self._size = 0
 
+    # --- large batches ------------------------------------------------------------------------------------------
+
+    @property
+    def slow_front(self) -> Chunk | None:
+        """The next batch to be decoded, if it is large and was not decoded elsewhere yet."""
+        if self.decoded or not self._chunks or (self._ready and self._ready[0] is self._chunks[0]):
+            return None
+        chunk = self._chunks[0]
+        return chunk if is_slow(*chunk) else None
+
+    def decoding_of(self, chunk: Chunk) -> Callable[[], list[Record]]:
+        """What decodes a batch; it may be called in any thread, and its outcome goes to `decoded_elsewhere`."""
+        return partial(decode_batch, *self._tp, chunk.data, chunk.header, self._check_crcs, self._limit)
+
+    def decoded_elsewhere(self, chunk: Chunk, outcome: list[Record] | BaseException) -> None:
+        """Keep what a batch holds, or why it cannot be read, until its turn; void if it is not in front any more."""
+        if self._chunks and self._chunks[0] is chunk:
+            self._ready = (chunk, outcome)
+
+    def _decode_front(self) -> list[Record]:
+        """The records of the batch in front. An error is kept for one read: the next one tries once more."""
+        chunk, ready, self._ready = self._chunks[0], self._ready, None
+        if ready is None or ready[0] is not chunk:
+            return self.decoding_of(chunk)()
+        if isinstance(ready[1], BaseException):
+            raise ready[1]
+        return ready[1]
+
+    # --- decoding -----------------------------------------------------------------------------------------------
+
     def advance(self) -> bool:
         """Decode the next batch when the one in front is used up; False if there is none.
 
@@ -202,9 +237,9 @@ class RecordBuffer:
         if not self._chunks:
             self._raise_broken()
             return False
-        header, data = self._chunks[0]
+        header = self._chunks[0].header
         try:
-            records = decode_batch(*self._tp, data, header, self._check_crcs, self._limit)
+            records = self._decode_front()
         except CorruptRecordsError as error:
             self._skip(header, error)
             return True
@@ -299,7 +334,8 @@ class RecordBuffer:
     def take(self, max_records: int, max_bytes: int) -> Taken:
         """Up to `max_records` records of up to `max_bytes` wire bytes, at least one if any waits.
 
-        Bytes are counted by record batches: a batch that would go beyond the limit stays for the next call.
+        Bytes are counted by record batches: a batch that would go beyond the limit stays for the next call, and so does
+        a large one that was not decoded elsewhere: `slow_front` has to be None before a call that shall take any.
         Raises as `advance` does, if nothing could be taken before.
         """
         taken = Taken(self._tp, self._limit)
@@ -308,6 +344,8 @@ class RecordBuffer:
             if not self.decoded:
                 if not self._chunks or (taken and used + self._chunks[0].header.size > max_bytes):
                     break
+                if self.slow_front is not None:
+                    break  # to be decoded elsewhere before the next call
                 used += self._chunks[0].header.size
                 try:
                     self._next_within(room, taken)
@@ -317,7 +355,7 @@ class RecordBuffer:
                     raise
             else:
                 self._take_decoded(room, taken)
-        if not taken:
+        if not taken and not self._chunks:
             self._raise_broken()
         return taken
 
@@ -325,7 +363,7 @@ class RecordBuffer:
         """Hand the batch in front out as it is if nothing has to be left out of it, else decode it."""
         header, data = self._chunks[0]
         # a batch may turn out to be corrupt only when it is decoded, too late to be left out
-        must_decode = self.is_eager or self._on_skip is not None
+        must_decode = self.is_eager or self._on_skip is not None or self._ready is not None
         if must_decode or header.record_count > room or not self._is_ours_alone(header):
             self.advance()
             return

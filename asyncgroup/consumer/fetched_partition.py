@@ -11,6 +11,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.aborted import Listed
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.decoding import Decoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.consumer.retries import Trouble
@@ -79,6 +80,7 @@ class FetchedPartition:
         self._blocked = False
         self._gathering = 0
         self._changed = asyncio.Event()
+        self._decoder = Decoder(self._buffer, self._changed.set)
         self._seen_progress: tuple[int, int] | None = None
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
@@ -132,6 +134,7 @@ class FetchedPartition:
         self.version += 1
         self.reserved = 0
         self.error = None
+        self._decoder.cancel()
         self._buffer.seek(offset, epoch)
         self.on_passed(offset, offset, -1)  # what was passed over may be something else in a log that was cut
         self._unstall()
@@ -285,7 +288,8 @@ class FetchedPartition:
                 self._unstall_if_room()
                 self.wake_fetcher()
             return
-        waiting = bool(self._buffer) and not (self.paused or self._gathering)
+        is_served = self._gathering or self._decoder.is_busy  # its reader waits for us
+        waiting = bool(self._buffer) and not (self.paused or is_served)
         if waiting and self._seen_progress == progress:
             self.stalled = True
             self._hooks.emit("on_stalled", *self.tp)

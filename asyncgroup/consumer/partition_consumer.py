@@ -136,6 +136,7 @@ class PartitionConsumer(FetchedPartition):
             _log.warning("%s: closed before its reader has met an error: %s", self.tp, self.error)
         self._ended = True
         self.version += 1
+        self._decoder.cancel()
         self._buffer.drop()
         self._errors.close()
         self._update()
@@ -183,7 +184,7 @@ class PartitionConsumer(FetchedPartition):
         if self.error is not None:
             self._raise_error()
         while not self._buffer.decoded:
-            if not self._advance():
+            if self._decoder.must_wait() or not self._advance():
                 return False
             if not self._buffer.decoded:
                 self._made_room()
@@ -216,6 +217,8 @@ class PartitionConsumer(FetchedPartition):
             await self._attend()
         elif self._loop_time() >= self._turn_at:
             await self._give_turn()
+        elif self._decoder.must_wait():
+            await self._wait_for_change()
         elif self._advance():
             self._turn_at = 0.0  # a turn for the loop at every batch
             if not self._buffer.decoded:

@@ -28,6 +28,7 @@ __all__ = [
     "XERIAL_SIZE",
     "decompress",
     "may_hold_more",
+    "size_hint",
 ]
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -88,6 +89,19 @@ def may_hold_more(codec: int, data: Buffer, limit: int) -> bool:
         return bool(_BOUNDS[codec](data) > limit)
     except (KeyError, CorruptRecordsError, DecompressionError, struct.error):
         return True
+
+
+def size_hint(codec: int, data: Buffer) -> int:
+    """How many bytes `data` seems to hold, without decompressing it; what malformed data give means nothing.
+
+    The others say so or are bounded; gzip says it of its last member, which is all that usual writers make (RFC 1952).
+    """
+    if codec == CODECS["gzip"]:
+        return min(int.from_bytes(data[-4:], "little"), len(data) * _GZIP_MOST)
+    try:
+        return int(_BOUNDS[codec](data))
+    except (KeyError, CorruptRecordsError, DecompressionError, struct.error):
+        return len(data)
 
 
 def _gzip(data: Buffer, limit: int, room: int) -> bytearray | None:

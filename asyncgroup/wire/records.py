@@ -33,6 +33,7 @@ __all__ = [
     "decode_batch",
     "is_large",
     "iter_batch_headers",
+    "payload",
     "raw_records",
     "read_batch",
     "read_batch_header",
@@ -190,11 +191,16 @@ def check_batch(
         raise CorruptRecordsError(f"{_place(topic, partition, header)}: {text}")
 
 
+def payload(batch: Buffer) -> memoryview:
+    """The bytes of a batch of magic 2 behind its header: the records, compressed or not."""
+    return memoryview(batch)[_HEADER.size :]
+
+
 def is_large(batch: Buffer, header: BatchHeader, limit: int) -> bool:
     """Whether a batch of magic 2 is compressed and may hold more than `limit` bytes: it should be decoded before it is
     handed on.
     """
-    return header.codec != 0 and may_hold_more(header.codec, memoryview(batch)[_HEADER.size :], limit)
+    return header.codec != 0 and may_hold_more(header.codec, payload(batch), limit)
 
 
 def read_batch(
@@ -245,7 +251,7 @@ def raw_records(
 
 def _uncompressed(batch: Buffer, header: BatchHeader, limit: int) -> bytearray:
     """The batch as it was before it was compressed; its CRC, which nobody looks at any more, is that of before."""
-    out = decompress(header.codec, memoryview(batch)[_HEADER.size :], limit, _HEADER.size)
+    out = decompress(header.codec, payload(batch), limit, _HEADER.size)
     if header.record_count > (len(out) - _HEADER.size) // _SMALLEST_RECORD:
         text = f"{header.record_count} records do not fit {len(out) - _HEADER.size} bytes"
         raise CorruptRecordsError(text)

@@ -1,0 +1,219 @@
+"""Large record batches are decoded in a worker thread: the loop goes on, and nothing is lost, twice or out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+
+import pytest
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer import buffer, decoding
+from asyncgroup.consumer.decoding import LARGE_BYTES, LARGE_COUNT, is_slow
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire.off_loop import run_off_loop
+from asyncgroup.wire.records import CODECS, decode_batch, read_batch_header
+from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer
+
+pytestmark = pytest.mark.asyncio
+
+COMPRESSED = [codec for codec in CODECS if codec != "none"]
+
+LARGE = bytes(LARGE_BYTES + 1)
+
+
+def virtually(function):
+    return pytest.mark.virtual(function)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was decoded off the loop."""
+    done: list[object] = []
+
+    async def run(function, *args):
+        done.append(function)
+        return await run_off_loop(function, *args)
+
+    monkeypatch.setattr(decoding, "run_off_loop", run)
+    return done
+
+
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """As above, and it takes half a minute."""
+    done: list[object] = []
+
+    async def run(function, *args):
+        done.append(function)
+        await asyncio.sleep(30)
+        return function(*args)
+
+    monkeypatch.setattr(decoding, "run_off_loop", run)
+    return done
+
+
+async def offsets(consumer: PartitionConsumer, count: int, *, by_batches: bool) -> list[int]:
+    found: list[int] = []
+    batches = consumer.batches(max_records=3)
+    while len(found) < count:
+        async with asyncio.timeout(60):
+            if by_batches:
+                found += [record.offset for record in await anext(batches)]
+            else:
+                found.append((await anext(consumer)).offset)
+    return found
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+async def test_a_bomb_does_not_stop_the_loop(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only to copy the one value takes all of the interpreter, for some hundredths of a second."""
+    consumer, gaps, threads = make_consumer(), [], set[threading.Thread]()
+
+    def decoded(*args: object) -> object:
+        threads.add(threading.current_thread())
+        return decode_batch(*args)
+
+    monkeypatch.setattr(buffer, "decode_batch", decoded)
+    feed(consumer, batch(0, codec=codec, value=bytes(90 << 20)))
+
+    async def beat() -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.002)
+            gaps.append(time.perf_counter() - last)
+            last = time.perf_counter()
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(0.01)
+    record = await anext(consumer)
+    beating.cancel()
+    assert record.value is not None
+    assert len(record.value) == 90 << 20
+    assert threads
+    assert threading.current_thread() not in threads
+    assert max(gaps) < 1.0
+
+
+@virtually
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("by_batches", [False, True])
+async def test_order_is_kept_between_small_and_large(
+    elsewhere: list[object], codec: str, *, by_batches: bool
+) -> None:
+    consumer = make_consumer()
+    rng, data, count, large = random.Random(1), [], 0, 0
+    for _ in range(12):
+        is_large = rng.random() < 0.5
+        value = LARGE if is_large else b"v"
+        data.append(batch(count, count=2, codec=codec, value=value))
+        count, large = count + 2, large + is_large
+    feed(consumer, *data)
+    assert await offsets(consumer, count, by_batches=by_batches) == list(range(count))
+    assert len(elsewhere) == large
+    assert consumer.buffered_bytes == 0
+
+
+@virtually
+@pytest.mark.parametrize("by_batches", [False, True])
+async def test_a_cancelled_read_loses_nothing_and_decodes_nothing_twice(
+    slowly: list[object], *, by_batches: bool
+) -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2, codec="zstd", value=LARGE))
+    for pause in (0.0, 1.0, 2.0, 26.0):
+        reading = asyncio.create_task(offsets(consumer, 1, by_batches=by_batches))
+        await asyncio.sleep(pause)
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+    await asyncio.sleep(10)
+    assert await offsets(consumer, 2, by_batches=by_batches) == [0, 1]
+    assert len(slowly) == 1
+
+
+@virtually
+async def test_a_seek_while_a_batch_is_decoded_counts(elsewhere: list[object]) -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2, codec="zstd", value=LARGE))
+    reading = asyncio.create_task(offsets(consumer, 1, by_batches=False))
+    while not elsewhere:
+        await asyncio.sleep(0)
+    consumer.seek(7)
+    feed(consumer, batch(7, count=1))
+    assert await reading == [7]
+    assert not consumer._decoder.is_busy
+
+
+@virtually
+async def test_the_end_while_a_batch_is_decoded_ends_the_read(elsewhere: list[object]) -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, count=2, codec="zstd", value=LARGE))
+    reading = asyncio.create_task(anext(consumer, None))
+    while not elsewhere:
+        await asyncio.sleep(0)
+    await consumer.aclose()
+    assert await reading is None
+    assert not consumer._decoder.is_busy
+
+
+@virtually
+@pytest.mark.parametrize("by_batches", [False, True])
+async def test_a_large_batch_that_cannot_be_read_is_an_error_at_every_read(*, by_batches: bool) -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0), corrupt(batch(1, value=LARGE)), batch(2))
+    assert await offsets(consumer, 1, by_batches=by_batches) == [0]
+    for _ in range(3):
+        with pytest.raises(CorruptRecordsError, match=r"orders-3 at offset 1: .*CRC"):
+            await offsets(consumer, 1, by_batches=by_batches)
+        assert consumer.position == 1
+    consumer.seek(2)
+    feed(consumer, batch(2))
+    assert await offsets(consumer, 1, by_batches=by_batches) == [2]
+
+
+@virtually
+async def test_a_large_batch_that_cannot_be_read_is_left_out() -> None:
+    consumer = make_consumer(config=ConsumerConfig(on_corrupt_batch="skip"))
+    feed(consumer, batch(0), corrupt(batch(1, value=LARGE)), batch(2))
+    assert await offsets(consumer, 2, by_batches=False) == [0, 2]
+
+
+@virtually
+@pytest.mark.usefixtures("slowly")
+async def test_a_reader_that_waits_for_a_thread_is_not_stalled() -> None:
+    consumer = make_consumer()
+    feed(consumer, batch(0, value=LARGE))
+    reading = asyncio.create_task(offsets(consumer, 1, by_batches=False))
+    for _ in range(5):
+        await asyncio.sleep(1)
+        consumer.check_progress()
+    assert not consumer.stalled
+    assert await reading == [0]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_what_is_slow(codec: str) -> None:
+    def looks_slow(data: bytes) -> bool:
+        header = read_batch_header(data)
+        assert header is not None
+        return is_slow(header, data)
+
+    assert not looks_slow(batch(0, count=100, codec=codec, value=bytes(10_000)))
+    assert not looks_slow(batch(0, count=1000, codec=codec, value=random.Random(1).randbytes(500)))
+    assert looks_slow(batch(0, codec=codec, value=LARGE))
+    assert looks_slow(batch(0, count=LARGE_COUNT + 1, codec=codec, value=b""))
+    damaged = bytearray(batch(0, count=100, codec=codec, value=bytes(100)))
+    damaged[61:] = bytes(len(damaged) - 61)
+    looks_slow(bytes(damaged))
+
+
+async def test_an_old_message_set_is_judged_by_its_size() -> None:
+    for count, slow in ((10, False), (100_000, True)):
+        data = legacy(range(count), compressed=True)
+        header = read_batch_header(data)
+        assert header is not None
+        assert is_slow(header, data) is slow
