@@ -29,6 +29,7 @@ from asyncgroup.broker.node import DEFAULT_CONNECTIONS_MAX_IDLE, Node, Shared
 from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
 from asyncgroup.broker.security import ListenerSecurity
+from asyncgroup.broker.seeding import topic_seeds
 from asyncgroup.broker.server import Connection
 from asyncgroup.broker.settings import Settings
 from asyncgroup.broker.storage.data_directory import DataDirectory
@@ -48,6 +49,10 @@ class EmbeddedCluster(ClusterControls):
 
     `host` is listened on, `advertised_host` told to clients (default: `host`; needed where that is 0.0.0.0), `ports`
     one per node (default: free ones); a port stays the node's own while it is stopped. Durations are seconds.
+
+    `topics`: topics to create at the start: `"orders"`, `["orders", "bills"]`, `{"orders": 6}` (partitions), or
+    `{"orders": {"partitions": 6, "configs": {"cleanup.policy": "compact"}, "records": [b"a book", ("ann", "a lamp")]}}`,
+    with records as for `produce`. Those that a `data_dir` has already stay as they are.
 
     `auto_create_topics`: whether a topic comes into being when a client asks for it, as Kafka's
     `auto.create.topics.enable`; here the default is no, so that a misspelt topic is noticed. `default_partitions` and
@@ -92,6 +97,7 @@ class EmbeddedCluster(ClusterControls):
         host: str = "127.0.0.1",
         advertised_host: str | None = None,
         ports: Sequence[int] | None = None,
+        topics: object = None,
         auto_create_topics: bool = False,
         default_partitions: int = 1,
         default_replication_factor: int | None = None,
@@ -156,6 +162,7 @@ class EmbeddedCluster(ClusterControls):
         if security is not None:
             self._shared.controller.scram_users.add_passwords(security.users, rng)
         self._start_time = start_time
+        self._topics = topic_seeds(topics)
         # absolute, as the process may go elsewhere
         self._data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._fsync = fsync
@@ -178,6 +185,7 @@ class EmbeddedCluster(ClusterControls):
         """Start all nodes."""
         if self._entered:
             raise UsageError("an EmbeddedCluster is entered once only; make a new one")
+        _check_asyncio()
         self._entered = True
         shared = self._shared
         shared.clock = WallClock(asyncio.get_running_loop().time, self._start_time)
@@ -202,12 +210,19 @@ class EmbeddedCluster(ClusterControls):
             shared.controller.coordinators.spread(shared.controller.alive)
             if self._data is not None:
                 shared.transactions.restore(restored_transactions(self._data))
+            self._seed()
             for node in shared.nodes.values():  # not before all is there: a client would find half a cluster
                 await node.listen()
         except BaseException:
             await self._stop_all()
             raise
         return self
+
+    def _seed(self) -> None:
+        for name, seed in self._topics.items():
+            if name not in self._shared.controller.topics:  # those in a data directory stay as they are
+                self.create_topic(name, **seed.options)
+                self.produce(name, *seed.records)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -324,6 +339,16 @@ class EmbeddedCluster(ClusterControls):
         if node is None:
             raise UsageError(f"no node {node_id}; these are: {sorted(self._shared.nodes)}")
         return node
+
+
+def _check_asyncio() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "an EmbeddedCluster runs on asyncio's event loop, and none is running (is this trio?): "
+            "asyncgroup.testing.KafkaServer runs one in a thread, for every kind of client"
+        ) from None
 
 
 def _check_nodes(nodes: int, **per_node: Sequence[object] | None) -> None:

@@ -57,6 +57,8 @@ class Controller:
         self.node_ids = tuple(node_ids)
         self.alive: set[int] = set()
         self.topics: dict[str, Topic] = {}
+        self.deleted_names: set[str] = set()
+        """The names of topics that were deleted."""
         self.topics_by_id: dict[UUID, Topic] = {}
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
@@ -261,6 +263,7 @@ class Controller:
         """
         self.journal.topic_deleted(topic)
         del self.topics[topic.name]
+        self.deleted_names.add(topic.name)
         del self.topics_by_id[topic.id]
         log.info("topic %s: deleted", topic.name)
         for partition in topic.partitions:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import History
 from asyncgroup.broker.named import topics_of
 from asyncgroup.broker.node import Shared
 from asyncgroup.broker.retention import Retention
+from asyncgroup.broker.seeding import Seed, append_records
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.views import GroupView, view_group
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
-from asyncgroup.model import Record
+from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 
 __all__ = ["ClusterControls"]
 
@@ -74,6 +77,56 @@ class ClusterControls:
         """
         partitions = self.topic(topic).partitions if partition is None else [self.partition(topic, partition)]
         return [record for each in partitions for record in each.log.records()]
+
+    def produce(
+        self,
+        topic: str,
+        *records: Seed,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> list[RecordMetadata]:
+        """Append records to a topic at once, without a client; returns where they went, in their order.
+
+        A record is its value, or a pair of key and value; text is encoded as UTF-8. They go to `partition`, or else those
+        with a key where Java's default partitioner puts it, those without to the partitions in turn. `headers` and
+        `timestamp` (ms since 1970, default: now) are those of all of them.
+
+        Raises UsageError for a topic or partition that does not exist or has no leader, and AppendError as a producer's
+        request would be refused.
+        """
+        return append_records(
+            self.topic(topic),
+            records,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            now=self._shared.clock(),
+            appended=self._appended,
+        )
+
+    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets (the next ones to read) of a group that has no members: `commit("billing", {("orders", 0): 5})`.
+
+        Raises UsageError for a partition that does not exist, for a group with members, whose offsets only they commit,
+        and if no node coordinates the group.
+        """
+        committed = {}
+        for (topic, partition), offset in offsets.items():
+            self.partition(topic, partition)
+            committed[TopicPartition(topic, partition)] = CommittedOffset(
+                offset, topic_id=self.topic(topic).id
+            )
+        node = self._shared.nodes.get(self.coordinator(group_id))
+        if node is None:
+            raise UsageError(f"no node coordinates group {group_id!r}")
+        outcomes: list[ErrorCode | dict[TopicPartition, ErrorCode]] = []
+        node.coordinator.commit(CommitRequest(group_id=group_id, offsets=committed), outcomes.append)
+        if outcomes and isinstance(outcomes[0], ErrorCode) and outcomes[0]:
+            members = len(self.group(group_id).members)
+            raise UsageError(
+                f"offsets of group {group_id!r}, which has {members} members: {outcomes[0].name}"
+            )
 
     def apply_retention(self) -> None:
         """Delete now what `retention.ms` and `retention.bytes` of all topics (Kafka's defaults: seven days, no limit)
@@ -174,6 +227,10 @@ class ClusterControls:
     def faults(self) -> Faults:
         """What should go wrong: `cluster.faults.on("Fetch", node=1).error(…)`."""
         return self._shared.faults
+
+    def on_unknown_topic(self, call: Callable[[str], object]) -> None:
+        """Call `call(name)` from now on when a client asks for a topic that never existed and is not created either."""
+        self._shared.on_unknown_topic = call
 
     def _appended(self, partition: Partition) -> None:
         next(iter(self._shared.nodes.values())).appended(partition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.history import Exchange
@@ -17,6 +17,19 @@ __all__ = ["Cut", "Fault"]
 
 Cut: TypeAlias = Literal["before", "after", "mid-frame"]
 """When a connection is cut: before the request is handled, instead of the answer, or in the middle of it."""
+
+FETCH_ERRORS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""What Kafka answers a Fetch as a whole (`KafkaApis.handleFetchRequest`, `FetchManager`); all else is of a partition."""
 
 
 class Fault:
@@ -35,6 +48,8 @@ class Fault:
         self.hits = 0
         self.code: ErrorCode | None = None
         self.topic: str | None = None
+        self.only_of_request = False
+        """Whether `error` takes those only that a Fetch as a whole is answered with."""
         self.seconds = 0.0
         self.cut: Cut | None = None
         self.dropped = False
@@ -67,7 +82,16 @@ class Fault:
         With `topic=` only that topic's partitions get it and the others are served (an API that cannot say that
         refuses the request); otherwise all that is asked for.
         """
-        self.code = error_named(code, "code")
+        named = error_named(code, "code")
+        if self.only_of_request and named not in FETCH_ERRORS:
+            self.cancel()
+            allowed = ", ".join(sorted(each.name for each in FETCH_ERRORS))
+            raise ConfigError(
+                "code",
+                named.name,
+                f"for a Fetch without topic=…, which answers partitions with it; without: {allowed}",
+            )
+        self.code = named
         return self._disturb()
 
     def delay(self, seconds: float) -> Self:

@@ -42,6 +42,8 @@ class Faults:
         self._faults: list[Fault] = []
         self._topics_of = topics_of
         self._failures: list[BaseException] = []
+        self.strict = False
+        """Whether errors are refused that Kafka has no answer for; the fixtures and `KafkaServer` do."""
 
     def __repr__(self) -> str:
         return f"<Faults {len(self._faults)}, {len(self.unused)} unused>"
@@ -91,6 +93,7 @@ class Faults:
             " ".join([api or "any request", *shown])
         )
         fault.topic = topic
+        fault.only_of_request = self.strict and api == "Fetch" and topic is None
         self._faults.append(fault)
         return fault
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.folding import folded
 from asyncgroup.broker.named import TopicName, error_named, errors_in, groups_of, topics_of
 from asyncgroup.broker.retained_bytes import retained_bytes
 from asyncgroup.error_codes import ErrorCode
@@ -18,6 +19,9 @@ from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import API_BY_NAME
 
 __all__ = ["DEFAULT_HISTORY_BYTES", "DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
+
+TOPICS_SHOWN: Final = 3
+"""Topics that a line names."""
 
 DEFAULT_HISTORY_LIMIT: Final = 10_000
 DEFAULT_HISTORY_BYTES: Final = 64 * 1024 * 1024
@@ -68,16 +72,23 @@ class Exchange:
         """Seconds from the arrival to the answer, None without one."""
         return None if self.answered_at is None else self.answered_at - self.time
 
-    def line(self) -> str:
-        """The exchange for human eyes: when, where, what, who, and what came of it."""
-        groups = groups_of(self.request)
-        what = f"{self.api} v{self.version}" + (f" of {printable(', '.join(groups))}" if groups else "")
+    def line(self, topics: Iterable[str] = ()) -> str:
+        """The exchange for human eyes: when, where, what, who, with which groups and topics, and what came of it."""
+        after = "" if self.duration is None else f" after {self.duration:.3f} s"
+        return f"{self.time:10.3f}  {self.summary(topics)}{after}"
+
+    def summary(self, topics: Iterable[str] = ()) -> str:
+        """The line without its times."""
+        names = sorted(topics)
+        shown = [*groups_of(self.request), *names[:TOPICS_SHOWN]]
+        if len(names) > TOPICS_SHOWN:
+            shown.append(f"{len(names) - TOPICS_SHOWN} more topics")
+        what = f"{self.api} v{self.version}" + (f" of {printable(', '.join(shown))}" if shown else "")
         if self.duration is None:
             end = "no answer"
         else:
-            codes = dict.fromkeys(code.name for code in self.errors)
-            end = f"{', '.join(codes) or 'ok'} after {self.duration:.3f} s"
-        return f"{self.time:10.3f}  node {self.node_id}  {printable(self.client_id or '-')}  {what}: {end}"
+            end = ", ".join(dict.fromkeys(code.name for code in self.errors)) or "ok"
+        return f"node {self.node_id}  {printable(self.client_id or '-')}  {what}: {end}"
 
 
 class History:
@@ -178,13 +189,19 @@ class History:
             await future
         return found
 
-    def story(self, last: int | None = None) -> str:
+    def story(self, last: int | None = None, *, fold: bool = False) -> str:
         """The exchanges, or the last so many of them, as text, a line each; before all of them a line with the number of
-        those that were dropped.
+        those that were dropped. With `fold` lines that repeat (but for their times) are shown once, and `last` counts
+        the lines that are left.
         """
         exchanges = list(self._exchanges)
-        shown = exchanges[-last if last else 0 :]
-        lines = [exchange.line() for exchange in shown]
+        shown = exchanges if fold else exchanges[-last if last else 0 :]
+        topics = [self._topics(exchange) for exchange in shown]
+        lines = [exchange.line(names) for exchange, names in zip(shown, topics, strict=True)]
+        if fold:
+            keys = [exchange.summary(names) for exchange, names in zip(shown, topics, strict=True)]
+            lines = folded(lines, keys, [f"{exchange.time:.3f}" for exchange in shown])
+            lines = lines[-last if last else 0 :]
         if self.dropped and len(shown) == len(exchanges):
             bounds = f"history_limit={self._limit}, history_bytes={self._max_bytes}"
             lines.insert(0, f"({self.dropped} earlier exchanges were dropped: {bounds})")

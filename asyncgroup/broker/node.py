@@ -82,6 +82,8 @@ class Shared:
     ended: bool = False
     """Whether all nodes have ended for good."""
     security: ListenerSecurity | None = None
+    on_unknown_topic: Callable[[str], object] | None = None
+    """Called with the name of a topic that a client asks for and that never existed."""
 
 
 class Node:
@@ -311,6 +313,11 @@ class Node:
             raise PartitionError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader_only and partition.leader != self.id:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
+
+    def asked_for_unknown(self, topic: str) -> None:
+        """A client asks for a topic that never existed, which is a mistake in a test more often than not."""
+        if self._shared.on_unknown_topic is not None and not topic.startswith("__"):
+            self._shared.on_unknown_topic(topic)
 
     def appended(self, partition: Partition) -> None:
         """Records came, or the followers have caught up: wake what waits for that, here and at the other replicas."""

@@ -155,6 +155,7 @@ _FLAGS: Final = {
     "nodes": "--nodes",
     "ports": "--port",
     "port": "--port",
+    "topics": "--topic",
 }
 """Options that have flags of their own."""
 

@@ -8,41 +8,11 @@ another partition at random (KIP-480): small records fill large batches, and ove
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Sequence
 
+from asyncgroup.wire.murmur2 import murmur2, partition_for_key, to_positive
+
 __all__ = ["Sticky", "murmur2", "partition_for_key", "to_positive"]
-
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash of `data` as Java computes it (`Utils.murmur2`), unsigned."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for (k,) in struct.iter_unpack("<I", memoryview(data)[:whole]):
-        k = (k * _M) & _MASK  # noqa: PLW2901  the mixing of one word
-        k ^= k >> 24  # noqa: PLW2901
-        h = (h * _M) & _MASK ^ (k * _M) & _MASK
-    if rest := data[whole:]:
-        h ^= int.from_bytes(rest, "little")
-        h = (h * _M) & _MASK
-    h ^= h >> 13
-    h = (h * _M) & _MASK
-    return h ^ h >> 15
-
-
-def to_positive(number: int) -> int:
-    """The number without its sign bit, as Java's `Utils.toPositive`; not the absolute value."""
-    return number & 0x7FFFFFFF
-
-
-def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of a key among `partitions`, the same as Java's default partitioner gives."""
-    return to_positive(murmur2(key)) % partitions
 
 
 class Sticky:

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 from asyncgroup.broker import EmbeddedCluster, GroupView
+from asyncgroup.broker.seeding import Seed
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
-from asyncgroup.model import Record
+from asyncgroup.model import Header, Record, RecordMetadata
 from asyncgroup.testing.pushed_loop import PushedLoop
 from asyncgroup.testing.server_facades import ServerFaults, ServerHistory
 
@@ -42,6 +43,7 @@ class KafkaServer:
 
     def __init__(self, nodes: int = 1, **options: Any) -> None:
         self._cluster = EmbeddedCluster(nodes, **options)
+        self._cluster.faults.strict = True
         self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)
         self._started: Future[None] = Future()
         self._leave: Future[None] = Future()
@@ -201,6 +203,23 @@ class KafkaServer:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records and the offsets committed for it."""
         self.call(lambda cluster: cluster.delete_topic(name))
+
+    def produce(
+        self,
+        topic: str,
+        *records: Seed,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> list[RecordMetadata]:
+        """Append records to a topic at once, without a client; see `EmbeddedCluster.produce`."""
+        return self.call(
+            lambda c: c.produce(topic, *records, partition=partition, headers=headers, timestamp=timestamp)
+        )
+
+    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets of a group that has no members; see `EmbeddedCluster.commit`."""
+        self.call(lambda cluster: cluster.commit(group_id, offsets))
 
     def records(self, topic: str, partition: int | None = None) -> Sequence[Record]:
         """All records of a topic, or of one partition, decoded; partition after partition, by offset."""

@@ -45,6 +45,9 @@ class Case(Protocol):
     def tells(self, story: Callable[[], str]) -> None:
         """Keep `story`: what to show of the cluster if the test fails."""
 
+    def asked_for_unknown(self, topic: str) -> None:
+        """Fail: a client asks for a topic that never existed. Called on the cluster's event loop."""
+
 
 @asynccontextmanager
 async def running_cluster(case: Case) -> AsyncIterator[EmbeddedCluster]:
@@ -69,6 +72,9 @@ async def running_virtual_cluster(case: Case) -> AsyncIterator[VirtualKafka]:
 
 def _begin(case: Case, plan: Plan, cluster: EmbeddedCluster) -> None:
     case.tells(lambda: _story(cluster))
+    cluster.faults.strict = True
+    if not plan.unknown_topics:
+        cluster.on_unknown_topic(case.asked_for_unknown)
     plan.prepare(cluster)
 
 
@@ -83,6 +89,8 @@ def running_server(case: Case) -> Iterator[KafkaServer]:
     plan = Plan.of(case.options())
     with KafkaServer(**plan.cluster) as server:
         case.tells(lambda: _server_story(server))
+        if not plan.unknown_topics:
+            server.call(lambda cluster: cluster.on_unknown_topic(case.asked_for_unknown))
         server.call(plan.prepare)
         yield server
         last = _server_story(server)  # an unused fault is told of when the server has ended
@@ -119,8 +127,5 @@ def _story(cluster: EmbeddedCluster) -> str:
             f"coordinator node {group.coordinator}"
         )
     lines += [repr(fault) for fault in cluster.faults.unused]
-    count = len(cluster.history)
-    lines.append(
-        f"the last {STORY_LINES} of {count} requests:" if count > STORY_LINES else f"{count} requests:"
-    )
-    return "\n".join([*lines, cluster.history.story(STORY_LINES)])
+    lines.append(f"{len(cluster.history)} requests; the last of them, equal ones folded:")
+    return "\n".join([*lines, cluster.history.story(STORY_LINES, fold=True)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.seeding import topic_seeds
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 
@@ -17,20 +18,20 @@ _CLUSTER_OPTIONS: Final = {
     name: parameter.default for name, parameter in inspect.signature(EmbeddedCluster).parameters.items()
 }
 """Their defaults, which tell what kind of value each wants."""
-_OWN_OPTIONS: Final = frozenset({"topics", "faults", "slow", "max_virtual_time"})
-_TOPIC_OPTIONS: Final = frozenset({"partitions", "replication_factor", "configs"})
+_OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_topics"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A cluster as a marker describes it: `cluster` are EmbeddedCluster's own options, `topics` create_topic's by
-    name, `faults` make_fault's, `slow` seconds by node.
+    """A cluster as a marker describes it: `cluster` are EmbeddedCluster's own options, `faults` make_fault's, `slow`
+    seconds by node.
     """
 
     cluster: dict[str, Any] = field(default_factory=dict)
-    topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     faults: Sequence[Mapping[str, Any]] = ()
     slow: Mapping[int, float] = field(default_factory=dict)
+    unknown_topics: bool = False
+    """Whether clients may ask for topics that do not exist."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
@@ -40,17 +41,16 @@ class Plan:
                 allowed = ", ".join(sorted({*_CLUSTER_OPTIONS, *_OWN_OPTIONS}))
                 raise ConfigError(name, value, f"the options of @pytest.mark.kafka are {allowed}")
         _check_kinds(options)
+        topic_seeds(options.get("topics"))
         return cls(
             cluster={name: value for name, value in options.items() if name in _CLUSTER_OPTIONS},
-            topics=_topics(options.get("topics")),
             faults=_faults(options.get("faults", ())),
             slow=_slow(options.get("slow", {})),
+            unknown_topics=options.get("unknown_topics", False),
         )
 
     def prepare(self, cluster: EmbeddedCluster) -> None:
-        """Make the topics and faults in a cluster that has just started."""
-        for name, options in self.topics.items():
-            cluster.create_topic(name, **options)
+        """Make the faults in a cluster that has just started."""
         for node_id, delay in self.slow.items():
             cluster.slow_node(node_id, delay)
         for fault in self.faults:
@@ -66,37 +66,11 @@ def _check_kinds(options: Mapping[str, Any]) -> None:
             raise ConfigError(name, value, f"a whole number, such as {default}")
         if is_number(default) and not is_number(value):
             raise ConfigError(name, value, f"a number, such as {default:g}")
+    if not isinstance(allowed := options.get("unknown_topics", False), bool):
+        raise ConfigError("unknown_topics", allowed, "True or False")
     limit = options.get("max_virtual_time")
     if limit is not None and not is_span(limit):
         raise ConfigError("max_virtual_time", limit, "a number of seconds, more than 0")
-
-
-def _topics(given: object) -> dict[str, dict[str, Any]]:
-    """`"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6, "configs": {…}}}`."""
-    if given is None:
-        return {}
-    if isinstance(given, str):
-        return {given: {}}
-    if isinstance(given, Mapping):
-        return {name: _topic(given, what) for name, what in given.items()}
-    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
-        raise ConfigError("topics", given, "a name, a list of names, or partitions by name")
-    return {name: {} for name in given}
-
-
-def _topic(given: object, what: object) -> dict[str, Any]:
-    options = dict(what) if isinstance(what, Mapping) else {"partitions": what}
-    if unknown := options.keys() - _TOPIC_OPTIONS:
-        raise ConfigError("topics", given, f"a topic has {', '.join(sorted(_TOPIC_OPTIONS))}, not {unknown}")
-    for name in ("partitions", "replication_factor"):
-        if options.get(name) is not None and not is_number(options[name], whole=True):
-            raise ConfigError(name, options[name], "a whole number, or None for the cluster's default")
-    configs = options.get("configs")
-    if configs is not None and not (
-        isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
-    ):
-        raise ConfigError("configs", configs, 'text by Kafka\'s names, such as {"retention.ms": "60000"}')
-    return options
 
 
 def _faults(given: object) -> Sequence[Mapping[str, Any]]:

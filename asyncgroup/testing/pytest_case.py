@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-__all__ = ["ItemCase", "told_plainly"]
+__all__ = ["ItemCase", "SessionCase", "told_plainly"]
 
 _failed = pytest.StashKey[bool]()
 _story = pytest.StashKey[Callable[[], str]]()
+_unknown = pytest.StashKey[str]()
 
 
 class ItemCase:
@@ -56,6 +58,68 @@ class ItemCase:
             del stash[_failed]
         if _story in stash:
             del stash[_story]
+        if _unknown in stash:
+            del stash[_unknown]
+
+    # -- topics that do not exist --------------------------------------------------------------------------------
+
+    def asked_for_unknown(self, topic: str) -> None:
+        """Fail the test: it is cancelled if it runs as a task of this event loop, otherwise it fails when it ends."""
+        if _failed in self._item.stash or _unknown in self._item.stash:
+            return  # the test itself is over, or it is cancelled already
+        import asyncio
+
+        self._item.stash[_unknown] = topic
+        code = getattr(inspect.unwrap(getattr(self._item, "obj", lambda: None)), "__code__", None)
+        for task in asyncio.all_tasks():
+            if getattr(task.get_coro(), "cr_code", None) is code:
+                task.cancel(f"topic {topic!r} does not exist")
+
+    @property
+    def unknown_topic(self) -> str | None:
+        """What to say of the first topic that was asked for and did not exist; None if there was none."""
+        topic = self._item.stash.get(_unknown, None)
+        if topic is None:
+            return None
+        given = self.options().get("topics")
+        if isinstance(given, Mapping):
+            wanted: object = {**given, topic: 1}
+        else:
+            known = [given] if isinstance(given, str) else list(given or ())
+            wanted = [*known, topic] if known else topic
+        return (
+            f"a client asks for topic {topic!r}, which does not exist. Misspelt? Or make it: "
+            f"@pytest.mark.kafka(topics={wanted!r}); with auto_create_topics=True the broker makes topics, with "
+            "unknown_topics=True a test may ask for one that is not there"
+        )
+
+
+class SessionCase:
+    """A session of pytest as `asyncgroup.testing.kit.Case`, for a cluster that all of its tests share."""
+
+    def __init__(self, session: pytest.Session, options: Mapping[str, Any] | None = None) -> None:
+        self._session = session
+        self._options = {"unknown_topics": True, **(options or {})}
+
+    def options(self) -> Mapping[str, Any]:
+        """As given; tests that share a cluster make topics while it runs, so asking for one is no mistake."""
+        return self._options
+
+    def failed(self) -> bool:
+        """Whether any test has failed, so that unused faults are no news."""
+        return self._session.testsfailed > 0
+
+    def tells(self, story: Callable[[], str]) -> None:
+        """What to show of a test that fails."""
+        self._session.stash[_story] = story
+
+    def asked_for_unknown(self, topic: str) -> None:
+        """Nothing: which test asks is not known."""
+
+    @property
+    def story(self) -> Callable[[], str] | None:
+        """What to show of a test that fails; None if there is no cluster."""
+        return self._session.stash.get(_story, None)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[Virtual
 
 def _check_loop(request: pytest.FixtureRequest) -> None:
     """A cluster stands still where its loop does not run: in a test that blocks, and beside another loop."""
+    _check_asyncio(request)
     if not request.config.pluginmanager.hasplugin("asyncio"):
         return
     import pytest_asyncio
@@ -65,6 +67,21 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
             f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}: the cluster would "
             f'stand still. Set asyncio_default_fixture_loop_scope = "{test}", or make the test\'s loop_scope '
             f'"{fixture}"; kafka_server minds no loop',
+            pytrace=False,
+        )
+
+
+def _check_asyncio(request: pytest.FixtureRequest) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        is_asyncio = False
+    else:
+        is_asyncio = request.node.get_closest_marker("trio") is None
+    if not is_asyncio:
+        pytest.fail(
+            f"{request.fixturename} runs on asyncio, and this test on trio; kafka_server runs in a thread of its own and "
+            "serves every client",
             pytrace=False,
         )
 

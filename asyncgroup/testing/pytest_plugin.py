@@ -11,13 +11,14 @@ plugin. `kafka_server` needs neither.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from asyncgroup.testing.pytest_case import ItemCase, told_plainly
+from asyncgroup.testing.pytest_case import ItemCase, SessionCase, told_plainly
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "kafka_server",
+    "kafka_session_options",
     "pytest_configure",
     "pytest_generate_tests",
+    "pytest_runtest_call",
     "pytest_runtest_makereport",
+    "session_kafka_server",
 ]
 
 _MARKER = (
-    "kafka(topics, nodes, faults, slow, max_virtual_time, **options): the cluster of the fixtures kafka_cluster, "
+    "kafka(topics, nodes, faults, slow, unknown_topics, max_virtual_time, **options): the cluster of the fixtures kafka_cluster, "
     "virtual_kafka and kafka_server; topics={'orders': 6}, faults=[{'api': 'Fetch', 'nth': 2, 'delay': 1.0}], "
     "slow={2: 0.1}; further options are those of asyncgroup.broker.EmbeddedCluster"
 )
@@ -44,6 +48,23 @@ def kafka_server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
     from asyncgroup.testing.kit import running_server
 
     with told_plainly(), running_server(ItemCase(request.node)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_session_options() -> Mapping[str, Any]:
+    """What `session_kafka_server` is like: the arguments of the marker `kafka`. Override it in your conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def session_kafka_server(
+    kafka_session_options: Mapping[str, Any], request: pytest.FixtureRequest
+) -> Iterator[KafkaServer]:
+    """A Kafka cluster in a thread of its own for all tests of a session, for clients that block and asyncio ones."""
+    from asyncgroup.testing.kit import running_server
+
+    with told_plainly(), running_server(SessionCase(request.session, kafka_session_options)) as server:
         yield server
 
 
@@ -150,6 +171,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
         plugins.unregister(plugin)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test whose client asked for a topic that does not exist; a failure of its own goes before that."""
+    case = ItemCase(item)
+    try:
+        result = yield
+    except BaseException as error:
+        asyncio = sys.modules.get("asyncio")  # imported by those who use it: the plugin is in every suite
+        is_cancelled = asyncio is not None and isinstance(error, asyncio.CancelledError)
+        if (told := case.unknown_topic) is None or not is_cancelled:
+            raise
+    else:
+        if (told := case.unknown_topic) is None:
+            return result
+    raise pytest.fail.Exception(told, pytrace=False) from None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -160,6 +198,8 @@ def pytest_runtest_makereport(
     if call.when == "call":
         case.ended(failed=call.excinfo is not None)
     story = case.story
+    if story is None and "session_kafka_server" in getattr(item, "fixturenames", ()):
+        story = SessionCase(item.session).story
     if story is not None and report.failed:
         try:
             report.sections.append(("Kafka", story()))

@@ -116,9 +116,9 @@ class ServerHistory:
         found: list[Exchange] = self._call(wait, timeout=timeout + _GRACE)
         return found
 
-    def story(self, last: int | None = None) -> str:
-        """The exchanges, or the last so many of them, as text, a line each."""
-        text: str = self._call(lambda cluster: cluster.history.story(last))
+    def story(self, last: int | None = None, *, fold: bool = False) -> str:
+        """The exchanges, or the last so many of them, as text, a line each; as `History.story`."""
+        text: str = self._call(lambda cluster: cluster.history.story(last, fold=fold))
         return text
 
     def clear(self) -> None:

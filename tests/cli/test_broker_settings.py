@@ -61,7 +61,7 @@ def test_settings_stand_for_options(text: str, name: str, value: object) -> None
 
 
 def test_every_option_and_every_default_of_topics_can_be_set() -> None:
-    flags = {"nodes", "host", "advertised_host", "ports", "data_dir", "security", "settings"}
+    flags = {"nodes", "host", "advertised_host", "ports", "data_dir", "security", "settings", "topics"}
     for name, parameter in inspect.signature(EmbeddedCluster).parameters.items():
         if name in flags:
             continue
@@ -87,6 +87,7 @@ def test_every_option_and_every_default_of_topics_can_be_set() -> None:
         ),
         (["--set", "num.partition=3"], "there is no setting num.partition; did you mean num.partitions"),
         (["--set", "nodes=3"], "--set nodes=3: use --nodes"),
+        (["--set", "topics=a"], "--set topics=a: use --topic"),
         (["--set", "fsync=maybe"], "--set fsync=maybe is not allowed: true or false"),
         (["--set", "racks=a,b"], "--set racks=a,b is not allowed: one for each of 1 nodes (--nodes)"),
         (

@@ -25,7 +25,7 @@ class TestCluster:
         writer.close()
         await writer.wait_closed()
 
-    @pytest.mark.kafka(nodes=1, slow={1: 0.5}, faults=[{"api": "Fetch", "optional": True, "error": "NOT_LEADER_OR_FOLLOWER"}])
+    @pytest.mark.kafka(nodes=1, slow={1: 0.5}, faults=[{"api": "Fetch", "topic": "t", "optional": True, "error": "NOT_LEADER_OR_FOLLOWER"}])
     async def test_nearer_markers_win(self, kafka_cluster):
         assert len(kafka_cluster.nodes) == 1
         assert len(kafka_cluster.topic("orders").partitions) == 6
@@ -180,7 +180,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> str:
         ),
         ("test_unused_fault_of_a_server", "ERROR", "1 fault(s) were never hit: <Fault on Fetch nth=1"),
         ("test_misspelt", "ERROR", "topicks='orders' is not allowed: the options of @pytest.mark.kafka are"),
-        ("test_misspelt_topic", "ERROR", "a topic has configs, partitions, replication_factor"),
+        ("test_misspelt_topic", "ERROR", "a topic has configs, partitions, records, replication_factor"),
         ("test_no_topics", "ERROR", "topics=7 is not allowed: a name, a list of names"),
         ("test_misspelt_fault", "ERROR", "errror=3 is not allowed: a fault's options are node, topic, group"),
         ("test_refused_topic", "ERROR", "Refused: "),

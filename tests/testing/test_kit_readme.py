@@ -21,7 +21,7 @@ def example(mentioned: str) -> str:
 
 
 def test_there_are_examples_for_each_fixture() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5  # with the options of the session's cluster
     for fixture in ("kafka_cluster", "virtual_kafka", "kafka_server"):
         assert any(f"({fixture}" in each for each in EXAMPLES)
 

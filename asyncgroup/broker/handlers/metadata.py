@@ -87,6 +87,8 @@ def _unknown(node: Node, name: str, *, create: bool) -> TopicData:
         check_topic_name(name)
     except Refused as error:
         return TopicData(error.code, name)
+    if not create and name not in node.controller.deleted_names:
+        node.asked_for_unknown(name)
     if create:
         with contextlib.suppress(Refused):  # Kafka makes it later, and tells nobody of a refusal
             node.controller.create_topic(name)
