@@ -124,6 +124,13 @@ class Lanes:
         if self.in_flight(node_id, purpose):
             self.renew(node_id, purpose)
 
+    def close_purpose(self, purpose: str) -> None:
+        """Close the connections of a purpose at once, to whatever node; what is under way there fails."""
+        for key, lane in list(self._lanes.items()):
+            if lane.purpose == purpose:
+                del self._lanes[key]
+                self._drop(lane)
+
     def renew(self, node_id: int, purpose: str) -> None:
         """The next request shall go by another connection, which asks anew what the node offers."""
         lane = self._lanes.get((node_id, purpose))

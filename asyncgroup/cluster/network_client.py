@@ -120,6 +120,10 @@ class NetworkClient:
         """
         self._lanes.leave(node_id, lane)
 
+    def close_lane(self, lane: str) -> None:
+        """Close the connections of a lane to all nodes: what is under way there is not waited for any more."""
+        self._lanes.close_purpose(lane)
+
     def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
         """Requests of a lane whose response has not come yet: the next one is served after them."""
         return self._lanes.in_flight(node_id, lane)

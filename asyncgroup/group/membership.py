@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.coordinators import CoordinatorMoved
@@ -39,6 +39,7 @@ from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import by_topic
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import Message, Request
 
 __all__ = ["JOIN_LANE", "ClassicMembership", "Joined"]
 
@@ -51,6 +52,8 @@ LEAVE_PAUSE: Final = 1.0
 """Seconds between two tries to leave, at most."""
 
 _LANES = count(1)
+
+R = TypeVar("R", bound=Message)
 
 
 class Joined(NamedTuple):
@@ -185,9 +188,7 @@ class ClassicMembership:
             if not joined.skip_assignment:
                 plan = self._offers.plan(protocol, members, counts)
         request = build_sync(self._group_id, self.identity, protocol, plan)
-        response = await self._cluster.coordinators.request(
-            self._group_id, request, lane=self._lane, timeout=self._config.rebalance_timeout + JOIN_GRACE
-        )
+        response = await self._ask_patiently(request)
         if response.error_code:
             raise BrokerError(response.error_code, f"sync of group {self._group_id!r}")
         synced_at = asyncio.get_running_loop().time()
@@ -204,9 +205,7 @@ class ClassicMembership:
     async def _join_group(self, topics: list[str], reason: str) -> m.JoinGroupResponse:
         user_data = self._offers.user_data(topics)
         request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason)
-        response = await self._cluster.coordinators.request(
-            self._group_id, request, lane=self._lane, timeout=self._config.rebalance_timeout + JOIN_GRACE
-        )
+        response = await self._ask_patiently(request)
         if response.member_id:
             # also with MEMBER_ID_REQUIRED: the id is ours from now on
             self.identity = self.identity._replace(member_id=response.member_id)
@@ -215,15 +214,39 @@ class ClassicMembership:
         self.identity = self.identity._replace(generation_id=response.generation_id)
         return response
 
+    async def _ask_patiently(self, request: Request[R]) -> R:
+        """A request that the coordinator parks until the whole group is there.
+
+        If nobody waits for it any more its connection is closed: the next request would be served after it.
+        """
+        timeout = self._config.rebalance_timeout + JOIN_GRACE
+        try:
+            return await self._cluster.coordinators.request(
+                self._group_id, request, lane=self._lane, timeout=timeout
+            )
+        except asyncio.CancelledError:
+            self._cluster.close_lane(self._lane)
+            raise
+
     async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
-        """How many partitions all the members' topics have, looked up afresh; 0 for one that does not exist (yet)."""
+        """How many partitions all the members' topics have, looked up afresh; 0 for one that does not exist (yet).
+
+        A second look decides about those that seem to have none: a broker that has just restarted may not know every
+        topic yet, and everybody's partitions would be revoked.
+        """
         topics = sorted({topic for member in members for topic in member.topics})
         self._cluster.track(topics)
         try:
             await self._cluster.refresh()
+            counts = self._cluster.view.counts(topics)
+            if any(not counts.get(topic) for topic in topics):
+                await asyncio.sleep(self._cluster.backoff().next())
+                await self._cluster.refresh()
+                again = self._cluster.view.counts(topics)
+                counts = {topic: counts.get(topic) or again.get(topic, 0) for topic in topics}
         finally:
             self._cluster.untrack(topics)
-        return dict.fromkeys(topics, 0) | self._cluster.view.counts(topics)
+        return dict.fromkeys(topics, 0) | counts
 
     async def _counts_in_force(self, counts: Mapping[str, int]) -> Mapping[str, int]:
         """How many partitions of these topics the plan in force gives out, as DescribeGroups tells.

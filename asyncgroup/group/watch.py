@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from uuid import UUID
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -26,20 +27,29 @@ OnChange = Callable[[SessionEnd], None]
 async def watch_partitions(cluster: Cluster, planned: Mapping[str, int], on_change: OnChange) -> None:
     """Compare every metadata refresh with the counts of the plan; tells `on_change` once, at the first difference.
 
-    The leader alone watches, over the topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin
+    A second look decides about a topic that seems to be gone, or to have fewer partitions. The leader alone watches, over the topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin
     makes the group rebalance. The topics must be tracked.
     """
     await _see_all(cluster, planned)
     while True:
+        if any((now := _count(cluster, topic)) is not None and now < planned[topic] for topic in planned):
+            await _look_again(cluster)
         for topic, count in planned.items():
-            info = cluster.view.topics.get(topic)
-            now = len(info.partitions) if info is not None else 0
-            if now != count and not (info is not None and info.error_code):
+            now = _count(cluster, topic)
+            if now is not None and now != count:
                 on_change(
                     PartitionsChanged(f"topic {topic!r} has {now} partitions, the plan was made for {count}")
                 )
                 return
         await cluster.wait_updated()
+
+
+def _count(cluster: Cluster, topic: str) -> int | None:
+    """The partitions of a topic, 0 if it does not exist, None if it cannot be said now."""
+    info = cluster.view.topics.get(topic)
+    if info is None:
+        return 0
+    return None if info.error_code else len(info.partitions)
 
 
 async def _see_all(cluster: Cluster, planned: Mapping[str, int]) -> None:
@@ -78,7 +88,13 @@ async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnC
 
 
 async def _is_gone(cluster: Cluster, topic: str) -> bool:
-    """A second look: a broker that has just started may not know every topic yet."""
+    """Whether a second look misses the topic as well."""
+    await _look_again(cluster)
+    return topic not in cluster.view.topics
+
+
+async def _look_again(cluster: Cluster) -> None:
+    """A second look at the metadata: a broker that has just started may not know every topic yet."""
     backoff = cluster.backoff()
     while True:
         await asyncio.sleep(backoff.next())
@@ -86,7 +102,7 @@ async def _is_gone(cluster: Cluster, topic: str) -> bool:
             await cluster.refresh()
         except AsyncGroupError:
             continue
-        return topic not in cluster.view.topics
+        return
 
 
 async def watch_missing(
@@ -138,10 +154,22 @@ async def watch_pattern(
             continue
         backoff.reset()
         pause = interval
-        now = {name for name, info in found.items() if pattern.match(name) and not info.is_internal}
+        now = _matching(pattern, found)
+        if not now.issuperset(matched):
+            # a second look here, too
+            await asyncio.sleep(cluster.backoff().next())
+            try:
+                now |= _matching(pattern, await cluster.all_topics())
+            except AsyncGroupError:
+                continue
         if now != set(matched):
             on_change(TopicsChanged(_difference(pattern, set(matched), now)))
             return
+
+
+def _matching(pattern: re.Pattern[str], topics: Mapping[str, TopicInfo]) -> set[str]:
+    """The topics that the pattern matches, without those that are the brokers' own."""
+    return {name for name, info in topics.items() if pattern.match(name) and not info.is_internal}
 
 
 def _difference(pattern: re.Pattern[str], before: set[str], now: set[str]) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.coordinators import CoordinatorMoved
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets.commit_plan import BY_NAME
 from asyncgroup.offsets.envelope import decode_metadata
@@ -107,30 +107,44 @@ async def _ask(
     topics = None if wanted is None else by_topic(wanted)
     known = cluster.view.topics
     ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics or ()}
+    asked_in = 0
+
+    def build(version: int) -> m.OffsetFetchRequest:
+        nonlocal asked_in
+        asked_in = version
+        return _request(group_id, topics, ids, version, require_stable)
+
     response = await cluster.coordinators.request_built(
         group_id,
         m.OffsetFetchRequest,
-        lambda version: _request(group_id, topics, ids, version, require_stable),
+        build,
         lane=lane,
         highest=BY_NAME if topics is None or m.NO_UUID in ids.values() else None,
     )
-    answer = response.groups[0] if response.groups else response
     what = f"committed offsets of group {group_id!r}"
+    groups = [group for group in response.groups if group.group_id == group_id]
+    if asked_in >= BATCHED and not groups:
+        raise MalformedResponse(f"{what}: the answer says nothing of the group")
+    answer = groups[0] if asked_in >= BATCHED else response
     if answer.error_code:
         raise BrokerError(answer.error_code, what)
     names = {topic_id: name for name, topic_id in ids.items() if topic_id != m.NO_UUID}
     found = {}
+    missing = dict.fromkeys(wanted or ())
     for topic in answer.topics:
         # the fields of versions below 8 are of another class, without ids
         name = names.get(getattr(topic, "topic_id", m.NO_UUID), topic.name)
         for part in topic.partitions:
             tp = TopicPartition(name, part.partition_index)
+            missing.pop(tp, None)
             if part.error_code:
                 raise BrokerError(part.error_code, f"{what}, partition {tp}")
             if part.committed_offset >= 0:
                 text, topic_id = decode_metadata(tp, part.committed_offset, part.metadata or "")
                 committed = CommittedOffset(part.committed_offset, text, part.committed_leader_epoch)
                 found[tp] = committed, topic_id
+    if missing:  # where nothing is committed there is an offset of -1
+        raise MalformedResponse(f"{what}: nothing is said of {', '.join(map(str, missing))}")
     return found
 
 

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, UnsupportedVersionError
+from asyncgroup.errors import (
+    BrokerError,
+    ConnectionLost,
+    ErrorCode,
+    MalformedResponse,
+    UnsupportedVersionError,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
@@ -143,3 +149,57 @@ async def test_the_manager_asks_on_the_lane_of_the_group() -> None:
     manager = Committer(cluster, "g")  # type: ignore[arg-type]
     assert await manager.fetch(TPS) == STORED
     assert cluster.coordinators.lanes == {"group"}
+
+
+# -- answers that leave something out -----------------------------------------------------------------------------------
+
+
+def cut_group(response: Any) -> None:
+    response.groups = []
+
+
+def cut_other_group(response: Any) -> None:
+    response.groups[0].group_id = "another"
+
+
+def cut_topics(response: Any) -> None:
+    (response.groups[0] if response.groups else response).topics.clear()
+
+
+def cut_partition(response: Any) -> None:
+    (response.groups[0] if response.groups else response).topics[0].partitions.pop()
+
+
+@pytest.mark.parametrize(
+    ("cut", "version"),
+    [(cut_group, 9), (cut_group, 8), (cut_other_group, 9)]
+    + [(cut, version) for cut in (cut_topics, cut_partition) for version in (1, 7, 8, 9)],
+)
+async def test_what_an_answer_leaves_out_is_not_taken_for_nothing_committed(cut: Any, version: int) -> None:
+    """It is asked again: where nothing is committed the broker says so, with an offset of -1."""
+    cluster = cluster_that({}, version=version)
+    script = cluster.coordinators.script
+
+    async def spoilt(request: Any) -> Any:
+        response = await script(request)
+        if len(cluster.coordinators.requests) < 3:
+            cut(response)
+        return response
+
+    cluster.coordinators.script = spoilt
+    assert set(await fetched(cluster)) == set(STORED)
+    assert len(cluster.coordinators.requests) == 3
+
+
+async def test_an_answer_that_always_leaves_something_out_is_an_error() -> None:
+    cluster = cluster_that({}, version=9, metadata_retry_max=1)
+    script = cluster.coordinators.script
+
+    async def spoilt(request: Any) -> Any:
+        response = await script(request)
+        cut_partition(response)
+        return response
+
+    cluster.coordinators.script = spoilt
+    with pytest.raises(MalformedResponse, match="committed offsets of group 'g': nothing is said of a-"):
+        await fetched(cluster)
