@@ -20,6 +20,25 @@ __all__ = ["sample"]
 def sample(cluster: EmbeddedCluster, api: str, version: int) -> Any:
     """A request that names something, so that there is a place for an error; topics are `t`, and `x` to be made."""
     made: dict[str, Callable[[], Any]] = {
+        "AlterClientQuotas": lambda: m.AlterClientQuotasRequest(
+            [m.AlterClientQuotasRequest.EntryData([m.AlterClientQuotasRequest.EntityData("user", "u")])]
+        ),
+        "AlterReplicaLogDirs": lambda: m.AlterReplicaLogDirsRequest(
+            [
+                m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+                    "memory", [m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic("t", [0])]
+                )
+            ]
+        ),
+        "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(
+            [m.AlterUserScramCredentialsRequest.ScramCredentialDeletion("u", 1)]
+        ),
+        "CreateAcls": lambda: m.CreateAclsRequest(
+            [m.CreateAclsRequest.AclCreation(2, "t", 3, "User:u", "*", 3, 3)]
+        ),
+        "DeleteAcls": lambda: m.DeleteAclsRequest(
+            [m.DeleteAclsRequest.DeleteAclsFilter(2, "t", 3, None, None, 1, 1)]
+        ),
         "AlterConfigs": lambda: m.AlterConfigsRequest([m.AlterConfigsRequest.AlterConfigsResource(2, "t")]),
         "IncrementalAlterConfigs": lambda: m.IncrementalAlterConfigsRequest(
             [m.IncrementalAlterConfigsRequest.AlterConfigsResource(2, "t")]

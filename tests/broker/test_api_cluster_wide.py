@@ -13,7 +13,6 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import API_BY_NAME
 from asyncgroup.wire.scram import salted_password
 from tests.broker.client import Client, connect, is_alive
 from tests.broker.test_security import PASSWORD, USERS, scram
@@ -125,40 +124,3 @@ async def test_there_are_no_acls():
             ErrorCode.SECURITY_DISABLED,
             "No Authorizer is configured on the broker",
         )
-
-
-CLUSTER_WIDE = (
-    quota("user", "alice", "producer_byte_rate", 1.0),
-    m.DescribeClientQuotasRequest(),
-    Alter([], [upsertion("alice", 1, "x")]),
-    m.DescribeUserScramCredentialsRequest(),
-    m.DescribeAclsRequest(1, None, 1, None, None, 1, 1),
-    m.CreateAclsRequest([m.CreateAclsRequest.AclCreation(2, "t", 3, "User:a", "*", 3, 3)]),
-    m.DeleteAclsRequest([m.DeleteAclsRequest.DeleteAclsFilter(2, "t", 3, None, None, 1, 1)]),
-    m.UpdateFeaturesRequest(
-        feature_updates=[m.UpdateFeaturesRequest.FeatureUpdateKey("transaction.version", 2)]
-    ),
-    m.AlterReplicaLogDirsRequest(
-        [
-            m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(
-                "memory", [m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic("t", [0])]
-            )
-        ]
-    ),
-    m.DescribeQuorumRequest(
-        [m.DescribeQuorumRequest.TopicData("t", [m.DescribeQuorumRequest.PartitionData(0)])]
-    ),
-    m.SaslHandshakeRequest("PLAIN"),
-    m.SaslAuthenticateRequest(b""),
-)
-
-
-@pytest.mark.parametrize("request_", CLUSTER_WIDE, ids=lambda request: type(request).__name__)
-async def test_a_fault_answers_each_of_them_with_an_error(request_: Any):
-    api = type(request_).__name__.removesuffix("Request")
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        low, high = API_BY_NAME[api].versions
-        for version in {low, high}:
-            cluster.faults.on(api).error("NOT_CONTROLLER")
-            answer = await client.ask(request_, version)
-            assert "error_code=41" in repr(answer)
