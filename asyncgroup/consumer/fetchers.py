@@ -145,7 +145,12 @@ class Fetchers:
             return
         view = self._cluster.view
         leader = view.leader(consumer.tp)
-        if leader >= 0:
+        if leader >= 0 and self._leaders.is_outdated(consumer):
+            what = f"metadata of partition {consumer.tp} is older than its position"
+            error = BrokerError(ErrorCode.FENCED_LEADER_EPOCH, what)
+            self._homeless.put(consumer, self._count(consumer, error))
+            self._leaders.failed(consumer, error)
+        elif leader >= 0:
             self._leaders.leave(consumer)
             now = asyncio.get_running_loop().time()
             home = consumer.whereabouts.home(leader, now, view.partition(*consumer.tp))

@@ -14,7 +14,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["EAGER_SECONDS", "FOLLOWER_SECONDS", "SILENT_SECONDS", "LeaderWatch"]
+__all__ = ["EAGER_SECONDS", "FOLLOWER_SECONDS", "OUTDATED_SECONDS", "SILENT_SECONDS", "LeaderWatch"]
 
 EAGER_SECONDS: Final = 20.0
 """How long after a partition's first failure metadata is asked for at every `retry_backoff`.
@@ -28,6 +28,13 @@ SILENT_SECONDS: Final = 1.0
 
 FOLLOWER_SECONDS: Final = 5.0
 """How long after `max_wait` a follower may owe an answer before the leader is asked instead (KIP-392)."""
+
+OUTDATED_SECONDS: Final = 10.0
+"""How long metadata with an older leader epoch than a position's is not believed.
+
+A broker that was stopped takes itself for the leader until it has read what happened meanwhile. But the epoch of a
+committed offset may also be that of a deleted topic with the same name, where brokers know no topic ids.
+"""
 
 _SHORTEST: Final = 0.02
 """Seconds between two requests for metadata at the least, whatever `retry_backoff` is."""
@@ -80,7 +87,8 @@ class LeaderWatch:
         self.note(consumer)
         if trouble.failures - trouble.earlier <= 1:
             trouble.since = asyncio.get_running_loop().time()
-        is_leaderless = trouble.leader[0] < 0 and self._cluster.view.partition(*consumer.tp) is not None
+        is_known = self._cluster.view.partition(*consumer.tp) is not None
+        is_leaderless = is_known and (trouble.leader[0] < 0 or self.is_outdated(consumer))
         if is_leaderless or isinstance(error, TransportError):
             self._in_doubt[consumer.tp] = consumer
         elif isinstance(error, BrokerError) and error.code in _STALE and trouble.failures == 1:
@@ -94,6 +102,18 @@ class LeaderWatch:
         """Whether the metadata names another leader, or a newer epoch, than when the partition failed last."""
         leader = self._leader(consumer.tp)
         return leader[0] >= 0 and leader != consumer.trouble.leader
+
+    def is_outdated(self, consumer: PartitionConsumer) -> bool:
+        """Whether the metadata names the leader of an older epoch than that of the last record before the position.
+
+        Such a leader may lack the position and answer OFFSET_OUT_OF_RANGE. Java does not ask it either
+        (`Metadata.updateLastSeenEpochIfNewer`, of committed offsets in `ConsumerCoordinator`).
+        """
+        info = self._cluster.view.partition(*consumer.tp)
+        if info is None or not 0 <= info.leader_epoch < consumer.fetched_epoch:
+            return False
+        trouble = consumer.trouble
+        return not trouble.failures or asyncio.get_running_loop().time() < trouble.since + OUTDATED_SECONDS
 
     def leave(self, consumer: PartitionConsumer) -> None:
         """Another leader is asked next: that the former one did not answer says nothing about it."""

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.leader_watch import OUTDATED_SECONDS
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode, LogTruncatedError, TopicRecreatedError
 from asyncgroup.model import TopicPartition
@@ -223,7 +224,10 @@ async def test_a_broker_may_find_out_by_itself_at_a_fetch(place: EmbeddedCluster
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "error"])
 async def test_an_epoch_that_the_leader_has_never_heard_of(place: EmbeddedCluster, policy: str) -> None:
-    """A commit of an epoch from another life of the log: nobody can tell where the logs part."""
+    """A commit of an epoch from another life of the log: nobody can tell where the logs part.
+
+    First the metadata is held for outdated, `OUTDATED_SECONDS`.
+    """
     async with client(place, auto_offset_reset=policy) as reader:
         consumer = PartitionConsumer(
             TopicPartition("orders", 0),
@@ -236,9 +240,9 @@ async def test_an_epoch_that_the_leader_has_never_heard_of(place: EmbeddedCluste
         reader.fetchers.add(consumer)
         if policy == "error":
             with pytest.raises(Exception, match="orders-0"):
-                await asyncio.wait_for(anext(consumer), 5)
+                await asyncio.wait_for(anext(consumer), OUTDATED_SECONDS + 5)
             return
-        await asyncio.sleep(2)
+        await asyncio.sleep(OUTDATED_SECONDS + 2)
         fill(place, "orders", 0, batches=1)
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0 if policy == "earliest" else 10]
 

@@ -1,0 +1,89 @@
+"""Metadata that is older than the position: a broker that was stopped names itself as the leader that it was.
+
+Found by chaos on real brokers: a member began at a committed offset, a former leader that had just gone on answered
+OFFSET_OUT_OF_RANGE, and 1,915 records were delivered again; `latest` would have passed over as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.errors import ErrorCode
+from asyncgroup.model import TopicPartition
+from tests.consumer.brokers import Client, client, fetches, fill, now, read
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+FORMER, LEADER = 1, 2
+
+
+@pytest_asyncio.fixture
+async def place() -> AsyncIterator[EmbeddedCluster]:
+    """Node 2 leads `orders-0` in a later epoch than node 1 did; ten records."""
+    async with EmbeddedCluster(2, host="10.0.0.1", seed=1) as cluster:
+        cluster.create_topic("orders", 1)
+        for node in (LEADER, FORMER, LEADER):
+            cluster.move_leader("orders", 0, node)
+        fill(cluster, "orders", 0, batches=10)
+        yield cluster
+
+
+def stale(cluster: EmbeddedCluster, times: int | None) -> None:
+    """The next answers about the topic name the former leader, which holds nothing."""
+
+    def name_former(response: Any) -> None:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                partition.leader_id, partition.leader_epoch = FORMER, partition.leader_epoch - 1
+
+    def lost(response: Any) -> None:
+        for topic in response.responses:
+            for partition in topic.partitions:
+                partition.error_code, partition.records = ErrorCode.OFFSET_OUT_OF_RANGE, None
+
+    cluster.faults.on("Metadata", topic="orders", times=times).mutate(name_former)
+    cluster.faults.on("Fetch", topic="orders", node=FORMER, times=None).mutate(lost).optional()
+
+
+def resumed(reader: Client, offset: int, epoch: int) -> PartitionConsumer:
+    """Read on at a committed offset, whose record before was of this epoch."""
+    consumer = PartitionConsumer(
+        TopicPartition("orders", 0),
+        offset,
+        reader.config,
+        reader.fetchers.budget,
+        reader.cluster.hooks,
+        leader_epoch=epoch,
+    )
+    reader.fetchers.add(consumer)
+    return consumer
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+async def test_a_leader_of_an_older_epoch_than_the_position_is_not_asked(
+    place: EmbeddedCluster, policy: str
+) -> None:
+    epoch = place.partition("orders", 0).leader_epoch
+    stale(place, times=4)
+    async with client(place, auto_offset_reset=policy) as reader:
+        consumer = resumed(reader, 5, epoch)
+        begun = now()
+        assert await read(consumer, 5) == [5, 6, 7, 8, 9]
+        assert now() - begun < 2
+        assert fetches(place, node=FORMER) == []
+
+
+async def test_metadata_that_stays_older_is_believed_in_the_end(place: EmbeddedCluster) -> None:
+    """A committed epoch may be of a deleted topic with the same name: the leader does not know it, so the policy decides."""
+    async with client(place, auto_offset_reset="earliest") as reader:
+        consumer = resumed(reader, 5, place.partition("orders", 0).leader_epoch + 7)
+        begun = now()
+        assert await asyncio.wait_for(read(consumer, 10), 60) == list(range(10))
+        assert 10 <= now() - begun < 30
