@@ -242,7 +242,7 @@ async def test_an_epoch_that_the_leader_has_never_heard_of(place: EmbeddedCluste
             with pytest.raises(Exception, match="orders-0"):
                 await asyncio.wait_for(anext(consumer), OUTDATED_SECONDS + 5)
             return
-        await asyncio.sleep(OUTDATED_SECONDS + 2)
+        await asyncio.sleep(2 * OUTDATED_SECONDS)
         fill(place, "orders", 0, batches=1)
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0 if policy == "earliest" else 10]
 

@@ -144,4 +144,6 @@ async def test_lies_are_survived(
         ends.update({n: cluster.partition(TOPIC, n).log.end_offset - 1 for n in range(PARTITIONS)})
         async with asyncio.timeout(120):
             await reading
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    # what a lie about records brings a handler is its exception, which the log has
+    assert [message for message in errors if "consume_claim" not in message] == []
