@@ -125,7 +125,7 @@ remote.log.reader.threads INT 10
 share.coordinator.cached.buffer.max.bytes INT 1048588
 transaction.partition.verification.enable BOOLEAN true
 """
-"""Dynamic settings of what this broker does not have: they are kept and shown, and change nothing."""
+"""Dynamic settings that, but for those in `_IN_EFFECT`, are kept and shown, and change nothing."""
 
 _GROUP: Final = """
 consumer.assignment.interval.ms INT 1000 0 -|Shortest time (ms) between two assignments of a consumer group.
@@ -151,6 +151,11 @@ they are kept and shown, and change nothing, as such groups are not served.
 """
 
 
+_IN_EFFECT: Final = {
+    "log.cleaner.backoff.ms": "How long (ms) the log cleaner waits when no log is dirty enough."
+}
+
+
 def _broker_keys() -> dict[str, BrokerKey]:
     found = {}
     for name, topic_name in LOG_KEYS.items():
@@ -165,7 +170,9 @@ def _broker_keys() -> dict[str, BrokerKey]:
         name, kind, default = [*line.split(" "), ""][:3]
         lowest = 1 if "threads" in name or "pool.size" in name else None
         rule = TopicKey(default, _TYPES[kind], lowest)
-        found[name] = BrokerKey(rule, default, "Kept and shown, without effect in this broker.")
+        found[name] = BrokerKey(
+            rule, default, _IN_EFFECT.get(name, "Kept and shown, without effect in this broker.")
+        )
     return dict(sorted(found.items()))
 
 

@@ -19,6 +19,7 @@ from asyncgroup.broker.topic_keys import (
     GROUP_CONFIG,
     INT,
     LIST,
+    LONG,
     STATIC_BROKER_CONFIG,
     STRING,
 )
@@ -34,6 +35,7 @@ _DOCUMENTATION: Final = {
     "auto.create.topics.enable": "Whether a topic is created when a client asks for it.",
     "broker.id": "The broker's id.",
     "broker.rack": "Where the broker stands.",
+    "connections.max.idle.ms": "Time (ms) without requests after which a connection is closed; -1: never.",
     "default.replication.factor": "Replicas of a topic that does not say.",
     "delete.topic.enable": "Whether topics can be deleted.",
     "group.initial.rebalance.delay.ms": "How long (ms) a new group waits for more members.",
@@ -59,6 +61,7 @@ def node_configs(node: Node) -> list[ConfigValue]:
         "auto.create.topics.enable": (str(node.auto_create_topics).lower(), BOOLEAN),
         "broker.id": (str(node.id), INT),
         "broker.rack": (node.rack or "", STRING),
+        "connections.max.idle.ms": (_idle(node), LONG),
         "default.replication.factor": (str(node.controller.default_replication_factor), INT),
         "group.initial.rebalance.delay.ms": (_ms(group.initial_rebalance_delay), INT),
         "group.max.session.timeout.ms": (_ms(group.max_session_timeout), INT),
@@ -136,6 +139,10 @@ def _fixed(name: str, value: str, kind: int, source: int) -> ConfigValue:
     # Kafka can change its listeners; these stay as they are
     synonyms = [Synonym(name, value, source)]
     return ConfigValue(name, value, source, kind, synonyms, _DOCUMENTATION[name], read_only=True)
+
+
+def _idle(node: Node) -> str:
+    return "-1" if node.connections_max_idle is None else _ms(node.connections_max_idle)
 
 
 def _ms(seconds: float) -> str:
