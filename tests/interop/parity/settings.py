@@ -32,7 +32,7 @@ def _described(kind: int, name: str, *keys: str) -> Any:
     return cls([cls.DescribeConfigsResource(kind, name, list(keys) or None)], include_synonyms=True)
 
 
-async def _until(scene: Scene, label: str, request: Any, key: str, value: str | None) -> None:
+async def _until(scene: Scene, label: str, request: Any, key: str, value: str) -> None:
     """Described once the broker has heard of the change."""
 
     def heard(answer: Any) -> bool:
@@ -90,7 +90,7 @@ async def settings_of_brokers(scene: Scene) -> None:
     await scene.ask("all of all", _whole(NODE, "", ("log.retention.ms", "100000000000")))
     for name, key in (("1", "log.retention.ms"), ("", largest)):
         await scene.ask(f"deleted of {name or 'all'}", _altered(NODE, name, (key, DELETE, None)))
-    await _until(scene, "as before", _described(NODE, "1", largest, *keys), "log.retention.ms", None)
+    await _until(scene, "as before", _described(NODE, "1", largest, *keys), largest, "1073741824")
     for label, change in {
         "a logger": ("no.such.logger", SET, "DEBUG"),
         "a logger deleted": ("no.such.logger", DELETE, None),
