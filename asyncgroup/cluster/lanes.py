@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connecting import connect
@@ -59,6 +59,8 @@ class Lanes:
         self._retired: list[Connection] = []
         self._closed = False
         self._pause_max = float("inf")
+        self._users: dict[str, int] = {}
+        """How many clients hold a purpose that several share."""
         self._suspected: dict[int, float] = {}
         """Nodes that owed an answer for too long, with the loop's time at which that was noted."""
         self.pulse = Pulse()
@@ -201,6 +203,25 @@ class Lanes:
     def close_nodes_except(self, node_ids: set[int]) -> None:
         """Close the connections to nodes that the cluster no longer has (bootstrap addresses, below zero, too)."""
         self._close_those(lambda lane: lane.address.node_id not in node_ids)
+
+    def hold(self, purpose: str) -> None:
+        """One more client uses a purpose that several share, until `release`."""
+        self._users[purpose] = self._users.get(purpose, 0) + 1
+
+    def release(self, purpose: str) -> None:
+        """Undo one `hold`; the last one closes the purpose's connections."""
+        self._users[purpose] -= 1
+        if not self._users[purpose]:
+            del self._users[purpose]
+            self.close_purposes({purpose})
+
+    def close_purposes(self, purposes: Collection[str], node_id: int | None = None) -> None:
+        """Close the connections for these purposes (to one node), each as soon as nothing is under way on it."""
+        for key, lane in list(self._lanes.items()):
+            if key[1] in purposes and node_id in (None, key[0]) and lane.connecting is None:
+                del self._lanes[key]
+                if lane.connection is not None:
+                    self._retire(lane, lane.connection)
 
     def _close_those(self, condition: Callable[[Lane], bool]) -> None:
         for key, lane in list(self._lanes.items()):

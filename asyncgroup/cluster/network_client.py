@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.checks import parse_servers
@@ -123,6 +123,18 @@ class NetworkClient:
     def close_lane(self, lane: str) -> None:
         """Close the connections of a lane to all nodes: what is under way there is not waited for any more."""
         self._lanes.close_purpose(lane)
+
+    def hold_lane(self, lane: str) -> None:
+        """Say that one more client uses a lane which several share, until `release_lane`."""
+        self._lanes.hold(lane)
+
+    def release_lane(self, lane: str) -> None:
+        """Undo one `hold_lane`; after the last one the lane's connections close when nothing is under way on them."""
+        self._lanes.release(lane)
+
+    def close_lanes(self, lanes: Collection[str], node_id: int | None = None) -> None:
+        """Close the connections of lanes (to one node) that nobody uses any more, once nothing is under way on them."""
+        self._lanes.close_purposes(lanes, node_id)
 
     def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
         """Requests of a lane whose response has not come yet: the next one is served after them."""

@@ -10,9 +10,9 @@ comes as whole batches, its iterators decode them, pass them through the interce
 - Where to begin, and where to go on when the log does not hold a position, is decided in `resets`.
 
 Where to look: `fetchers` brings each partition to the fetcher of its leader (`whereabouts`: or of a nearer replica), and
-back after a pause (`retries`, `waiting`). `fetch_plan` and `fetch_session` say what to ask, `answers` what an answer means;
+back after a pause (`retries`, `waiting`) or as soon as metadata names a new leader (`leader_watch`). `fetch_plan` and `fetch_session` say what to ask, `answers` what an answer means;
 `validator` has new leaders confirm positions (`validation`), `resetter` finds others (`resets`, `list_offsets`). From bytes
-to records: `buffer`, `aborted` and `taken`, within the `budget`. A partition is `fetched_partition` to its fetcher and
+to records: `buffer`, `decoding`, `aborted` and `taken`, within the `budget`. A partition is `fetched_partition` to its fetcher and
 `partition_consumer` to its readers, with `batches` and `interceptors`; `merged_reader` and `turns` make one reader of
 several. `offset_lookups` answers what users ask about offsets.
 """

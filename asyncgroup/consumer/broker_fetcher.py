@@ -22,11 +22,12 @@ from asyncgroup.consumer.fetch_session import TOPIC_IDS, FetchSession, outside_s
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.validator import Validator
 from asyncgroup.errors import AsyncGroupError, BrokerError, RequestTimedOut
+from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import cut_batch_size
 
-__all__ = ["BrokerFetcher"]
+__all__ = ["BrokerFetcher", "lanes_of"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
@@ -48,6 +49,11 @@ class _Flight:
         self.plan, self.scope = plan, scope
         self.asked_at = self.heard = now
         self.received = received
+
+
+def lanes_of(owner: str) -> set[str]:
+    """The lanes of all fetchers of one client."""
+    return {MAIN_LANE + owner, EXPRESS_LANE + owner}
 
 
 class BrokerFetcher:
@@ -88,6 +94,9 @@ class BrokerFetcher:
         """Partitions that the main lane could not take, as the express lane had them, with their versions."""
         self.last_fetch = float("-inf")
         self._flights: dict[str, _Flight] = {}
+        self._ended = asyncio.Event()
+        self.idle_looks = 0
+        """How often in a row it was found without any partition."""
 
     def __repr__(self) -> str:
         return f"<BrokerFetcher node {self.node_id}: {len(self._consumers)} partitions>"
@@ -170,6 +179,23 @@ class BrokerFetcher:
         """Something may be wanted now."""
         for event in self._changed.values():
             event.set()
+
+    def end(self) -> None:
+        """End `live`, and close this fetcher's connections."""
+        self._ended.set()
+
+    async def live(self) -> None:
+        """Fetch by both lanes and have positions confirmed, until `end`."""
+        works = (self.run, self.run_express, self.run_validation)
+        tasks = [asyncio.create_task(work(), name=f"{work.__name__} of {self}") for work in works]
+        ending = asyncio.create_task(self._ended.wait(), name=f"end of {self}")
+        try:
+            done, _ = await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await cancel_and_wait(*tasks, ending)
+        self._cluster.close_lanes(lanes_of(self._owner), self.node_id)
 
     async def run(self) -> None:
         """The main lane, for ever."""

@@ -105,6 +105,7 @@ class Consumer:
         finally:
             self.cluster.untrack(tp.topic for tp in self._partitions)
             self._partitions.clear()
+            self._fetchers.close_lanes()
             if self._owns_cluster:
                 await self.cluster.aclose()
 

@@ -10,7 +10,7 @@ from functools import partial
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.answers import Dispatch
-from asyncgroup.consumer.broker_fetcher import BrokerFetcher
+from asyncgroup.consumer.broker_fetcher import BrokerFetcher, lanes_of
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.leader_watch import FOLLOWER_SECONDS, SILENT_SECONDS, LeaderWatch
@@ -29,6 +29,9 @@ _log = logging.getLogger("asyncgroup.consumer")
 
 TOGETHER = 0.05
 """Seconds: partitions that are to be dispatched within so short a time share a refresh of metadata."""
+
+IDLE_LOOKS = 10
+"""How many times, once a second, a fetcher is found without partitions before it ends: some come back after a pause."""
 
 Spawn = Callable[..., None]
 
@@ -68,6 +71,7 @@ class Fetchers:
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
+        self._last_fetch = float("-inf")
         self._retries = Retries(config, cluster.backoff)
         self._homeless = Waiting(TOGETHER)
         self._leaders = LeaderWatch(cluster, config, cluster.random, self._is_waiting)
@@ -82,7 +86,7 @@ class Fetchers:
     @property
     def last_fetch(self) -> float:
         """Loop time of the last answer of any broker."""
-        return max((fetcher.last_fetch for fetcher in self._fetchers.values()), default=float("-inf"))
+        return max([self._last_fetch, *(fetcher.last_fetch for fetcher in self._fetchers.values())])
 
     @property
     def asked_at(self) -> dict[int, float]:
@@ -172,9 +176,7 @@ class Fetchers:
             fetcher = self._fetchers[node_id] = BrokerFetcher(
                 session, self._cluster, self._config, self.budget, self._dispatch, self._owner
             )
-            self._spawn(fetcher.run)
-            self._spawn(fetcher.run_express)
-            self._spawn(fetcher.run_validation)
+            self._spawn(fetcher.live)
         return fetcher
 
     # --- metadata -----------------------------------------------------------------------------------------------
@@ -221,12 +223,26 @@ class Fetchers:
         time = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(SILENT_SECONDS)
+            self._end_idle()
             silent = [fetcher for fetcher in self._fetchers.values() if fetcher.is_silent(SILENT_SECONDS)]
             for fetcher in silent:
                 self._cluster.suspect(fetcher.node_id)
                 fetcher.release_followed(FOLLOWER_SECONDS)
             if silent and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
                 await self._refresh([])
+
+    def _end_idle(self) -> None:
+        """End fetchers of nodes that have had no partition of ours for a while."""
+        for node_id, fetcher in list(self._fetchers.items()):
+            fetcher.idle_looks = 0 if fetcher else fetcher.idle_looks + 1
+            if fetcher.idle_looks > IDLE_LOOKS:
+                del self._fetchers[node_id]
+                self._last_fetch = max(self._last_fetch, fetcher.last_fetch)
+                fetcher.end()
+
+    def close_lanes(self) -> None:
+        """Close the connections of all fetchers, which have ended."""
+        self._cluster.close_lanes(lanes_of(self._owner))
 
     # --- trouble ------------------------------------------------------------------------------------------------
 

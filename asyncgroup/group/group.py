@@ -11,6 +11,7 @@ from typing import Self
 from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, own_or_given
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.broker_fetcher import lanes_of
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
@@ -32,6 +33,7 @@ from asyncgroup.group.topics import Subscription, Topics, check_topics
 from asyncgroup.group.vitals import GroupState, Vitals
 from asyncgroup.lifecycle import finish
 from asyncgroup.model import Batch, Record, TopicPartition
+from asyncgroup.offsets import GROUP_LANE
 
 __all__ = ["ConsumerGroup"]
 
@@ -86,6 +88,7 @@ class ConsumerGroup:
         self._records: Records | None = None
         self._subscriptions: list[Subscription] = []
         self._asked_to_close = False
+        self._holds_lane = False
         self._leaves: bool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -99,6 +102,8 @@ class ConsumerGroup:
         self._check_loop()
         if self._owns_cluster:
             await self.cluster.__aenter__()
+        self.cluster.hold_lane(GROUP_LANE)
+        self._holds_lane = True
         return self
 
     async def __aexit__(
@@ -148,6 +153,10 @@ class ConsumerGroup:
         if self._records is not None:
             await self._records.wait_closed()
         self._errors.close()
+        self.cluster.close_lanes({*lanes_of(self._context.lanes), self._membership.lane})
+        if self._holds_lane:
+            self._holds_lane = False
+            self.cluster.release_lane(GROUP_LANE)
         if self._owns_cluster:
             await self.cluster.aclose()
         self._vitals.enter(GroupState.CLOSED)

@@ -93,6 +93,11 @@ class ClassicMembership:
         member = self.identity.member_id or "no member"
         return f"<ClassicMembership {self._group_id!r}: {member}, generation {self.identity.generation_id}>"
 
+    @property
+    def lane(self) -> str:
+        """The lane of this member's JoinGroup and SyncGroup."""
+        return self._lane
+
     def forget_member(self) -> None:
         """Join as a new member next time."""
         self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup import Cluster, ConsumerConfig, ConsumerGroup
+from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, TopicPartition
 from tests.scenario.support import Script, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -59,3 +59,74 @@ async def test_two_groups(env: VirtualEnvironment):
                 await bob.aclose()
         assert cluster.is_open, "it was not theirs to close"
     assert env.cluster.group("h").offsets != {}
+
+
+def purposes(cluster: Cluster) -> set[str]:
+    """What the open connections of a cluster are for."""
+    return {lane.purpose for lane in cluster._lanes._lanes.values() if lane.is_open}
+
+
+async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
+    """At once, not after `connections_max_idle`; those of the others stay as they are."""
+    first, second = Script(env), Script(env)
+    await env.produce(5, range(4))
+    async with Cluster(env.bootstrap_servers, config(env), hooks=[env.bell]) as cluster:
+        await cluster.refresh()
+        before = purposes(cluster)
+        async with ConsumerGroup(cluster, "h", config(env)) as bob, running(bob.run("orders", second)):
+            await second.until("done 3@4")
+            alone = purposes(cluster)
+            async with ConsumerGroup(cluster, "g", config(env)) as ann, running(ann.run("orders", first)):
+                await first.until("done 3@4")
+                assert purposes(cluster) > alone
+            await asyncio.sleep(1)
+            assert purposes(cluster) == alone
+            kept = [lane.connection for lane in cluster._lanes._lanes.values() if lane.is_open]
+            await env.produce(5, range(4))
+            await second.until("done 3@9")
+            assert all(connection.is_open for connection in kept)
+        await asyncio.sleep(1)
+        assert purposes(cluster) == before == {"control"}
+
+
+async def test_the_connections_of_a_closed_consumer_close(env: VirtualEnvironment):
+    await env.produce(1, range(4))
+    async with Cluster(env.bootstrap_servers, config(env)) as cluster:
+        async with Consumer(cluster, config(env)) as reader, Consumer(cluster, config(env)) as other:
+            for consumer in (reader, other):
+                for number in range(4):
+                    await anext(await consumer.partition("orders", number, "earliest"))
+            both = purposes(cluster)
+            await reader.aclose()
+            await asyncio.sleep(1)
+            assert len(purposes(cluster)) < len(both)
+            await env.produce(1, range(4))
+            for number in range(4):
+                await anext(other._partitions[TopicPartition("orders", number)])
+        await asyncio.sleep(1)
+        assert purposes(cluster) == {"control"}
+
+
+async def test_fetchers_of_nodes_that_lead_nothing_end(env: VirtualEnvironment):
+    await env.produce(1, range(4))
+    async with Consumer(env.bootstrap_servers, config(env)) as reader:
+        consumers = [await reader.partition("orders", number, "earliest") for number in range(4)]
+        for consumer in consumers:
+            await anext(consumer)
+        assert len(reader._fetchers._fetchers) > 1
+        tasks = len(asyncio.all_tasks())
+        for number in range(4):
+            env.cluster.move_leader("orders", number, 1)
+        await asyncio.sleep(30)
+        assert list(reader._fetchers._fetchers) == [1]
+        assert len(asyncio.all_tasks()) < tasks
+        fetching = {
+            lane.address.node_id
+            for lane in reader.cluster._lanes._lanes.values()
+            if lane.is_open and lane.purpose.startswith("fetch")
+        }
+        assert fetching == {1}
+        env.cluster.move_leader("orders", 0, 2)
+        await env.produce(1, range(4))
+        for consumer in consumers:
+            await asyncio.wait_for(anext(consumer), 5)
