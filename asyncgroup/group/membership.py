@@ -86,6 +86,8 @@ class ClassicMembership:
         # two members of a group that share a Cluster would wait for each other: one's JoinGroup is parked until the
         # other's has come, and the broker serves a connection's requests one after another
         self._lane = f"{JOIN_LANE}-{next(_LANES)}"
+        self._certain_id = ""
+        """The member id whose refusal counts: it was refused before, or its JoinGroup was just accepted."""
         self._last_end: SessionEnd | None = None
         self._last_topics: list[str] | None = None
 
@@ -144,7 +146,7 @@ class ClassicMembership:
                 reason = shorten(f"trying again after: {error}")
                 await asyncio.sleep(min(backoff.next(), self._config.rejoin_backoff))
             else:
-                self._last_end, self._last_topics = None, wanted
+                self._last_end, self._last_topics, self._certain_id = None, wanted, ""
                 return joined
 
     def _apply(self, error: BrokerError | TransportError) -> JoinAction:
@@ -154,11 +156,23 @@ class ClassicMembership:
         if isinstance(error, TransportError):
             return JoinAction.MOVED
         action = ACTIONS.get(error.code, JoinAction.AGAIN if error.retriable else JoinAction.FAIL)
+        if action is JoinAction.NEW_MEMBER and self._is_doubtful():
+            self._cluster.coordinators.doubt(self._group_id)
+            return JoinAction.MOVED
         if action is JoinAction.NEW_MEMBER:
             self.forget_member()
         elif action is JoinAction.MOVED:
             self._cluster.coordinators.forget(self._group_id)
         return action
+
+    def _is_doubtful(self) -> bool:
+        """Whether a member id that was in a generation is refused for the first time.
+
+        The refusing broker may be a former coordinator that was stopped. The coordinator still has the member then, and
+        would wait for it if it joined under another id.
+        """
+        certain, self._certain_id = self._certain_id, self.identity.member_id
+        return self.identity.generation_id >= 0 and certain != self.identity.member_id
 
     async def _try(self, topics: list[str], reason: str) -> Joined:
         self._vitals.enter(GroupState.LOOKING)
@@ -217,6 +231,7 @@ class ClassicMembership:
         if response.error_code:
             raise BrokerError(response.error_code, f"join of group {self._group_id!r}")
         self.identity = self.identity._replace(generation_id=response.generation_id)
+        self._certain_id = self.identity.member_id
         return response
 
     async def _ask_patiently(self, request: Request[R]) -> R:

@@ -153,3 +153,23 @@ async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_secon
             "JoinGroup MEMBER_ID_REQUIRED",
         ]
         assert ends.names == ["MemberLost"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_the_late_refusal_of_a_join_does_not_cost_the_member_id(env: VirtualEnvironment, times: int):
+    """The coordinator still has the member, and would wait for its join until the session expires."""
+    script = Script(env)
+    async with member(env, "a") as group, running(group.run("orders", script)):
+        await script.until("setup")
+        first = script.sessions[0].member_id
+        refused = env.cluster.faults.on("JoinGroup", where=lambda r: r.member_id == first, times=times)
+        refused.error(E.UNKNOWN_MEMBER_ID)
+        lookups = len(env.cluster.history.of("FindCoordinator", client_id="a"))
+        begun = now()
+        other = Script(env)
+        async with member(env, "b") as late, running(late.run("orders", other)):
+            await other.until("setup")
+            assert (script.sessions[-1].member_id == first) is (times == 1)
+            if times == 1:
+                assert len(env.cluster.history.of("FindCoordinator", client_id="a")) == lookups + 1
+                assert now() - begun < env.heartbeat_interval + 1
