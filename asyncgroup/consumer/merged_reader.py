@@ -129,4 +129,6 @@ class MergedReader:
                 self._turn_at = self._time() + TURN_SECONDS
                 self._idle.clear()
                 return True
+            # its next batch is being decoded in a thread: `follow` puts it in line again when that is done
+            self._turns.remove(consumer)
         return False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer import decoding
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.merged_reader import MergedReader
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
@@ -187,3 +188,26 @@ async def test_what_was_read() -> None:
         assert [first.was_read(offset) for offset in (1, 2, 49, 50)] == [True, True, True, False]
         first.seek(1)
         assert [first.was_read(offset) for offset in (0, 1, 49, 50)] == [True, True, True, False]
+
+
+# --- large batches ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_that_a_thread_decodes_holds_up_neither_the_loop_nor_other_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def slowly(function: Callable[[], object]) -> object:
+        await asyncio.sleep(30)
+        return function()
+
+    monkeypatch.setattr(decoding, "run_off_loop", slowly)
+    first, second = partition(0), partition(1)
+    feed(first, batch(0, value=bytes(decoding.LARGE_BYTES + 1)))
+    feed(second, batch(0, count=2))
+    async with following(first, second) as reader:
+        time = asyncio.get_running_loop().time
+        begun = time()
+        assert await take(reader, 2) == [(1, 0), (1, 1)]
+        assert time() == begun
+        assert await take(reader, 1) == [(0, 0)]
+        assert time() == begun + 30
