@@ -126,10 +126,14 @@ class EmbeddedCluster(ClusterControls):
         _check_nodes(nodes, ports=ports, racks=racks)
         if queued_max_request_bytes <= 0:
             raise ConfigError("queued_max_request_bytes", queued_max_request_bytes, "bytes, more than 0")
-        if connections_max_idle is not None and connections_max_idle <= 0:
+        if connections_max_idle is not None and not connections_max_idle > 0:
             raise ConfigError(
                 "connections_max_idle", connections_max_idle, "seconds, more than 0, or None for never"
             )
+        _check_intervals(
+            retention_check_interval=retention_check_interval,
+            offsets_retention_check_interval=offsets_retention_check_interval,
+        )
         rng = random.Random(seed)
         self._shared = Shared(
             controller=_new_controller(
@@ -357,6 +361,13 @@ def _check_nodes(nodes: int, **per_node: Sequence[object] | None) -> None:
     for name, values in per_node.items():
         if values is not None and len(values) != nodes:
             raise ConfigError(name, list(values), f"one for each of {nodes} nodes")
+
+
+def _check_intervals(**seconds: float) -> None:
+    """Raises ConfigError where the loop would do nothing else."""
+    for name, value in seconds.items():
+        if not value > 0:  # NaN is not, either
+            raise ConfigError(name, value, "seconds, more than 0")
 
 
 def _advertised(host: str, advertised_host: str | None) -> str:

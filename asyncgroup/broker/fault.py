@@ -139,7 +139,13 @@ class Fault:
         return self._disturb()
 
     def throttle(self, milliseconds: int) -> Self:
-        """Answer with this throttle time, and read nothing more from the connection for as long (KIP-219)."""
+        """Answer with this throttle time, and read nothing more from the connection for as long (KIP-219).
+
+        Raises ConfigError for what is not a whole number from 0 on that fits into 32 bits.
+        """
+        if type(milliseconds) is not int or not 0 <= milliseconds < 2**31:
+            self.cancel()
+            raise ConfigError("milliseconds", milliseconds, "a whole number from 0 to 2147483647")
         self.throttle_ms = milliseconds
         return self._disturb()
 

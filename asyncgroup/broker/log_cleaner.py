@@ -54,30 +54,37 @@ class LogCleaner:
         self._clock = clock
         self._changed = changed
         self._everything = everything
-        self._is_running = False
+        self._backoff: float | None = None
+        """Seconds between two rounds, as the timer was set; None while no log is looked at."""
         self._uncleanable: set[Partition] = set()
         self._failed: set[Partition] = set()  # by the disk, in this round
         if everything:
             self._run_later()
 
     def __repr__(self) -> str:
-        return f"<LogCleaner {'running' if self._is_running else 'not begun'}, {len(self._uncleanable)} uncleanable>"
+        return f"<LogCleaner {'not begun' if self._backoff is None else 'running'}, {len(self._uncleanable)} uncleanable>"
 
     def configured(self, topic: Topic) -> None:
-        """A topic has settings: they may be the first that ask for compaction."""
-        if not self._is_running and self._may_clean(topic):
+        """Settings of a topic, or those of all topics, have changed: start when the first one asks for compaction.
+
+        Another backoff counts from now on, not from the next round on (`LogCleaner.reconfigure`).
+        """
+        changed = self._may_clean(topic) if self._backoff is None else self._backoff != self._given_backoff()
+        if changed:
             self._run_later()
 
     def _may_clean(self, topic: Topic) -> bool:
         own = self._everything or not topic.is_internal
         return own and any(partition.config.compact for partition in topic.partitions)
 
-    def _run_later(self) -> None:
-        self._is_running = True
+    def _given_backoff(self) -> float:
         given = self._controller.settings.cluster.get(_BACKOFF_KEY)
-        backoff = BACKOFF if given is None else int(given) / 1000
         # Kafka allows 0; the loop needs a moment for others.
-        self._timers.schedule(_TIMER, max(backoff, 0.001), self._run)
+        return BACKOFF if given is None else max(int(given) / 1000, 0.001)
+
+    def _run_later(self) -> None:
+        self._backoff = self._given_backoff()
+        self._timers.schedule(_TIMER, self._backoff, self._run)
 
     def _run(self) -> None:
         """Clean the filthiest log; the next one in another step, or after the backoff if there is none."""

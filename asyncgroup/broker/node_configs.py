@@ -47,6 +47,7 @@ _DOCUMENTATION: Final = {
     "num.partitions": "Partitions of a topic that does not say.",
     "offsets.retention.minutes": "How long (minutes) offsets of a group without members are kept.",
     "offsets.topic.num.partitions": "Partitions of __consumer_offsets.",
+    "queued.max.request.bytes": "Memory (bytes) that requests may take that are incomplete or wait for their turn.",
     "socket.request.max.bytes": "Largest request (bytes).",
     "transaction.max.timeout.ms": "Longest transaction timeout (ms) that a producer may ask for.",
     "transaction.state.log.num.partitions": "Partitions of __transaction_state.",
@@ -71,6 +72,7 @@ def node_configs(node: Node) -> list[ConfigValue]:
         "node.id": (str(node.id), INT),
         "num.partitions": (str(node.controller.default_partitions), INT),
         "offsets.retention.minutes": (str(int(group.offsets_retention / 60)), INT),
+        "queued.max.request.bytes": (str(node.request_memory.limit), LONG),
     }
     default = {
         "delete.topic.enable": ("true", BOOLEAN),

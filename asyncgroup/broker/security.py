@@ -48,9 +48,9 @@ class ListenerSecurity:
         if not isinstance(self.users, Mapping):
             raise ConfigError("users", type(self.users).__name__, "passwords by user name")
         for name, password in self.users.items():
-            if not isinstance(name, str) or not name or "\0" in name:
+            if not _is_text(name):
                 raise ConfigError("users", name, "names that are text without NUL characters, not empty")
-            if not isinstance(password, str) or not password or "\0" in password:
+            if not _is_text(password):
                 raise ConfigError(
                     "users", name, "with passwords that are text without NUL characters, not empty"
                 )
@@ -92,6 +92,17 @@ class ListenerSecurity:
                 raise ConfigError("client_ca_file", str(self.client_ca_file), rule) from error
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def _is_text(value: object) -> bool:
+    """Whether PLAIN can carry the value: it has UTF-8, which half of a surrogate pair has not, and ends at a NUL."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _why(error: Exception) -> str:

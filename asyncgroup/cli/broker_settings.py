@@ -47,7 +47,8 @@ def add_set(parser: argparse.ArgumentParser) -> None:
 def _given(text: str) -> Given:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        # not the text itself: it may be a password
+        raise argparse.ArgumentTypeError("NAME=VALUE is wanted, such as num.partitions=6")
     return Given(name.strip(), value.strip())
 
 
@@ -63,20 +64,21 @@ def _whole(least: int) -> Parse:
     return parse
 
 
-def _scaled(unit: float, what: str) -> Parse:
+def _scaled(unit: float, what: str, *, not_zero: bool = False) -> Parse:
     def parse(text: str) -> float:
         try:
             number = float(text)
         except ValueError:
             number = -1.0
-        if not 0 <= number < 1e15:
-            raise ValueError(f"a number of {what}, 0 or more")
+        if not 0 <= number < 1e15 or (not_zero and not number):
+            raise ValueError(f"a number of {what}, {'more than 0' if not_zero else '0 or more'}")
         return number * unit
 
     return parse
 
 
 _MS: Final = _scaled(0.001, "milliseconds")
+_INTERVAL: Final = _scaled(0.001, "milliseconds", not_zero=True)
 _SECONDS: Final = _scaled(1.0, "seconds")
 
 
@@ -127,9 +129,9 @@ _KAFKA: Final[dict[str, tuple[str, Parse]]] = {
     "group.max.session.timeout.ms": ("group_max_session_timeout", _MS),
     "group.max.size": ("group_max_size", _whole(1)),
     "group.min.session.timeout.ms": ("group_min_session_timeout", _MS),
-    "log.retention.check.interval.ms": ("retention_check_interval", _MS),
+    "log.retention.check.interval.ms": ("retention_check_interval", _INTERVAL),
     "num.partitions": ("default_partitions", _whole(1)),
-    "offsets.retention.check.interval.ms": ("offsets_retention_check_interval", _MS),
+    "offsets.retention.check.interval.ms": ("offsets_retention_check_interval", _INTERVAL),
     "offsets.retention.minutes": ("offsets_retention", _scaled(60.0, "minutes")),
     "queued.max.request.bytes": ("queued_max_request_bytes", _whole(1)),
 }
@@ -233,7 +235,8 @@ def _check_known(one: Given, own: Iterable[str]) -> None:
     names = sorted({*own, *_SECURITY, *STATIC_SETTINGS})
     close = difflib.get_close_matches(one.name, names, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"
-    raise UsageError(f"{one}: there is no setting {one.name}; {hint}")
+    # not its value: the name may be that of a password, misspelt
+    raise UsageError(f"--set {one.name}: there is no such setting; {hint}")
 
 
 def _check_sizes(options: dict[str, Any], seen: dict[str, Given], nodes: int) -> None:

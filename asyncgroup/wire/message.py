@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Final, Generic, TypeVar, cast
 
 __all__ = ["Message", "Request", "copy_message"]
+
+_SECRET: Final = frozenset({"auth_bytes", "salted_password"})
+"""Fields with passwords, or with what is as good as one: only their length is shown."""
 
 
 class Message:
@@ -22,7 +25,7 @@ class Message:
     __hash__ = None  # type: ignore[assignment]  # mutable: equal today, other tomorrow
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_short(getattr(self, name))}" for name in self.__slots__)
+        shown = ", ".join(f"{name}={_shown(name, getattr(self, name))}" for name in self.__slots__)
         return f"{type(self).__qualname__}({shown})"
 
 
@@ -45,8 +48,8 @@ def _copied(value: object) -> object:
     return copied
 
 
-def _short(value: object) -> str:
-    if isinstance(value, (bytes, memoryview)) and len(value) > 32:
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, (bytes, memoryview)) and (len(value) > 32 or name in _SECRET):
         return f"<{len(value)} bytes>"
     return repr(value)
 

@@ -212,3 +212,17 @@ async def test_settings_that_a_cluster_begins_with():
     for wrong in ({"num.partitions": "3"}, {"log.retention.ms": "x"}, {"log.retention.ms": 5}):
         with pytest.raises(ConfigError):
             EmbeddedCluster(settings=wrong)  # type: ignore[arg-type]
+
+
+async def test_options_of_the_cluster_are_shown_by_kafkas_names():
+    async with (
+        EmbeddedCluster(connections_max_idle=5.0, queued_max_request_bytes=1_000_000) as cluster,
+        connect(cluster) as client,
+    ):
+        configs = await described(client, BROKER, "1")
+        for name, value in (("connections.max.idle.ms", "5000"), ("queued.max.request.bytes", "1000000")):
+            assert (configs[name].value, configs[name].config_source, configs[name].read_only) == (
+                value,
+                4,
+                True,
+            )

@@ -104,6 +104,13 @@ async def test_throttling_mutes_the_connection():
         assert now() == 1.5
 
 
+@pytest.mark.parametrize("wrong", [0.2, -1, 2**31, True])
+async def test_a_throttle_time_is_whole_milliseconds(wrong):
+    async with EmbeddedCluster() as cluster:
+        with pytest.raises(ConfigError, match="milliseconds"):
+            cluster.faults.on("Heartbeat").throttle(wrong)
+
+
 async def test_held_requests_do_not_outlive_the_cluster():
     async with EmbeddedCluster() as cluster:
         async with connect(cluster) as client:

@@ -12,7 +12,7 @@ from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
-from tests.broker.client import connect
+from tests.broker.client import Client, connect
 from tests.broker.test_retention import HOUR, START, fill, offsets, virtually
 
 COMPACT = {"cleanup.policy": "compact"}
@@ -118,14 +118,31 @@ async def test_the_filthiest_log_is_first_and_each_is_cleaned_in_a_step_of_its_o
         assert cleaned == [(1, 15.0), "others", (2, 15.0), "others", (0, 15.0), "others"]
 
 
+async def alter_backoff(client: Client, milliseconds: str) -> None:
+    request = m.IncrementalAlterConfigsRequest
+    config = request.AlterableConfig("log.cleaner.backoff.ms", 0, milliseconds)
+    answer = await client.ask(request([request.AlterConfigsResource(4, "", [config])]))
+    assert [one.error_code for one in answer.responses] == [0]
+
+
 @virtually
 async def test_the_backoff_can_be_altered():
-    request = m.IncrementalAlterConfigsRequest
     async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
-        config = request.AlterableConfig("log.cleaner.backoff.ms", 0, "2000")
-        answer = await client.ask(request([request.AlterConfigsResource(4, "", [config])]))
-        assert [one.error_code for one in answer.responses] == [0]
+        await alter_backoff(client, "2000")
         cluster.create_topic("t", configs=COMPACT)
+        fill(cluster, "t", 0, 0, 0)
+        await asyncio.sleep(2.5)
+        assert offsets(cluster, "t") == [1, 2]
+
+
+@virtually
+async def test_another_backoff_counts_at_once():
+    """Not after the backoff of before, which may be hours (`LogCleaner.reconfigure` restarts its threads)."""
+    async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", configs=COMPACT)
+        await alter_backoff(client, "3600000")
+        await asyncio.sleep(1)
+        await alter_backoff(client, "2000")
         fill(cluster, "t", 0, 0, 0)
         await asyncio.sleep(2.5)
         assert offsets(cluster, "t") == [1, 2]

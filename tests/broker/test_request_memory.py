@@ -176,7 +176,16 @@ async def test_answers_that_go_out_count_as_well_but_a_request_that_waits_does_n
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"connections_max_idle": 0}, {"connections_max_idle": -1}, {"queued_max_request_bytes": 0}]
+    "wrong",
+    [
+        {"connections_max_idle": 0},
+        {"connections_max_idle": -1},
+        {"connections_max_idle": float("nan")},
+        {"queued_max_request_bytes": 0},
+        {"retention_check_interval": 0},
+        {"retention_check_interval": float("nan")},
+        {"offsets_retention_check_interval": 0.0},
+    ],
 )
 async def test_values_that_make_no_sense(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):

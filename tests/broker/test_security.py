@@ -345,6 +345,8 @@ async def test_a_client_that_sends_at_once(authority, certificate):
         {"users": {}},
         {"users": {"": "x"}},
         {"users": {"alice": ""}},
+        {"users": {"alice": "\udcff"}},
+        {"users": {"\udcff": "x"}},
         {"users": "alice:x"},
         {"users": USERS, "mechanisms": []},
         {"users": USERS, "mechanisms": "PLAIN"},

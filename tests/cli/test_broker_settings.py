@@ -85,7 +85,14 @@ def test_every_option_and_every_default_of_topics_can_be_set() -> None:
             ["--set", "connections.max.idle.ms=0"],
             "--set connections.max.idle.ms=0 is not allowed: milliseconds, more than 0, or -1 for never",
         ),
-        (["--set", "num.partition=3"], "there is no setting num.partition; did you mean num.partitions"),
+        (
+            ["--set", "num.partition=3"],
+            "--set num.partition: there is no such setting; did you mean num.partitions",
+        ),
+        (
+            ["--set", "log.retention.check.interval.ms=0"],
+            "--set log.retention.check.interval.ms=0 is not allowed: a number of milliseconds, more than 0",
+        ),
         (["--set", "nodes=3"], "--set nodes=3: use --nodes"),
         (["--set", "topics=a"], "--set topics=a: use --topic"),
         (["--set", "fsync=maybe"], "--set fsync=maybe is not allowed: true or false"),
@@ -120,6 +127,19 @@ def test_errors_name_the_flag(arguments: list[str], words: str, capsys: pytest.C
     assert words in err
 
 
+@pytest.mark.parametrize(
+    "given", ["user=alice:secret", "sasl.jaas.config=password=secret;", "users:alice:secret"]
+)
+def test_errors_show_no_passwords(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that is misspelt may be that of a password."""
+    try:
+        code = main(["broker", "--port", "0", "--set", given])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    assert code
+    assert "secret" not in capsys.readouterr().err
+
+
 def test_too_few_nodes_for_a_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--data-dir", str(tmp_path))
     with broker(*arguments, "--nodes", "3", "--topic", "t:3"):
@@ -131,7 +151,7 @@ def test_too_few_nodes_for_a_data_directory(tmp_path: Path, capsys: pytest.Captu
 def test_no_equals_sign_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["broker", "--set", "num.partitions"])
-    assert "'num.partitions' is not NAME=VALUE" in capsys.readouterr().err
+    assert "--set: NAME=VALUE is wanted, such as num.partitions=6" in capsys.readouterr().err
 
 
 def test_a_broker_with_settings() -> None:

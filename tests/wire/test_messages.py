@@ -36,6 +36,14 @@ def test_the_text_shows_every_field_but_no_payload():
     assert repr(m.HeartbeatResponse(error_code=5)) == "HeartbeatResponse(throttle_time_ms=0, error_code=5)"
 
 
+def test_the_text_shows_no_passwords():
+    """PLAIN sends the password itself, and a handler that fails logs its request."""
+    text = repr(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
+    assert text == "SaslAuthenticateRequest(auth_bytes=<13 bytes>)"
+    upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(salted_password=b"secret")
+    assert "secret" not in repr(m.AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+
+
 def test_defaults_are_not_shared():
     one, other = m.FetchRequest(), m.FetchRequest()
     one.topics.append(Topic())
