@@ -244,6 +244,7 @@ def own_copy(error: E) -> E:
             made.__dict__.update(error.__dict__)
         else:
             made = copy.copy(error)
+            made.args = error.args  # its constructor may have made them of another value
         if hasattr(error, "__notes__"):
             made.__notes__ = list(error.__notes__)
     except Exception:  # noqa: BLE001  a constructor of a foreign class may raise anything

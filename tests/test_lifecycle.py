@@ -361,6 +361,17 @@ async def test_copies_of_errors_that_are_made_of_several_values(error: Exception
     assert (type(made), str(made), vars(made)) == (type(error), str(error), vars(error))
 
 
+class Coded(Exception):
+    def __init__(self, code: object) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+async def test_the_text_of_a_foreign_error_is_not_made_anew() -> None:
+    made = own_copy(Coded(5))
+    assert (str(made), made.code) == ("code 5", 5)
+
+
 async def test_an_error_that_cannot_be_copied_is_given_itself() -> None:
     error = Odd(what="x")
     assert own_copy(error) is error

@@ -172,6 +172,8 @@ class BrokerFetcher:
     def _give_up_fetches(self) -> None:
         """End the wait for answers of which nothing is wanted any more."""
         for flight in self._flights.values():
+            if flight.scope.when() is not None:
+                continue  # given up already: its task has not come to that yet
             if not any(self._under_way.get(tp) is ask for tp, ask in flight.plan.asks.items()):
                 flight.scope.reschedule(asyncio.get_running_loop().time())
 

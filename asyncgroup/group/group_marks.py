@@ -60,12 +60,17 @@ class GroupMarks:
 
     async def commit(self, session: Session | None) -> None:
         """Commit all marks; raises CommitFailedError, also for marks that were dropped since the last call."""
-        errors: dict[TopicPartition, AsyncGroupError] = {**self._dropped}
-        self._dropped = {}
-        if session is not None:
+        dropped, self._dropped = self._dropped, {}
+        errors: dict[TopicPartition, AsyncGroupError] = {**dropped}
+        if (
+            session is not None and not session.is_over
+        ):  # one that is over still stands until all its tasks have ended
             try:
                 await session.commit()
             except CommitFailedError as error:
                 errors |= error.errors
+            except BaseException:
+                self._dropped = dropped | self._dropped  # the next call tells of them
+                raise
         if errors:
             raise CommitFailedError(self._context.group_id, errors)

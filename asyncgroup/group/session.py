@@ -92,6 +92,11 @@ class Session:
         """Wait until the membership is lost; a session that ends in order never is."""
         await self._lost.wait()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be committed in its name any more."""
+        return self._is_over
+
     def claim(self, topic: str, partition: int) -> Claim | None:
         """The claim of a partition, None if it is not owned."""
         if len(self._claims_by_place) != len(self.claims):

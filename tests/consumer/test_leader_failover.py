@@ -95,6 +95,27 @@ async def test_any_metadata_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> N
         assert reader.errors == []
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_fetch_that_is_given_up_already_may_be_given_up_again(
+    three: EmbeddedCluster, turns: int
+) -> None:
+    """Another partition of the same node moves before the task of the fetch has had its turn."""
+    three.move_leader("orders", 1, 1)
+    three.faults.on("Fetch", node=1).hold()
+    async with client(three) as reader:
+        first, second = (reader.consumer("orders", number) for number in (0, 1))
+        second.pause()
+        for consumer in (first, second):
+            reader.fetchers.add(consumer)
+        await asyncio.sleep(1)
+        fetcher = reader.fetchers._fetchers[1]
+        for number, consumer in enumerate((first, second)):
+            reader.cluster.hint_leader(consumer.tp, 2, 1000)
+            assert fetcher.release_moved() == [consumer]
+            for _ in range(0 if number else turns):
+                await asyncio.sleep(0)
+
+
 async def test_a_node_that_leads_again_is_not_asked_behind_the_fetch_that_hung(
     three: EmbeddedCluster,
 ) -> None:

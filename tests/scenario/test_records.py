@@ -269,6 +269,52 @@ async def test_marks_after_a_loss_are_dropped_and_told_of(env: VirtualEnvironmen
         assert len(set(await take(records, 11))) == 11, "all but what was committed is delivered again"
 
 
+async def test_commits_while_a_session_ends(env: VirtualEnvironment):
+    """In the moment in which nothing can be committed any more, and the session still stands, it is no usage error."""
+    await fill(env, 3)
+    commits: list[asyncio.Task[None]] = []
+
+    class Hook:
+        def on_session_end(self, _session: object, _cause: object) -> None:
+            if not commits:
+                commits.append(asyncio.create_task(commit_all_the_time()))
+
+    async def commit_all_the_time() -> None:
+        for _ in range(100):
+            await group.commit()
+            await asyncio.sleep(0)
+
+    async with member(env, hooks=(Hook(),)) as group, group.records("orders") as records:
+        await anext(records)
+        first = group.session
+        assert first is not None
+        first.end(Rebalanced("by the test"))
+        await take(records, 12)
+        assert group.session is not first
+        await commits[0]
+
+
+async def test_a_cancelled_commit_does_not_swallow_what_was_dropped(env: VirtualEnvironment):
+    await fill(env, 3)
+    async with member(env, auto_commit=False) as group:
+        records = group.records("orders")
+        late = await anext(records)
+        group.pause([(late.topic, late.partition)])
+        assert group.session is not None
+        group.session.end(Rebalanced("by the test"))
+        record = await anext(records)
+        group.mark(late)
+        group.mark(record)
+        held = env.cluster.faults.on("OffsetCommit").hold()
+        committing = asyncio.create_task(group.commit())
+        await held.wait_hit()
+        committing.cancel()
+        await asyncio.wait([committing])
+        held.release()
+        with pytest.raises(CommitFailedError, match="owned again"):
+            await group.commit()
+
+
 async def _next(errors: AsyncIterator[Exception], kind: type[Exception]) -> Exception:
     async for error in errors:
         if isinstance(error, kind):
