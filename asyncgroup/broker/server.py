@@ -68,6 +68,8 @@ class Connection(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self._active_at = self._loop.time()
         """When bytes came or went last (the loop's time)."""
+        self._unsent = 0
+        """Bytes of answers that were still to be sent at the last look or write."""
         self._stuck = False
         self._can_write = True
         self._reading = True
@@ -314,6 +316,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._active_at = self._loop.time()
             self._transport.writelines(pieces)
+            self._unsent = self._transport.get_write_buffer_size()
 
     # -- end -------------------------------------------------------------------------------------------------
 
@@ -327,10 +330,17 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _expire(self) -> None:
-        """Close if nothing came or went for `connections.max.idle.ms`, also with a request under way (Kafka's `Selector`)."""
+        """Close if no byte came or went for `connections.max.idle.ms`, also with a request under way (Kafka's `Selector`).
+
+        A transport does not say when it sends a part of an answer: the connection counts as active at this look if some
+        of it went out since the last one. So it is closed after twice the time at the latest.
+        """
         assert self._node.connections_max_idle is not None
         if self._stuck and self._transport is not None and not self._transport.is_closing():
             return  # a fault (`drop`) wants it to stay open
+        if self._transport is not None and (unsent := self._transport.get_write_buffer_size()) < self._unsent:
+            self._unsent = unsent
+            self._active_at = self._loop.time()
         left = self._active_at + self._node.connections_max_idle - self._loop.time()
         if left > 0:
             self._idle = self._loop.call_later(left, self._expire)

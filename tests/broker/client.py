@@ -67,6 +67,10 @@ class Client:
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise Disconnected(getattr(error, "partial", b"")) from error
 
+    async def receive_bytes(self, most: int) -> bytes:
+        """Some of what comes next, at most so many bytes; none at the end."""
+        return await self._reader.read(most)
+
     async def disconnected(self) -> bytes:
         """Wait until the server closes; what came before that."""
         try:

@@ -175,6 +175,32 @@ async def test_answers_that_go_out_count_as_well_but_a_request_that_waits_does_n
         assert now() == 13.0
 
 
+async def test_a_client_that_reads_a_large_answer_slowly_is_not_idle():
+    async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 6)
+        for index in range(6):
+            cluster.produce("t", bytes(1_000_000), partition=index)
+        client.send(fetch(cluster, *range(6), max_bytes=7 * MB))
+        received = 0
+        while received < 6_000_000:
+            data = await client.receive_bytes(100_000)
+            assert data, f"closed after {received} bytes and {now()} s"
+            received += len(data)
+            await asyncio.sleep(1)
+        assert now() >= 60
+
+
+async def test_a_client_that_reads_no_more_is_idle():
+    async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 6)
+        for index in range(6):
+            cluster.produce("t", bytes(1_000_000), partition=index)
+        client.send(fetch(cluster, *range(6), max_bytes=7 * MB))
+        await client.receive_bytes(1)
+        await asyncio.sleep(10.1)
+        assert not cluster.nodes[1].connections
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
