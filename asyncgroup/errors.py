@@ -200,8 +200,8 @@ class BrokerError(AsyncGroupError):
         self.name = error_name(code)
         self.retriable = is_retriable(code)
         self.what = what
-        said = f": {printable(detail, LONGEST_TEXT)}" if detail else ""
-        super().__init__(f"{what}: {self.name} ({code}){said}")
+        text = f": {printable(detail, LONGEST_TEXT)}" if detail else ""
+        super().__init__(f"{what}: {self.name} ({code}){text}")
 
 
 class OffsetLookupError(AsyncGroupError):
@@ -273,7 +273,7 @@ class RecordTooLargeError(AsyncGroupError):
 
     Brokers return such a batch whole if it is the first of an answer (KIP-74), so this is met only where a broker does
     not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
-    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) allows for the batch or somebody seeks past it.
+    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) allows for the batch or a seek skips it.
     `tp` is the partition, `offset` the first one of the batch, `size` its bytes, `limit` the bytes asked for. As
     Kafka's `RecordTooLargeException`.
     """
@@ -307,7 +307,7 @@ class MarkDropped(AsyncGroupError):
     """A mark by `ConsumerGroup.mark` came too late: the claim that the record was read by is gone, so it is not committed.
 
     The record is delivered again, to this member or to another one. `topic`, `partition` and `offset` (of the record)
-    say which; told to `ConsumerGroup.errors()`, and raised by the next `ConsumerGroup.commit()` in its `errors`.
+    say which; yielded by `ConsumerGroup.errors()`, and raised by the next `ConsumerGroup.commit()` in its `errors`.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, reason: str) -> None:

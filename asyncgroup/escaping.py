@@ -1,6 +1,6 @@
 """Text from the network, made fit for logs, exceptions and terminals.
 
-Hosts, client ids, member ids and error messages come from whoever speaks to this program. A newline among them would
+Hosts, client ids, member ids and error messages come from other programs on the network. A newline among them would
 forge a line of the log, an escape sequence would be obeyed by the terminal that shows it.
 """
 

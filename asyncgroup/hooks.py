@@ -99,7 +99,7 @@ class Hook(Protocol):
         return
 
     def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:
-        """A batch of so many records was acknowledged, or is given up because of `error`."""
+        """A batch of `records` records was acknowledged, or is given up because of `error`."""
         return
 
     def on_delivered(self, topic: str, partition: int, base_offset: int, records: int) -> None:

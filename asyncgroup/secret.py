@@ -8,8 +8,8 @@
 | `copy.copy`, `copy.deepcopy`, `dataclasses.replace`, `copy.replace`, `==`, `hash` | work |
 | `Secret.reveal()` | the text itself |
 
-An attribute with a leading underscore is no hiding place for someone who runs code here; all this is against secrets
-that get into logs, tickets and caches by accident, as with Kafka's `Password`.
+This protects against secrets that get into logs, tickets and caches by accident, as Kafka's `Password` does; it does not
+protect against code that runs in this process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _in_pickles: ContextVar[bool] = ContextVar("asyncgroup secrets in pickles", defa
 def secrets_in_pickles() -> Iterator[None]:
     """Let pickles made in this block hold the secrets of configurations, in plain text.
 
-    For sending a configuration to another process that connects with it. Whoever gets the pickle has the secrets.
+    For sending a configuration to another process that connects with it. Everyone who can read the pickle has the secrets.
     """
     token = _in_pickles.set(True)
     try:

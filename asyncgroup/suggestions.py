@@ -42,7 +42,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "on_revoke": "Handler.on_revoked is called at a rebalance",
     "on_lost": "a method of the Handler",
 }
-"""Names that are no keys but arguments of something else."""
+"""Names of arguments that other functions take."""
 
 _KERBEROS: Final = IGNORED_PREFIXES["sasl.kerberos."]
 _METRICS: Final = IGNORED_PREFIXES["metrics."]
@@ -82,7 +82,7 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {
     "socks5_proxy": "give connector, an async function (host, port) -> socket",
     "kafka_client": "give a Cluster in place of the bootstrap servers to share connections",
 }
-"""aiokafka's and kafka-python's names that are no property of Kafka's."""
+"""aiokafka's and kafka-python's names that Kafka has no property for."""
 
 _TIME_UNITS: Final = frozenset({"ms", "millis", "milliseconds", "s", "sec", "secs", "seconds"})
 
@@ -202,7 +202,7 @@ def _errors(one: list[str], other: list[str]) -> int | None:
     if len(one) != len(other):
         return None
     left, right = list(one), list(other)
-    for word in one:  # words in another order are no error
+    for word in one:  # another order of words does not count as an error
         if word in right:
             left.remove(word)
             right.remove(word)

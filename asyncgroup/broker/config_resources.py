@@ -140,7 +140,7 @@ def replaced(
 
 
 def _alter_loggers(node: Node, name: str, changes: Sequence[Change], *, replaces: bool) -> None:
-    """There are none, as in a Kafka that logs without log4j."""
+    """Refuse: this broker has no loggers to alter, like a Kafka that logs without log4j."""
     if replaces:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
     check_node(node, name)

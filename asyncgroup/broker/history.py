@@ -190,9 +190,8 @@ class History:
         return found
 
     def story(self, last: int | None = None, *, fold: bool = False) -> str:
-        """The exchanges, or the last so many of them, as text, a line each; before all of them a line with the number of
-        those that were dropped. With `fold` lines that repeat (but for their times) are shown once, and `last` counts
-        the lines that are left.
+        """Return the exchanges, or the `last` ones, as text, one per line. All of them come after a line that says how
+        many were dropped. `fold` shows lines that differ only in their times once, and `last` counts folded lines.
         """
         exchanges = list(self._exchanges)
         shown = exchanges if fold else exchanges[-last if last else 0 :]
@@ -227,7 +226,7 @@ class History:
             self._wake()
 
     def _keep(self, exchange: Exchange, message: Message, frame_bytes: int) -> None:
-        """Count what `exchange` takes more by `message`, and drop the oldest exchanges that there is no room for."""
+        """Count what `exchange` takes more by `message`, and drop the oldest exchanges beyond the limits."""
         if exchange.held is None:  # dropped or cleared before its answer
             return
         added = retained_bytes(message, frame_bytes, payloads=self.payloads)

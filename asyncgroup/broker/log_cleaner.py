@@ -87,8 +87,8 @@ class LogCleaner:
         self._timers.schedule(_TIMER, self._backoff, self._run)
 
     def _run(self) -> None:
-        """Clean the filthiest log; the next one in another step, or after the backoff if there is none."""
-        self._run_later()  # whatever happens below
+        """Clean the filthiest log; the next one in another step, or after the backoff if no log is dirty enough."""
+        self._run_later()  # first: an error below must not end the cleaning
         filthiest = self._filthiest()
         if filthiest is None:
             self._delete_old_segments()
@@ -130,7 +130,7 @@ class LogCleaner:
         except StorageError as error:
             log.error("cleaning %s failed, it is tried again: %s", place, error)
             self._failed.add(partition)
-        except Exception as error:  # noqa: BLE001  whatever a damaged batch leads to
+        except Exception as error:  # noqa: BLE001  a damaged batch can raise any error
             log.error("%s cannot be cleaned and is left alone from now on: %s", place, error)
             self._uncleanable.add(partition)
         else:

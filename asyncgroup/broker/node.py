@@ -122,7 +122,7 @@ class Node:
         """Seconds by which every request is handled later (`EmbeddedCluster.slow_node`)."""
         self.connections: set[ClientConnection] = set()
         self._tasks: dict[asyncio.Task[object], None] = {}
-        """Requests that are carried out whatever becomes of their connections, in order of their beginning."""
+        """Requests that are carried out even if their connections close, in order of their start."""
         self._shared = shared
         self._loop = asyncio.get_running_loop()
         self.request_memory = RequestMemory(self._loop, shared.queued_max_request_bytes)
@@ -169,7 +169,7 @@ class Node:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled():
-            task.exception()  # seen: whoever waits for the task has it, and if its client has left nobody does
+            task.exception()  # retrieved, so that asyncio logs nothing if the client has left
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ _UNKNOWN: Final = 0
 """The type of a setting that Kafka does not know."""
 
 _DOCUMENTATION: Final = {
-    "advertised.listeners": "Where clients are told to connect to.",
+    "advertised.listeners": "Addresses that clients connect to, as Metadata returns them.",
     "auto.create.topics.enable": "Whether a topic is created when a client asks for it.",
     "broker.id": "The broker's id.",
     "broker.rack": "Where the broker stands.",

@@ -17,7 +17,7 @@ DEFAULT_QUEUED_MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 """Kafka sets no limit by default. Half of it leaves room for one request of the largest size."""
 
 _SMALL: Final = 1 << 16
-"""Bytes; a connection that holds less is always read from: heartbeats must not wait behind large requests."""
+"""Bytes; a connection that holds less is always read from: heartbeats must not wait for large requests."""
 
 _STALL: Final = 1.0
 """Seconds without a byte after which a large request lets the next one by."""

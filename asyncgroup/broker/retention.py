@@ -30,7 +30,7 @@ _SETTINGS: Final = frozenset({"cleanup.policy", "retention.bytes", "retention.ms
 class Retention:
     """Looks at the logs every `interval` seconds; `everything`: at those of all topics, see above.
 
-    `changed` is told of each partition whose log became shorter, so that readers hear of it.
+    `changed` is called with each partition whose log became shorter, so that waiting readers look again.
     """
 
     def __init__(

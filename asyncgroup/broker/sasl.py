@@ -1,5 +1,5 @@
-"""Authentication of one connection: which requests are taken when, and how an exchange ends (Kafka's
-`SaslServerAuthenticator`; sessions that end: KIP-368).
+"""SASL authentication of one connection: which requests are accepted in which state (Kafka's `SaslServerAuthenticator`;
+sessions that expire: KIP-368).
 
 One difference: Kafka answers a failure after `connection.failed.authentication.delay.ms`, this broker at once.
 """
@@ -118,7 +118,7 @@ class Authenticator:
             raise CloseConnection("the SASL session has ended")
 
     def answered(self, api: str, error: int) -> None:
-        """A request was answered: after a refusal there is nothing more to say."""
+        """Note the answer to a request: an error before the end of the exchange means that authentication failed."""
         if self._state is _State.COMPLETE:
             return
         if api == "ApiVersions":
@@ -148,16 +148,17 @@ class Authenticator:
             return PlainServer(self._security.users)
         return ScramServer(mechanism, self._users, self._rng)
 
-    def authenticate(self, said: bytes) -> tuple[bytes, float]:
-        """The answer to a token, and the session's lifetime in seconds once all is well, 0 without an end.
+    def authenticate(self, token: bytes) -> tuple[bytes, float]:
+        """Return the challenge that answers a token, and the session's lifetime in seconds: 0 before the last token, and for
+        sessions that do not expire.
 
-        Raises SaslRefused with the words for the client.
+        Raises SaslRefused with the message for the client.
         """
         server = self._server
         if server is None or self._state is not _State.AUTHENTICATE:
             raise SaslRefused("SaslAuthenticate request received after successful authentication")
         try:
-            answer = server.evaluate(said)
+            answer = server.evaluate(token)
         except InvalidCredentials as error:
             phase = "re-authentication" if self._former is not None else "authentication"
             raise SaslRefused(
@@ -177,9 +178,9 @@ class Authenticator:
                 f"Cannot change principals during re-authentication from User.{self._former[1]}: User.{user}"
             )
 
-    def take_bare_token(self, said: bytes) -> bytes:
+    def take_bare_token(self, token: bytes) -> bytes:
         """The answer to a token without Kafka's headers; raises CloseConnection for a refusal, which has no answer."""
         try:
-            return self.authenticate(said)[0]
+            return self.authenticate(token)[0]
         except SaslRefused as error:
             raise CloseConnection(str(error)) from error

@@ -1,5 +1,5 @@
-"""The broker's side of PLAIN and SCRAM: what a client says in, what it is answered out (`PlainSaslServer`,
-`ScramSaslServer` of kafka-clients).
+"""The broker's side of PLAIN and SCRAM: tokens of the client in, challenges out (`PlainSaslServer`, `ScramSaslServer` of
+kafka-clients).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["InvalidCredentials", "PlainServer", "SaslRefused", "SaslServer", "Sc
 
 
 class SaslRefused(Exception):
-    """The client is not let in; the message is for it to read (Kafka's `SaslAuthenticationException`)."""
+    """Authentication failed; the message is sent to the client (Kafka's `SaslAuthenticationException`)."""
 
 
 class InvalidCredentials(Exception):
-    """The client is not let in, and is not told why: it might learn which users there are (`SaslException`)."""
+    """Authentication failed; the client gets no reason, which would show it which users exist (`SaslException`)."""
 
 
 class SaslServer(Protocol):
@@ -32,8 +32,8 @@ class SaslServer(Protocol):
     user: str
     complete: bool
 
-    def evaluate(self, said: bytes) -> bytes:
-        """The answer to what the client says; raises SaslRefused or InvalidCredentials."""
+    def evaluate(self, token: bytes) -> bytes:
+        """Return the challenge that answers a token; raises SaslRefused or InvalidCredentials."""
 
 
 class PlainServer:
@@ -44,9 +44,9 @@ class PlainServer:
         self.user = ""
         self.complete = False
 
-    def evaluate(self, said: bytes) -> bytes:
+    def evaluate(self, token: bytes) -> bytes:
         """See `SaslServer`."""
-        parts = said.decode(errors="replace").split("\0", 3)
+        parts = token.decode(errors="replace").split("\0", 3)
         if len(parts) != 3:
             raise SaslRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authzid, user, password = parts
@@ -69,7 +69,7 @@ _FIRST: Final = re.compile(
     rf"n,(?:a=(?P<authzid>{_NAME}))?,(?P<bare>(?:m=[\x01-\x2b\x2d-\x7f]+,)?n=(?P<name>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_MORE})"
 )
 _FINAL: Final = re.compile(
-    rf"(?P<said>c={_BASE64},r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_MORE}),p=(?P<proof>{_BASE64})"
+    rf"(?P<unsigned>c={_BASE64},r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_MORE}),p=(?P<proof>{_BASE64})"
 )
 """The client's messages, of ASCII characters only (`ScramMessages`)."""
 
@@ -86,11 +86,11 @@ class ScramServer:
         self.user = ""
         self.complete = False
 
-    def evaluate(self, said: bytes) -> bytes:
+    def evaluate(self, token: bytes) -> bytes:
         """See `SaslServer`."""
-        text = said.decode(errors="replace")
+        text = token.decode(errors="replace")
         if self.complete:
-            raise InvalidCredentials("the exchange is over")
+            raise InvalidCredentials("the exchange has ended")
         return self._final(text) if self._first else self._challenge(text)
 
     def _challenge(self, text: str) -> bytes:
@@ -115,7 +115,7 @@ class ScramServer:
         credential = self._users.get(self._mechanism, self.user)
         if message is None or message["nonce"] != self._nonce or credential is None:
             raise InvalidCredentials("the client's final message is malformed")
-        signed = f"{self._first},{message['said']}".encode()
+        signed = f"{self._first},{message['unsigned']}".encode()
         try:
             client_key = xor(
                 hmac_of(self._mechanism, credential.stored_key, signed), decoded(message["proof"])

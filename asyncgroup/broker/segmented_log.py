@@ -36,9 +36,9 @@ DEFAULT_SEGMENT_MS: Final = 604_800_000
 
 
 class ToClean(NamedTuple):
-    """What a cleaner would do: clean up to `end_offset`, where there are so many bytes that were cleaned before and so many
-    that were not. `earliest_dirty` is the timestamp (ms) with which the latter begin, active segment left out; infinity
-    if there are none.
+    """What a cleaner would do: clean up to `end_offset`. Of the bytes before it `clean_bytes` were cleaned before and
+    `dirty_bytes` were not. `earliest_dirty` is the timestamp (ms) of the first dirty segment, the active one left out;
+    infinity without dirty segments.
     """
 
     end_offset: int
@@ -331,13 +331,13 @@ class SegmentedLog:
         self._forget_and_remember(self._batches)
 
     def _measure(self, segment: Segment) -> None:
-        """Find out anew how old a segment is that lost its end."""
+        """Recompute a segment's largest timestamp after truncation."""
         segment.max_timestamp = segment.first_timestamp = -1
         for batch in self._batches[self._index.before(segment.base_offset) :]:
             note_timestamp(segment, batch.max_timestamp)
 
     def _forget_and_remember(self, batches: Iterable[Batch]) -> None:
-        """Find out anew what the log says of its producers."""
+        """Recompute the producer states and aborted transactions from the batches."""
         self.producers, self._aborted = ProducerStates(), []
         for batch in batches:
             header = batch.header()

@@ -4,7 +4,7 @@ A connection serves one request at a time and answers in order. What Kafka answe
 is closed here too: an unknown API, a version that is not served, malformed bytes, a frame beyond the size
 limit.
 
-Nobody may take more than his share. A connection is served few requests in a row before the loop, and so all
+No connection may take more than its share. It is served few requests in a row before the loop, and so all
 others, get their turn. What it sends ahead of its turn stays in the network, and so does what it sends while it
 leaves its answers unread: of each connection the node holds one frame under way and a little more, of all connections
 together as much as `request_memory` lets it. A connection on which nothing moves for `connections.max.idle.ms` is closed.

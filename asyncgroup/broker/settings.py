@@ -138,7 +138,7 @@ class Settings:
         return self.synonyms(SHARED[name], node_id) if name in SHARED else []
 
     def topic_defaults(self, node_id: int) -> dict[str, str | None]:
-        """What holds for topics that do not say, by the topics' own names; Kafka's defaults are left out."""
+        """Return the defaults of topics by topic config name; Kafka's own defaults are left out."""
         given = {**self.static, **self.cluster, **self.nodes.get(node_id, {})}
         return {LOG_KEYS[name]: value for name, value in given.items() if name in LOG_KEYS}
 

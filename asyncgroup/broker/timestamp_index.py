@@ -93,7 +93,7 @@ class TimestampIndex:
         while True:
             first = self._first(level)
             entries = self._levels[level]
-            # up to the end of the block, then one level up, behind the block
+            # up to the end of the block, then one level up, from the next block on
             end = (
                 len(entries) if level + 1 == len(self._levels) else (number // _FANOUT + 1) * _FANOUT - first
             )
@@ -117,7 +117,7 @@ class TimestampIndex:
         return number
 
     def latest_first(self) -> Iterator[int]:
-        """Yield the positions by descending timestamp, among equal ones by position; what nobody asks for costs nothing."""
+        """Yield the positions by descending timestamp, among equal ones by position; computed as they are asked for."""
         top = len(self._levels) - 1
         first = self._first(top)
         # Larger first, then lower positions; of an entry and the block that it is in the block first.

@@ -128,7 +128,7 @@ TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
     "max.compaction.lag.ms": "Longest time (ms) that a record stays uncompacted.",
     "max.message.bytes": "Largest record batch (bytes) that is taken.",
     "message.timestamp.after.max.ms": "How far (ms) a timestamp may be ahead of the broker's clock.",
-    "message.timestamp.before.max.ms": "How far (ms) a timestamp may be behind the broker's clock.",
+    "message.timestamp.before.max.ms": "How far (ms) a timestamp may be before the broker's clock.",
     "message.timestamp.type": "Whether a record's timestamp is the producer's or the time of the append.",
     "min.cleanable.dirty.ratio": "Share of a log that is not compacted yet from which on it is compacted.",
     "min.compaction.lag.ms": "Shortest time (ms) that a record stays uncompacted.",

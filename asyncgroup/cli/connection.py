@@ -78,7 +78,7 @@ class Connection:
         return None if found is None else check_group_id(found.value)
 
     def without_servers_of_the_environment(self) -> Connection:
-        """The same for a command that does not go to a cluster unless it is told so for this run."""
+        """Leave out servers of the environment: for a command that goes to a cluster only if its own arguments ask for it."""
         found = self._said.get(SERVERS)
         if found is None or not found.where.startswith(PREFIX):
             return self

@@ -33,7 +33,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="write lines to a topic",
         description="Writes each line of a file, or of standard input, to a topic as a record's value. "
-        "Says at the end, whatever that is, on standard error how many were acknowledged.",
+        "Prints to standard error how many were acknowledged at the end, also after an error.",
     )
     add_connection(parser)
     add_topic(parser)
@@ -80,7 +80,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def _flush_quietly(producer: Producer) -> None:
-    """Write what was read before an error, which is the one to be told."""
+    """Write what was read before an error; errors of the flush do not replace that one."""
     with contextlib.suppress(AsyncGroupError):
         await producer.flush()
 
@@ -103,7 +103,7 @@ class Written:
             self.acknowledged += records
 
     def report(self) -> None:
-        """Say how many records were acknowledged; that nobody reads it any more is no error."""
+        """Print how many records were acknowledged; a closed standard error is ignored."""
         if self._begun is None:
             return
         duration = asyncio.get_running_loop().time() - self._begun

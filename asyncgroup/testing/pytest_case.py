@@ -102,11 +102,11 @@ class SessionCase:
         self._options = {"unknown_topics": True, **(options or {})}
 
     def options(self) -> Mapping[str, Any]:
-        """As given; tests that share a cluster make topics while it runs, so asking for one is no mistake."""
+        """As given; tests that share a cluster make topics while it runs, so asking for one is allowed."""
         return self._options
 
     def failed(self) -> bool:
-        """Whether any test has failed, so that unused faults are no news."""
+        """Whether any test has failed, so that unused faults are not reported."""
         return self._session.testsfailed > 0
 
     def tells(self, story: Callable[[], str]) -> None:

@@ -192,7 +192,7 @@ def check_batch(
 
 
 def payload(batch: Buffer) -> memoryview:
-    """The bytes of a batch of magic 2 behind its header: the records, compressed or not."""
+    """Return the bytes of a batch of magic 2 after its header: the records, compressed or not."""
     return memoryview(batch)[_HEADER.size :]
 
 

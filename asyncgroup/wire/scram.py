@@ -87,7 +87,7 @@ def fields(message: bytes) -> dict[str, str]:
     try:
         items = message.decode().split(",")
     except UnicodeDecodeError as error:
-        raise ScramError("the server's message is no UTF-8") from error
+        raise ScramError("the server's message is not UTF-8") from error
     return {name: value for name, equals, value in (item.partition("=") for item in items) if equals}
 
 

@@ -156,7 +156,7 @@ class GroupOffsets:
 
     def _removed(self, group: ClassicGroup) -> None:
         """The group's tombstones are written."""
-        if group.state is GroupState.EMPTY:  # else a member joined meanwhile
+        if group.state is GroupState.EMPTY:  # else a member has joined since
             self._groups.discard(group)
             self._rebalance.kill(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -190,7 +190,7 @@ class GroupOffsets:
 
     def _expired(self, group: ClassicGroup, under_way: Collection[TopicPartition]) -> Expired:
         """What of a group has expired by now; commits under way are new ones (`cleanupExpiredOffsets`)."""
-        if self._groups.get(group.group_id) is not group:  # it was deleted or moved away meanwhile
+        if self._groups.get(group.group_id) is not group:  # it has been deleted or has moved away since
             return Expired()
         offsets = self._store.offsets(group.group_id)
         kept = {*self._store.pending(group.group_id), *under_way}

@@ -1,6 +1,4 @@
-"""CreateAcls (30), versions 1-3: create ACLs. There is no authorizer, so this is SECURITY_DISABLED, as in such a Kafka
-(`AclApis`).
-"""
+"""CreateAcls (30), versions 1-3: create ACLs. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
 
 from __future__ import annotations
 

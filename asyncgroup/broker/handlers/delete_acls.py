@@ -1,6 +1,4 @@
-"""DeleteAcls (31), versions 1-3: delete ACLs. There is no authorizer, so this is SECURITY_DISABLED, as in such a Kafka
-(`AclApis`).
-"""
+"""DeleteAcls (31), versions 1-3: delete ACLs. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
 
 from __future__ import annotations
 

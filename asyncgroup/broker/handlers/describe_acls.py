@@ -1,6 +1,4 @@
-"""DescribeAcls (29), versions 1-3: which ACLs there are. There is no authorizer, so this is SECURITY_DISABLED, as in such a Kafka
-(`AclApis`).
-"""
+"""DescribeAcls (29), versions 1-3: which ACLs there are. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """DescribeQuorum (55), versions 0-2: who leads the quorum of controllers (KIP-595). Every node is a voter, and all have
-the same metadata at once; there is no metadata log whose offsets could be told, so they are 0.
+the same metadata at once; without a metadata log all offsets are 0.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ async def run(options: argparse.Namespace) -> int:
     """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
     # a cluster that the environment names for other commands does not become the stage by itself
     given = connection(options).without_servers_of_the_environment()
-    given.config(ClientConfig)  # what is wrong with it is said before anything starts
+    given.config(ClientConfig)  # raises for a wrong property before anything starts
     if options.only_produce:
         return await _only_produce(options, given)
     from asyncgroup.cli.demo.story import Settings, Story

@@ -62,7 +62,7 @@ def cut(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:
 
 
 def _rebased(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with list columns that are no views; their values are shared, not copied.
+    """Return the same rows with list columns whose offsets start at 0; their values are shared, not copied.
 
     createDataFrame rebuilds list columns (`pyspark.sql.pandas.types._check_arrow_array_timestamps_localize`) by
     `ListArray.from_arrays(offsets, values, mask)`, and pyarrow refuses a mask where the offsets are a view: "Null

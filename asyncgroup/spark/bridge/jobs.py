@@ -156,7 +156,7 @@ def _is_stopped(spark: SparkSession) -> bool:
 
 
 def _java_has_ended(spark: SparkSession) -> bool:
-    """Whether the session's Java refuses connections: whatever the function raised, only another session helps."""
+    """Return whether the session's Java process is gone: only a new session helps then."""
     from py4j.protocol import Py4JNetworkError
 
     try:

@@ -41,7 +41,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     ),
     f"{DATA_LOSS}.PARTITION_OFFSET_CHANGED": _loss(
         "The offsets of {topicPartition} went back from {prevOffset} to {newOffset}: the topic was deleted and"
-        " recreated or lost its end, or the first batch was told to start beyond it."
+        " recreated or lost its end, or the first batch was to start beyond it."
     ),
     f"{DATA_LOSS}.START_OFFSET_RESET": _loss(
         "The log of {topicPartition} was to be read from {offset}, but its first offset is {fetchedOffset}."

@@ -167,7 +167,7 @@ def _servers(properties: Mapping[str, str]) -> str:
 
 
 def check_servers(name: str, servers: str) -> str:
-    """Return the addresses without spaces around them; raise OptionError if they are no addresses."""
+    """Return the addresses without spaces around them; raise OptionError if one of them is not an address."""
     try:
         parse_servers(servers)
     except ConfigError as error:

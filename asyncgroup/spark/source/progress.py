@@ -181,7 +181,7 @@ class StreamProgress:
                 await self._complete_target(lookups, start, self._target)
             latest = self._target
         anew = self._made_anew(start, lookups.topic_ids)
-        # a batch that ends at the start of the new topic, before its own, tells everybody; the next one reads it
+        # a batch that ends at the start of the new topic, below its own start, makes the reset visible; the next one reads it
         self._rewound |= await lookups.offsets({tp: EARLIEST for tp in anew if tp not in self._rewound})
         back = self._made_anew(start, lookups.topic_ids)  # but for those that are at the start already
         return latest | {tp: self._rewound[tp] for tp in back if tp in self._rewound}

@@ -18,7 +18,7 @@ from asyncgroup.wire.messages import NO_UUID
 __all__ = ["UNKNOWN_TOPIC", "CheckpointTopics", "Commits", "checkpoint_topics", "of_same_topic"]
 
 Commits: TypeAlias = Mapping[TopicPartition, tuple[int, UUID]]
-"""Committed offsets, each with the topic id in its metadata; nil where there is none."""
+"""Committed offsets, each with the topic id in its metadata; nil without one."""
 
 UNKNOWN_TOPIC: Final = UUID(int=(1 << 128) - 1)
 """Stands for the id of a deleted topic whose id is not known; Kafka's own ids are random (version 4)."""
