@@ -142,7 +142,9 @@ class Heartbeats:
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
             check = self._check
-            sent, (verdict, error, _) = await self._beat_surely(identity, report, is_in_doubt=is_early)
+            # a lookup of somebody else, asked before, may have named the former coordinator once more
+            is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None
+            sent, (verdict, error, _) = await self._beat_surely(identity, report, is_in_doubt=is_in_doubt)
             if verdict in (Verdict.MOVED, Verdict.RETRY):
                 if loop.time() >= self._lost_at:
                     verdict = Verdict.LOST

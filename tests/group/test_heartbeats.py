@@ -52,6 +52,7 @@ class Scene:
         assert (message.member_id, message.generation_id, message.group_instance_id) == IDENTITY
         self.timeouts.add(timeout)
         self.beats.append(now())
+        self.cluster.coordinators.known = True
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         await asyncio.sleep(self.delay)
         if isinstance(answer, Exception):

@@ -140,6 +140,21 @@ async def test_a_refused_commit_waits_until_a_heartbeat_decides() -> None:
     task.cancel()
 
 
+async def test_a_lookup_of_somebody_else_may_still_name_the_former_coordinator() -> None:
+    """On a shared Cluster: it was asked before the commit was refused, and answers before the heartbeat sets out."""
+    scene = Scene(heartbeat_interval=3.0)
+    scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
+    task = await beating(scene, 4.0)
+    asking = asyncio.ensure_future(scene.heartbeats.is_final(None, 4.0))
+    while not scene.cluster.coordinators.doubted:
+        await asyncio.sleep(0)
+    scene.cluster.coordinators.known = True
+    assert not await asking
+    assert scene.beats == [3, 4, 4]
+    assert scene.cluster.coordinators.doubted == 2
+    task.cancel()
+
+
 async def test_without_heartbeats_a_refusal_is_final() -> None:
     scene = Scene()
     assert await scene.heartbeats.is_final(None, 0.0)

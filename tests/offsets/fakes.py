@@ -40,26 +40,30 @@ class FakeCoordinators:
         self.lanes: set[str] = set()
         self.forgotten = self.doubted = 0
         self.lookups = 1
+        self.known = True
         self.under_way = self.most_under_way = 0
 
     def forget(self, key: str) -> None:
         assert key == "g"
         self.forgotten += 1
         self.lookups += 1
+        self.known = False
 
     def lookup_number(self, key: str) -> int | None:
         assert key == "g"
-        return self.lookups
+        return self.lookups if self.known else None
 
     def doubt(self, key: str) -> None:
         assert key == "g"
         self.doubted += 1
         self.lookups += 1
+        self.known = False
 
     async def request_built(self, key: str, cls: Any, build: Any, *, lane: str, highest: int | None) -> Any:
         assert key == "g"
         self.lanes.add(lane)
         await self.lookup()
+        self.known = True
         version = min(self.version, NEWEST if highest is None else highest)
         # over the wire and back, so that only what the version can say arrives
         request = decode(cls, version, encode(build(version), version))
