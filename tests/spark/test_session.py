@@ -224,6 +224,7 @@ def test_a_connect_server_that_this_process_starts_gets_python_java_and_sockets(
     monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """`remote("local…")`: pyspark starts the server here, as it would a classic session."""
+    no_jvm(monkeypatch)
     found_java(monkeypatch)
     active(monkeypatch, None)
     options = {"spark.remote": "local[2]"} if by == "builder" else {}

@@ -264,6 +264,7 @@ def test_a_pattern_finds_topics_as_they_come(kafka_server: KafkaServer, query: Q
     assert progress.next_end(start) == {**start, TopicPartition("ordinary", 0): 2}
 
 
+@pytest.mark.kafka(topics={TOPIC: 2}, unknown_topics=True)
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_topic_that_was_never_there_is_an_error(
     kafka_server: KafkaServer, query: Queries, available_now: bool
@@ -278,6 +279,7 @@ def test_a_topic_that_was_never_there_is_an_error(
     assert not any(exchange.request.allow_auto_topic_creation for exchange in asked)
 
 
+@pytest.mark.kafka(topics={TOPIC: 2}, unknown_topics=True)
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_checkpoint_may_know_topics_that_are_gone(
     kafka_server: KafkaServer, query: Queries, available_now: bool

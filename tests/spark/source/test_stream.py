@@ -181,6 +181,7 @@ def test_a_running_stream_and_its_end(
     assert running.exception() is None
 
 
+@pytest.mark.kafka(topics={TOPIC: 2}, unknown_topics=True)
 def test_an_error_keeps_its_code(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
     from pyspark.errors import StreamingQueryException
 
