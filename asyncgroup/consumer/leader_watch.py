@@ -109,11 +109,16 @@ class LeaderWatch:
         Such a leader may lack the position and answer OFFSET_OUT_OF_RANGE. Java does not ask it either
         (`Metadata.updateLastSeenEpochIfNewer`, of committed offsets in `ConsumerCoordinator`).
         """
-        info = self._cluster.view.partition(*consumer.tp)
-        if info is None or not 0 <= info.leader_epoch < consumer.fetched_epoch:
+        info, trouble = self._cluster.view.partition(*consumer.tp), consumer.trouble
+        if info is None:
             return False
-        trouble = consumer.trouble
-        return not trouble.failures or asyncio.get_running_loop().time() < trouble.since + OUTDATED_SECONDS
+        if not 0 <= info.leader_epoch < consumer.fetched_epoch:
+            trouble.outdated_since = float("inf")
+            return False
+        now = asyncio.get_running_loop().time()
+        # not since the first failure: that may have been another trouble, long ago
+        trouble.outdated_since = min(trouble.outdated_since, now)
+        return now < trouble.outdated_since + OUTDATED_SECONDS
 
     def leave(self, consumer: PartitionConsumer) -> None:
         """Another leader is asked next: that the former one did not answer says nothing about it."""

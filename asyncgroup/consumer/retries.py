@@ -26,9 +26,10 @@ class Trouble:
 
     `since` is the loop's time of the first one; `leader` the node and the leader epoch that the metadata named at the
     last one; `earlier` how many of them were a former leader's, whose pauses do not count against its successor.
+    `outdated_since` is the loop's time from which on the metadata is older than the position; infinity if it is not.
     """
 
-    __slots__ = ("earlier", "failures", "leader", "moved", "since", "told")
+    __slots__ = ("earlier", "failures", "leader", "moved", "outdated_since", "since", "told")
 
     def __init__(self) -> None:
         self.failures = 0
@@ -36,6 +37,7 @@ class Trouble:
         self.told = 0
         self.moved = False
         self.since = float("-inf")
+        self.outdated_since = float("inf")
         self.leader = (-1, -1)
 
     def __repr__(self) -> str:
@@ -44,6 +46,7 @@ class Trouble:
     def clear(self) -> None:
         """It was fetched."""
         self.failures = self.earlier = self.told = 0
+        self.outdated_since = float("inf")
         self.moved = False
 
     def leave_leader(self, epoch: int) -> None:

@@ -80,6 +80,25 @@ async def test_a_leader_of_an_older_epoch_than_the_position_is_not_asked(
         assert fetches(place, node=FORMER) == []
 
 
+async def test_trouble_of_before_does_not_make_it_believed_sooner(place: EmbeddedCluster) -> None:
+    """For half a minute no broker knew the topic; then one names the former leader."""
+
+    def forgotten(response: Any) -> None:
+        for topic in response.topics:
+            topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+
+    epoch = place.partition("orders", 0).leader_epoch
+    unknown = place.faults.on("Metadata", topic="orders", times=None)
+    unknown.mutate(forgotten)
+    async with client(place, auto_offset_reset="latest") as reader:
+        consumer = resumed(reader, 5, epoch)
+        await asyncio.sleep(30)
+        unknown.cancel()
+        stale(place, times=2)
+        assert await read(consumer, 5) == [5, 6, 7, 8, 9]
+        assert fetches(place, node=FORMER) == []
+
+
 async def test_metadata_that_stays_older_is_believed_in_the_end(place: EmbeddedCluster) -> None:
     """A committed epoch may be of a deleted topic with the same name: the leader does not know it, so the policy decides."""
     async with client(place, auto_offset_reset="earliest") as reader:
