@@ -14,6 +14,7 @@ from asyncgroup.broker.broker_keys import BROKER_KEYS, GROUP_KEYS
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.settings import BROKER, GROUP
 from asyncgroup.broker.topic_configs import check_configs
 from asyncgroup.broker.topic_keys import LIST, TOPIC_KEYS, TopicKey
 from asyncgroup.broker.topics import Topic, check_topic_name
@@ -37,11 +38,9 @@ __all__ = [
 ]
 
 TOPIC: Final = 2
-BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
-GROUP: Final = 32
-"""Kinds of resources (`ConfigResource.Type`)."""
+"""Kinds of resources besides those of `settings` (`ConfigResource.Type`)."""
 
 SET: Final = 0
 DELETE: Final = 1

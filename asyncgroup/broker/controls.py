@@ -13,7 +13,7 @@ from asyncgroup.broker.history import History
 from asyncgroup.broker.named import topics_of
 from asyncgroup.broker.node import Shared
 from asyncgroup.broker.retention import Retention
-from asyncgroup.broker.seeding import Seed, append_records
+from asyncgroup.broker.seeding import Seed, append_records, check_long
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.views import GroupView, view_group
@@ -92,8 +92,8 @@ class ClusterControls:
         with a key where Java's default partitioner puts it, those without to the partitions in turn. `headers` and
         `timestamp` (ms since 1970, default: now) are those of all of them.
 
-        Raises UsageError for a topic or partition that does not exist or has no leader, and AppendError as a producer's
-        request would be refused.
+        Raises UsageError for a topic or partition that does not exist or has no leader, ConfigError for a key, value or
+        timestamp that cannot be, and AppendError as a producer's request would be refused.
         """
         return append_records(
             self.topic(topic),
@@ -109,11 +109,12 @@ class ClusterControls:
         """Commit offsets (the next ones to read) of a group that has no members: `commit("billing", {("orders", 0): 5})`.
 
         Raises UsageError for a partition that does not exist, for a group with members, whose offsets only they commit,
-        and if no node coordinates the group.
+        and if no node coordinates the group; ConfigError for an offset that cannot be.
         """
         committed = {}
         for (topic, partition), offset in offsets.items():
             self.partition(topic, partition)
+            check_long("offset", offset)
             committed[TopicPartition(topic, partition)] = CommittedOffset(
                 offset, topic_id=self.topic(topic).id
             )

@@ -13,7 +13,7 @@ from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.wire.murmur2 import partition_for_key
 from asyncgroup.wire.records import BatchBuilder
 
-__all__ = ["Content", "Seed", "TopicSeed", "append_records", "encoded", "topic_seeds"]
+__all__ = ["Content", "Seed", "TopicSeed", "append_records", "check_long", "encoded", "topic_seeds"]
 
 Content: TypeAlias = bytes | str | None
 """A key or a value; text is encoded as UTF-8."""
@@ -72,10 +72,19 @@ def _topic_seed(given: object, what: object) -> TopicSeed:
     return TopicSeed(options=options, records=records)
 
 
+def check_long(name: str, value: object) -> None:
+    """Raise ConfigError unless the value is a whole number that is not negative and fits into 64 bits."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ConfigError(name, value, "a whole number from 0 to 2**63 - 1")
+
+
 def encoded(name: str, content: object) -> bytes | None:
-    """A key or value as bytes; ConfigError for what is neither bytes nor text nor None."""
+    """Return a key or value as bytes; raise ConfigError unless it is bytes, text that has UTF-8, or None."""
     if isinstance(content, str):
-        return content.encode()
+        try:
+            return content.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(name, content, "text without halves of surrogate pairs") from error
     if content is None or isinstance(content, bytes):
         return content
     raise ConfigError(name, content, "bytes, text or None")
@@ -104,6 +113,7 @@ def append_records(
         last = len(topic.partitions) - 1
         raise UsageError(f"topic {topic.name!r} has partitions 0 to {last}, not {partition}")
     stamp = now if timestamp is None else timestamp
+    check_long("timestamp", stamp)
     chosen: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {}
     for number, record in enumerate(records):
         key, value = _key_and_value(record)

@@ -37,7 +37,7 @@ from asyncgroup.broker.topic_keys import (
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 
-__all__ = ["BROKER", "CLIENT_METRICS", "GROUP", "LOGGER", "STATIC_SETTINGS", "Settings"]
+__all__ = ["BROKER", "GROUP", "STATIC_SETTINGS", "Settings"]
 
 K = TypeVar("K", int, str)
 
@@ -59,8 +59,6 @@ STATIC_SETTINGS: Final = frozenset({*LOG_KEYS, *_UNITS})
 """What a cluster can be started with."""
 
 BROKER: Final = 4
-LOGGER: Final = 8
-CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 """Kinds of resources (`ConfigResource.Type`)."""
 

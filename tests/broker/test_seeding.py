@@ -115,6 +115,17 @@ async def test_topics_of_a_data_directory_are_not_seeded_again(tmp_path: Path) -
             assert [record.value for record in cluster.records("t")] == [b"once"]
 
 
+@pytest.mark.parametrize("wrong", [-1, 2**63, 1.5, "1", True])
+async def test_offsets_and_timestamps_are_checked(wrong: Any) -> None:
+    async with EmbeddedCluster(topics="t") as cluster:
+        with pytest.raises(ConfigError, match="offset="):
+            cluster.commit("g", {("t", 0): wrong})
+        with pytest.raises(ConfigError, match="timestamp="):
+            cluster.produce("t", b"a", timestamp=wrong)
+        with pytest.raises(ConfigError, match="value="):
+            cluster.produce("t", "\udcff")
+
+
 async def test_a_group_with_members_is_left_to_them() -> None:
     async def nothing(session: Any, claim: Any) -> None:
         async for _ in claim:
