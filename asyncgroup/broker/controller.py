@@ -333,6 +333,7 @@ class Controller:
         for topic in topics:
             self.topics[topic.name] = self.topics_by_id[topic.id] = topic
             self._apply_settings(topic)
+            self.configured(topic)
         self._placement.placed = len(self._partitions())
         if next_producer_id is not None:
             self._next_producer_id = next_producer_id

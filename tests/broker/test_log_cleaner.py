@@ -149,6 +149,17 @@ async def test_another_backoff_counts_at_once():
 
 
 @virtually
+async def test_the_backoff_counts_from_a_restart_on(tmp_path):
+    async with EmbeddedCluster(data_dir=tmp_path, start_time=START) as cluster, connect(cluster) as client:
+        cluster.create_topic("t", configs=COMPACT)
+        await alter_backoff(client, "2000")
+    async with EmbeddedCluster(data_dir=tmp_path, start_time=START) as cluster:
+        fill(cluster, "t", 0, 0, 0)
+        await asyncio.sleep(2.5)
+        assert offsets(cluster, "t") == [1, 2]
+
+
+@virtually
 async def test_compacted_logs_delete_what_retention_asks_for():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={"cleanup.policy": "compact,delete", "retention.ms": str(HOUR)})
