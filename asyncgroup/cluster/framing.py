@@ -141,7 +141,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 def _other_protocol(head: bytes) -> str:
     """What a peer seems to speak whose first bytes make no size, in words for the error; "" for no idea."""
     if head[0] == 0x15 and head[1] == 0x03:
-        return "the listener expects TLS: give security=Security(tls=Tls(…))"
+        return "the listener expects TLS: give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
     if head == b"HTTP":
         return "this is an HTTP server, not a Kafka broker"
     if head == b"SSH-":

@@ -144,7 +144,7 @@ def _keep_alive(sock: socket.socket | None, seconds: float | None) -> None:
 
 # --- failures ---------------------------------------------------------------------------------------------------------
 
-_TLS_LISTENER: Final = "does the listener expect TLS? Then give security=Security(tls=Tls(…))"
+_TLS_LISTENER: Final = "does the listener expect TLS? Then give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
 _DISTRUSTED: Final = "does it trust the authority of this client's certificate?"
 _MUTUAL: Final = "does the listener ask for a client certificate? Give cert_file and key_file"
 

@@ -7,7 +7,10 @@ from typing import Final
 
 __all__ = ["PLAIN_LISTENER", "describe_tls_error", "distrust"]
 
-PLAIN_LISTENER: Final = "does the listener speak TLS at all? For a plaintext one leave tls out"
+PLAIN_LISTENER: Final = (
+    "does the listener speak TLS at all? For a plaintext one leave tls out: "
+    "security.protocol=PLAINTEXT or SASL_PLAINTEXT"
+)
 
 _VERSIONS: Final = (
     "TLS 1.2 and 1.3 are offered; update the broker's ssl.enabled.protocols, or give a Tls(context=…)"
@@ -70,4 +73,7 @@ def distrust(host: str, error: ssl.SSLCertVerificationError) -> str:
         return (
             f"the broker's TLS certificate is not for {host!r}: {message} (check_hostname=False accepts it)"
         )
-    return f"the broker's TLS certificate is not trusted: {message} (is its authority in ca_file?)"
+    return (
+        f"the broker's TLS certificate is not trusted: {message} "
+        "(is its authority in ca_file, or ssl.truststore.location?)"
+    )

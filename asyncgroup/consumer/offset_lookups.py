@@ -19,6 +19,7 @@ __all__ = ["OffsetAndTimestamp", "look_up_offsets", "partitions_of", "timestamps
 
 _log = logging.getLogger("asyncgroup.consumer")
 
+_PARTITION: Final = 'as ("orders", 0)'
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -37,12 +38,22 @@ class OffsetAndTimestamp(NamedTuple):
         return _EPOCH + timedelta(milliseconds=self.timestamp)
 
 
-def partitions_of(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
-    """The partitions, each once; raises ConfigError for an impossible topic."""
-    wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
+def partitions_of(partitions: object) -> list[TopicPartition]:
+    """Return the partitions, each once; raise ConfigError for values that are not partitions, and for invalid topics."""
+    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
+        raise ConfigError("partitions", partitions, f"several partitions {_PARTITION}")
+    wanted = dict.fromkeys(_partition_of(place) for place in partitions)
     for topic in {tp.topic for tp in wanted}:
         check_topic(topic)
     return list(wanted)
+
+
+def _partition_of(place: object) -> TopicPartition:
+    """Return a topic's name and a partition's number as a TopicPartition; raise ConfigError for other values."""
+    match place:
+        case (str() as topic, int() as number) if 0 <= number < 1 << 31:
+            return TopicPartition(topic, number)
+    raise ConfigError("partition", place, f"a partition {_PARTITION}")
 
 
 def timestamps_of(
@@ -51,7 +62,7 @@ def timestamps_of(
     """Each partition's time in ms since 1970; raises ConfigError for what is no time, and for a naive datetime."""
     found = {}
     for place, when in times.items():
-        tp = TopicPartition(*place)
+        tp = _partition_of(place)
         if isinstance(when, datetime) and when.utcoffset() is not None:
             timestamp = start_of(when, wall_clock).timestamp
         else:

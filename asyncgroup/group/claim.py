@@ -125,13 +125,19 @@ class Claim:
         """Everything up to and including this record or batch is done, and may be committed.
 
         Marks move forwards only: parallel work that finishes out of order must not mark what others still do. On a
-        claim that was lost or is over the mark is dropped. Raises ConfigError for a record of another partition.
+        claim that was lost or is over the mark is dropped. Raises ConfigError for a record of another partition, and
+        for a value that is neither a Record nor a Batch.
         """
-        if done.partition != self._partition or done.topic != self._topic:
-            # its offset would be committed here, over records that nobody has seen
-            raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}")
-        # asked this way round: Batch is an abstract class's child, for which isinstance takes long
-        last = done.offset if isinstance(done, Record) else done.last_offset
+        try:
+            if done.partition != self._partition or done.topic != self._topic:
+                # its offset would be committed here, over records that nobody has seen
+                raise ConfigError(
+                    "done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}"
+                )
+            # asked this way round: Batch is an abstract class's child, for which isinstance takes long
+            last = done.offset if isinstance(done, Record) else done.last_offset
+        except AttributeError:
+            raise ConfigError("done", done, "a Record or a Batch") from None
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
 
     def check_mark(self, done: object, metadata: object = "") -> None:

@@ -10,6 +10,7 @@ from asyncgroup.errors import (
     AsyncGroupError,
     ClosedError,
     CommitFailedError,
+    ConfigError,
     MemberLost,
     SessionEnd,
     UsageError,
@@ -104,7 +105,12 @@ class Session:
         return self._claims_by_place.get((topic, partition))
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
-        """This record, and all before it in its partition, are done. Raises ConfigError for a partition not owned."""
+        """Mark this record, and all before it in its partition, as done.
+
+        Raises ConfigError for a partition that is not owned, and for a value that is not a Record.
+        """
+        if not isinstance(record, Record):
+            raise ConfigError("record", record, "a Record")
         self._offsets.of(record.topic, record.partition).mark_record(record, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:

@@ -19,6 +19,8 @@ Topics: TypeAlias = "str | Iterable[str] | re.Pattern[str]"
 """What can be subscribed to; a pattern takes the topics whose name it matches from the start."""
 
 _RULE = "a topic, several topics, or a compiled pattern"
+_PATTERN_CHARACTERS = frozenset("^$*+?[](){}|\\")
+"""Characters of regular expressions that no topic's name has: aiokafka takes a pattern as a string."""
 
 
 def check_topics(topics: object) -> list[str] | re.Pattern[str]:
@@ -28,6 +30,8 @@ def check_topics(topics: object) -> list[str] | re.Pattern[str]:
             raise ConfigError("topics", topics, "a pattern of text, not of bytes")
         return topics
     if isinstance(topics, str):
+        if not _PATTERN_CHARACTERS.isdisjoint(topics):
+            raise ConfigError("topics", topics, f"{_RULE}: re.compile(…)")
         return [check_topic(topics)]
     if not isinstance(topics, Iterable) or isinstance(topics, (bytes, bytearray)):
         raise ConfigError("topics", topics, _RULE)

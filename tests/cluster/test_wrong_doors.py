@@ -111,8 +111,10 @@ async def test_tls_to_a_plaintext_broker() -> None:
     async with EmbeddedCluster() as broker:
         said = await refused(broker.bootstrap_servers, TLS)
         assert (
-            "no TLS handshake (does the listener speak TLS at all? For a plaintext one leave tls out)" in said
+            "no TLS handshake (does the listener speak TLS at all? For a plaintext one leave tls out: "
+            in said
         )
+        assert "security.protocol=PLAINTEXT or SASL_PLAINTEXT)" in said
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ async def test_tls_to_a_plaintext_broker() -> None:
         (lambda: Server(stays=True), "no answer in time"),
         (lambda: Server(HTTP), "this is an HTTP server, not a Kafka broker"),
         (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "this is an SSH server, not a Kafka broker"),
-        (alert(80), "the listener expects TLS: give security=Security(tls=Tls(…))"),
+        (alert(80), "the listener expects TLS: give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"),
     ],
     ids=["hangs up", "silent", "HTTP", "SSH", "TLS alert"],
 )  # fmt: skip
@@ -176,7 +178,10 @@ async def test_dates_of_certificates(authority: Authority, start: str, end: str,
 async def test_an_unknown_authority(authority: Authority) -> None:
     async with served(Server, server_context(authority.sign("broker", "IP:127.0.0.1"))) as servers:
         said = await refused(servers, TLS, AuthenticationError)
-        assert "is not trusted: unable to get local issuer certificate (is its authority in ca_file?)" in said
+        assert (
+            "is not trusted: unable to get local issuer certificate (is its authority in ca_file, or ssl.truststore.location?)"
+            in said
+        )
 
 
 async def test_a_client_certificate_that_is_missing(authority: Authority) -> None:

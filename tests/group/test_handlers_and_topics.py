@@ -128,6 +128,8 @@ def test_a_pattern_stays_what_it_is() -> None:
         ([], "there is none"),
         ("", "topic=''"),
         ("a b", "topic='a b'"),
+        ("^orders.*", r"topics='\^orders\.\*' .* compiled pattern: re\.compile\(…\)"),
+        (["orders", "bills[0-9]"], r"topic='bills\[0-9\]'"),
         (["good", "bad/name"], "topic='bad/name'"),
         (["x" * 250], "1 to 249"),
         (["."], r"topic='\.'"),

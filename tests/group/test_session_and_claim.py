@@ -50,6 +50,17 @@ async def test_marks_go_to_the_offset_behind() -> None:
     assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1), "the manager's identity"
 
 
+@pytest.mark.parametrize("done", [5, None, b"value", ORDERS], ids=str)
+async def test_only_records_and_batches_are_marked(done: Any) -> None:
+    session, _ = make_session()
+    claim = session.claims[0]
+    with pytest.raises(ConfigError, match=r"done=.* is not allowed: a Record or a Batch"):
+        claim.mark(done)
+    with pytest.raises(ConfigError, match=r"record=.* is not allowed: a Record"):
+        session.mark_record(done)
+    assert claim.next_mark == 0
+
+
 async def test_marks_by_offset_and_back() -> None:
     session, cluster = make_session()
     session.mark_offset("orders", 0, 8)

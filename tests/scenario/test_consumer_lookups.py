@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -112,6 +113,23 @@ async def test_times(env: VirtualEnvironment, looker: Consumer) -> None:
 async def test_what_is_no_time_is_refused_by_its_partition(looker: Consumer, when: object) -> None:
     with pytest.raises(ConfigError, match=r"orders-2.*time zone"):
         await looker.offsets_for_times({orders(2): when})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "partitions", ["orders", ["orders"], 3, [("orders",)], [("orders", "0")], [("orders", -1)]], ids=str
+)
+async def test_what_is_no_partition_is_refused(looker: Consumer, partitions: Any) -> None:
+    for lookup in (looker.beginning_offsets, looker.end_offsets):
+        with pytest.raises(ConfigError, match=r'partitions? as \("orders", 0\)'):
+            await lookup(partitions)
+    with pytest.raises(ConfigError, match=r'partitions? as \("orders", 0\)'):
+        await looker.committed("reports", partitions)
+
+
+@pytest.mark.parametrize("place", ["orders", ("orders",), ("orders", "0"), 3], ids=str)
+async def test_times_of_what_is_no_partition_are_refused(looker: Consumer, place: Any) -> None:
+    with pytest.raises(ConfigError, match=r'partitions? as \("orders", 0\)'):
+        await looker.offsets_for_times({place: EPOCH})
 
 
 async def test_errors_are_named_for_each_partition(env: VirtualEnvironment, looker: Consumer) -> None:
