@@ -40,7 +40,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         help="a broker setting by Kafka's name, such as num.partitions=6, log.retention.ms=60000 or "
         "group.initial.rebalance.delay.ms=3000, or an option of EmbeddedCluster, such as racks=a,b,c (one for each "
         "node), users=alice:secret,bob:other (SASL: PLAIN and SCRAM) or cert_file=broker.pem (TLS); may be given several "
-        "times",
+        "times. Other users of this machine can see arguments, passwords too",
     )
 
 
