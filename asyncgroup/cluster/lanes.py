@@ -218,8 +218,9 @@ class Lanes:
     def close_purposes(self, purposes: Collection[str], node_id: int | None = None) -> None:
         """Close the connections for these purposes (to one node), each as soon as nothing is under way on it."""
         for key, lane in list(self._lanes.items()):
-            if key[1] in purposes and node_id in (None, key[0]) and lane.connecting is None:
+            if key[1] in purposes and node_id in (None, key[0]):
                 del self._lanes[key]
+                lane.dropped = True  # a connection that is still being made is closed when it stands
                 if lane.connection is not None:
                     self._retire(lane, lane.connection)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, TopicPartition
+from asyncgroup.cluster import lanes
+from asyncgroup.cluster.connecting import connect
 from tests.scenario.support import Script, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -104,6 +107,24 @@ async def test_the_connections_of_a_closed_consumer_close(env: VirtualEnvironmen
             for number in range(4):
                 await anext(other._partitions[TopicPartition("orders", number)])
         await asyncio.sleep(1)
+        assert purposes(cluster) == {"control"}
+
+
+async def test_a_connection_that_is_made_while_its_consumer_closes_is_closed(
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
+):
+    async with Cluster(env.bootstrap_servers, config(env)) as cluster:
+        await cluster.refresh()
+
+        async def slowly(*args: Any) -> Any:
+            await asyncio.sleep(2)
+            return await connect(*args)
+
+        monkeypatch.setattr(lanes, "connect", slowly)
+        async with Consumer(cluster, config(env)) as reader:
+            await reader.partition("orders", 0, 0)
+            await asyncio.sleep(1)
+        await asyncio.sleep(10)
         assert purposes(cluster) == {"control"}
 
 
