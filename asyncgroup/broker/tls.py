@@ -75,7 +75,10 @@ class TlsHandshake(asyncio.Protocol):
             transport.abort()
             peer = transport.get_extra_info("peername")
             where = f"{peer[0]}:{peer[1]}" if peer else "a client"
-            log.warning("node %d: no TLS handshake with %s: %s", self._node.id, where, error)
+            reason = (
+                str(error) or "the client closed the connection"
+            )  # asyncio's ConnectionResetError is empty
+            log.warning("node %d: no TLS handshake with %s: %s", self._node.id, where, reason)
             return
         if secured is None or self._lost:  # the client left when the handshake was done
             transport.abort()

@@ -312,6 +312,18 @@ async def test_a_certificate_that_the_client_does_not_trust(certificate, caplog)
     assert "no TLS handshake with" in caplog.text
 
 
+async def test_a_client_that_leaves_in_the_middle_of_a_handshake(certificate, caplog):
+    async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
+        host, _, port = cluster.bootstrap_servers.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+        await writer.wait_closed()
+        async with asyncio.timeout(10):
+            while "no TLS handshake with" not in caplog.text:
+                await asyncio.sleep(0.01)
+    assert "the client closed the connection" in caplog.text
+
+
 async def test_the_cluster_ends_in_the_middle_of_handshakes(certificate):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         node = cluster.nodes[1]
