@@ -58,6 +58,12 @@ class _Network(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        pass
+
 
 class _Client:
     """Talks to a connection without a network."""
