@@ -67,6 +67,8 @@ async def test_a_zombie_wakes(env: VirtualEnvironment):
         zed Heartbeat UNKNOWN_MEMBER_ID
         zed FindCoordinator × 2
         zed JoinGroup UNKNOWN_MEMBER_ID
+        zed FindCoordinator
+        zed JoinGroup UNKNOWN_MEMBER_ID
         zed JoinGroup MEMBER_ID_REQUIRED
         zed JoinGroup
         ann Heartbeat REBALANCE_IN_PROGRESS

@@ -40,7 +40,7 @@ __all__ = [
 
 KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
     "auto.create.topics.enable": True,
-    "group.initial.rebalance.delay.ms": 500,
+    "group.initial.rebalance.delay.ms": 2000,
     "group.max.size": 2,
     "offsets.retention.check.interval.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 50,
@@ -49,7 +49,7 @@ KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
 
 OUR_LIMITS: Final[Mapping[str, Any]] = {
     "auto_create_topics": True,
-    "initial_rebalance_delay": 0.5,
+    "initial_rebalance_delay": 2.0,
     "group_max_size": 2,
     "offsets_retention_check_interval": 0.1,
 }
