@@ -149,12 +149,14 @@ class Fetchers:
             return
         view = self._cluster.view
         leader = view.leader(consumer.tp)
-        if leader >= 0 and self._leaders.is_outdated(consumer):
+        if leader < 0:
+            self._wait_for_leader(
+                consumer, BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {consumer.tp}")
+            )
+        elif self._leaders.is_outdated(consumer):
             what = f"metadata of partition {consumer.tp} is older than its position"
-            error = BrokerError(ErrorCode.FENCED_LEADER_EPOCH, what)
-            self._homeless.put(consumer, self._count(consumer, error))
-            self._leaders.failed(consumer, error)
-        elif leader >= 0:
+            self._wait_for_leader(consumer, BrokerError(ErrorCode.FENCED_LEADER_EPOCH, what))
+        else:
             self._leaders.leave(consumer)
             now = asyncio.get_running_loop().time()
             home = consumer.whereabouts.home(leader, now, view.partition(*consumer.tp))
@@ -163,10 +165,11 @@ class Fetchers:
                 home = leader
             self._homeless.discard(consumer)
             self._fetcher(home).add(consumer)
-        else:
-            error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {consumer.tp}")
-            self._homeless.put(consumer, self._count(consumer, error))
-            self._leaders.failed(consumer, error)
+
+    def _wait_for_leader(self, consumer: PartitionConsumer, error: BrokerError) -> None:
+        """Have the dispatch loop look the partition's leader up."""
+        self._homeless.put(consumer, self._count(consumer, error))
+        self._leaders.failed(consumer, error)
 
     def _fetcher(self, node_id: int) -> BrokerFetcher:
         fetcher = self._fetchers.get(node_id)

@@ -156,7 +156,8 @@ class ClassicMembership:
         if isinstance(error, TransportError):
             return JoinAction.MOVED
         action = ACTIONS.get(error.code, JoinAction.AGAIN if error.retriable else JoinAction.FAIL)
-        if action is JoinAction.NEW_MEMBER and self._is_doubtful():
+        if action is JoinAction.NEW_MEMBER and self._is_doubtful:
+            self._certain_id = self.identity.member_id
             self._cluster.coordinators.doubt(self._group_id)
             return JoinAction.MOVED
         if action is JoinAction.NEW_MEMBER:
@@ -165,14 +166,14 @@ class ClassicMembership:
             self._cluster.coordinators.forget(self._group_id)
         return action
 
+    @property
     def _is_doubtful(self) -> bool:
         """Whether a member id that was in a generation is refused for the first time.
 
         The refusing broker may be a former coordinator that was stopped. The coordinator still has the member then, and
         would wait for it if it joined under another id.
         """
-        certain, self._certain_id = self._certain_id, self.identity.member_id
-        return self.identity.generation_id >= 0 and certain != self.identity.member_id
+        return self.identity.generation_id >= 0 and self._certain_id != self.identity.member_id
 
     async def _try(self, topics: list[str], reason: str) -> Joined:
         self._vitals.enter(GroupState.LOOKING)
