@@ -23,8 +23,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="a year of flights through a consumer group into Spark",
         description="Produces the 336,776 flights of New York 2013 to a topic, reads them with a consumer group whose "
-        "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. Then Spark's "
-        "own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic.",
+        "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. At the same "
+        "time Spark's own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic.",
     )
     add_connection(parser)
     parser.add_argument("--no-spark", action="store_true", help="let the handlers aggregate instead of Spark")

@@ -19,6 +19,8 @@ __all__ = ["start_spark"]
 CONFIG: Final = {
     # a short run gains more from a quick compiler than from a thorough one: 24 s of CPU instead of 40
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # workers are forked with pandas imported; otherwise each imports it, 10 s of the demo's time on two cores
+    "spark.python.daemon.module": "asyncgroup.spark.preloading_daemon",
     # on a local disk the default one starts a program for some files: 100 ms more for each batch and state
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

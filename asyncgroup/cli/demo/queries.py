@@ -25,7 +25,7 @@ __all__ = ["Queries", "figures"]
 LOOK: Final = 0.3
 """Seconds between two looks at the queries."""
 
-BATCHES: Final = 3
+BATCHES: Final = 2
 """Batches that the year is read in, so that there are watermarks to be seen."""
 
 ATTEMPTS: Final = 3
