@@ -16,7 +16,7 @@ A log is made of `segments`, in memory or in the files of `storage/`; `retention
 """
 
 from asyncgroup.broker.cluster import EmbeddedCluster
-from asyncgroup.broker.coordinator.calls import CommittedOffset
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.broker.errors import Refused, UnusedFaults
 from asyncgroup.broker.faults import Fault, Faults
 from asyncgroup.broker.history import Exchange, History
@@ -24,7 +24,6 @@ from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.views import GroupView, MemberView
 
 __all__ = [
-    "CommittedOffset",
     "EmbeddedCluster",
     "Exchange",
     "Fault",
@@ -33,6 +32,7 @@ __all__ = [
     "History",
     "ListenerSecurity",
     "MemberView",
+    "OffsetAndMetadata",
     "Refused",
     "UnusedFaults",
 ]

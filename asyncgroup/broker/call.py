@@ -9,7 +9,7 @@ from typing import Any, Final
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import CloseConnection, StorageError
 from asyncgroup.broker.faults import Fault
-from asyncgroup.broker.handlers import Handler
+from asyncgroup.broker.handlers import ApiHandler
 from asyncgroup.broker.history import Exchange
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -29,7 +29,7 @@ class Call:
     __slots__ = ("_exchange", "_node", "_request", "context", "fault", "handler")
 
     def __init__(
-        self, node: Node, context: RequestContext, handler: Handler, request: Any, size: int
+        self, node: Node, context: RequestContext, handler: ApiHandler, request: Any, size: int
     ) -> None:
         self._node, self._request = node, request
         self.context, self.handler = context, handler
@@ -66,9 +66,9 @@ class Call:
         node_id, name = self._node.id, self.handler.name
         if isinstance(error, StorageError):
             log.error("node %d: the storage failed in %s: %s", node_id, name, error)
-            return self.refuse(error.code)
+            return self.error_response(error.code)
         log.error("node %d: %s failed on %r", node_id, name, self._request, exc_info=error)
-        return self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return self.error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     async def _handle_late(self, fault: Fault | None) -> Any:
         if self._node.delay > 0:
@@ -85,14 +85,14 @@ class Call:
         if fault.answers:
             return fault.made_answer(self._request)
         if fault.code is not None and (fault.topic is None or self.handler.name in _REFUSED_WHOLE):
-            return self.refuse(fault.code)
+            return self.error_response(fault.code)
         if fault.code is not None and fault.topic is not None:
             self.context.topic_errors[fault.topic] = fault.code
         return self._handle()
 
-    def refuse(self, code: ErrorCode) -> Any:
+    def error_response(self, code: ErrorCode) -> Any:
         """The response that says nothing but this error; raises CloseConnection where there is none."""
-        return self.handler.refuse(self.context, self._request, code)
+        return self.handler.error_response(self.context, self._request, code)
 
     def answered(self, response: Any, size: int, now: float) -> None:
         """Record the response, `size` bytes long, encoded at `now` (the loop's time)."""

@@ -20,7 +20,7 @@ from typing import Self
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.controls import ClusterControls
-from asyncgroup.broker.coordinator.ports import CoordinatorConfig
+from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
 from asyncgroup.broker.journal import NoJournal
@@ -38,7 +38,7 @@ from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.tls import TlsHandshake
 from asyncgroup.broker.topics import Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
-from asyncgroup.broker.transactions.markers import Marker, Markers
+from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
 from asyncgroup.errors import ConfigError, UsageError
 
 __all__ = ["EmbeddedCluster"]
@@ -247,7 +247,7 @@ class EmbeddedCluster(ClusterControls):
         """They outlive their nodes, as `__transaction_state` does in Kafka."""
         shared, loop = self._shared, asyncio.get_running_loop()
         self._timers = LoopTimers(loop)
-        markers = Markers(shared.controller, self._offsets_ended, self._appended, shared.clock)
+        markers = MarkerWriter(shared.controller, self._offsets_ended, self._appended, shared.clock)
         return TransactionCoordinator(shared.controller, self._timers, markers)
 
     def _new_retention(self) -> Retention:
@@ -275,7 +275,7 @@ class EmbeddedCluster(ClusterControls):
         shared.controller.configured = configured
         return retention
 
-    def _offsets_ended(self, partition: int, marker: Marker) -> None:
+    def _offsets_ended(self, partition: int, marker: TransactionMarker) -> None:
         node = self._shared.nodes.get(self._shared.controller.coordinators.offsets_leaders[partition])
         if node is not None:
             node.coordinator.end_transaction(marker.producer.id, partition, commit=marker.commit)

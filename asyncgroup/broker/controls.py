@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import History
 from asyncgroup.broker.named import topics_of
@@ -115,7 +115,7 @@ class ClusterControls:
         for (topic, partition), offset in offsets.items():
             self.partition(topic, partition)
             check_long("offset", offset)
-            committed[TopicPartition(topic, partition)] = CommittedOffset(
+            committed[TopicPartition(topic, partition)] = OffsetAndMetadata(
                 offset, topic_id=self.topic(topic).id
             )
         node = self._shared.nodes.get(self.coordinator(group_id))

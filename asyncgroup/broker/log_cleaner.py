@@ -16,7 +16,7 @@ from typing import Final
 
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.ports import Timers
+from asyncgroup.broker.coordinator.interfaces import Timers
 from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.retention import retain
 from asyncgroup.broker.segmented_log import ToClean

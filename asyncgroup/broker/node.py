@@ -13,8 +13,8 @@ from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
+from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
 from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.ports import CoordinatorConfig
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.fetch_sessions import FetchSessions
@@ -325,7 +325,7 @@ class Node:
         for peer in self._shared.nodes.values():
             peer.purgatory.check(key)
         if partition.topic == OFFSETS_TOPIC and partition.leader in self._shared.nodes:
-            self._shared.nodes[partition.leader].coordinator.replicated(partition.index)
+            self._shared.nodes[partition.leader].coordinator.on_high_watermark_updated(partition.index)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records and the offsets that groups committed for it."""

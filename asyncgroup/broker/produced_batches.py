@@ -11,7 +11,7 @@ from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.topics import Partition
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import TopicPartition
@@ -108,21 +108,21 @@ def check_transaction(
     header = read_batch_header(records)
     if header is None:
         return  # the log says what is wrong with it
-    producer = Producer(header.producer_id, header.producer_epoch)
+    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     producers = partition.log.producers
     if producers.is_open(*producer):
         return
-    adds = context.api_version >= _ADDS_PARTITIONS
+    add_partition = context.api_version >= _ADDS_PARTITIONS
     try:
-        producers.verify(header, adds=adds)
+        producers.verify(header, adds=add_partition)
     except AppendError as refused:
         raise Unsuited(refused.code, str(refused)) from refused
-    error = node.transactions.admit(
+    error = node.transactions.add_or_verify(
         transactional_id,
         producer,
         TopicPartition(partition.topic, partition.index),
-        adds=adds,
-        knows_abortable=context.api_version >= _KNOWS_ABORTABLE,
+        add_partition=add_partition,
+        supports_abortable_error=context.api_version >= _KNOWS_ABORTABLE,
     )
     if error:
         raise Unsuited(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")

@@ -13,7 +13,7 @@ from typing import Final
 
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.ports import Timers
+from asyncgroup.broker.coordinator.interfaces import Timers
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.errors import AsyncGroupError
 

@@ -21,7 +21,7 @@ from asyncgroup.broker.call import Call
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import CloseConnection
 from asyncgroup.broker.frames import FrameBuffer
-from asyncgroup.broker.handlers import HANDLERS, Handler, unsupported_api_versions
+from asyncgroup.broker.handlers import HANDLERS, ApiHandler, unsupported_api_versions
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.sasl import MAX_TOKEN_BYTES, Authenticator
 from asyncgroup.error_codes import ErrorCode
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
         context = self._context(header, handler)
         call = Call(self._node, context, handler, request, len(frame))
         self._answer_with(
-            call, call.handle if admitted else lambda: call.refuse(ErrorCode.ILLEGAL_SASL_STATE)
+            call, call.handle if admitted else lambda: call.error_response(ErrorCode.ILLEGAL_SASL_STATE)
         )
 
     def _take_token(self, authenticator: Authenticator, token: bytes) -> None:
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         elif self._authenticator.complete:
             self._frames.limit = self._node.max_request_bytes
 
-    def _context(self, header: RequestHeader, handler: Handler) -> RequestContext:
+    def _context(self, header: RequestHeader, handler: ApiHandler) -> RequestContext:
         return RequestContext(
             self._loop.time(),
             self._node.id,

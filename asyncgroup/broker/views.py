@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.protocols import CONSUMER_PROTOCOL
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -44,7 +44,7 @@ class GroupView:
     protocol: str | None
     leader: str | None
     members: dict[str, MemberView]
-    offsets: dict[TopicPartition, CommittedOffset]
+    offsets: dict[TopicPartition, OffsetAndMetadata]
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
@@ -61,7 +61,7 @@ def view_group(
     group_id: str,
     coordinator: int,
     group: ClassicGroup | None,
-    offsets: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> GroupView:
     """The picture of `group` (None: it does not exist)."""
     if group is None:

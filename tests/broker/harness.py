@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable
 
-from asyncgroup.broker.coordinator.calls import (
+from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
+from asyncgroup.broker.coordinator.log_store import LogOffsetStore
+from asyncgroup.broker.coordinator.requests import (
     CommitRequest,
-    CommittedOffset,
     JoinRequest,
     JoinResult,
     LeavingMember,
+    OffsetAndMetadata,
     SyncRequest,
     SyncResult,
 )
-from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.ports import CoordinatorConfig
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
@@ -192,7 +192,7 @@ class Harness:
         answers: list[ErrorCode] = []
         key = TopicPartition(topic, partition)
         request = CommitRequest(
-            group_id=GROUP, offsets={key: CommittedOffset(offset, metadata=metadata)}, **fields
+            group_id=GROUP, offsets={key: OffsetAndMetadata(offset, metadata=metadata)}, **fields
         )
         takes = self.coordinator.commit_transactional if "producer_id" in fields else self.coordinator.commit
         takes(request, lambda said: answers.append(said[key] if isinstance(said, dict) else said))

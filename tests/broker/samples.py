@@ -7,7 +7,7 @@ from typing import Any
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import HANDLERS
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS
 from tests.broker.batches import batch
@@ -73,7 +73,7 @@ def sample(cluster: EmbeddedCluster, api: str, version: int) -> Any:
         "ListPartitionReassignments": lambda: m.ListPartitionReassignmentsRequest(
             topics=[m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics("t", [0])]
         ),
-        "AddPartitionsToTxn": lambda: add_partitions(Producer(1, 0), 0, version=version),
+        "AddPartitionsToTxn": lambda: add_partitions(ProducerIdAndEpoch(1, 0), 0, version=version),
         "CreatePartitions": lambda: m.CreatePartitionsRequest(
             [m.CreatePartitionsRequest.CreatePartitionsTopic("t", 9)]
         ),
@@ -121,8 +121,8 @@ def sample(cluster: EmbeddedCluster, api: str, version: int) -> Any:
         ),
         "Produce": lambda: produce(cluster, batch(), version=version),
         "InitProducerId": lambda: m.InitProducerIdRequest(transactional_id=None),
-        "TxnOffsetCommit": lambda: txn_offset_commit(Producer(1, 0), {0: 1}),
-        "WriteTxnMarkers": lambda: write_markers(Producer(1, 0), 0, commit=True),
+        "TxnOffsetCommit": lambda: txn_offset_commit(ProducerIdAndEpoch(1, 0), {0: 1}),
+        "WriteTxnMarkers": lambda: write_markers(ProducerIdAndEpoch(1, 0), 0, commit=True),
     }
     request = APIS[next(key for key in HANDLERS if HANDLERS[key].name == api)].request
     return made.get(api, request)()

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.topics import NO_LEADER
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
 from asyncgroup.wire import messages as m
@@ -93,10 +93,10 @@ async def test_a_partition_of_the_page():
 # -- producers and transactions ----------------------------------------------------------------------------------
 
 
-async def begin(client: Client, cluster: EmbeddedCluster, name: str = "tx") -> Producer:
+async def begin(client: Client, cluster: EmbeddedCluster, name: str = "tx") -> ProducerIdAndEpoch:
     """A transaction with one record in partition 0."""
     answer = await client.ask(m.InitProducerIdRequest(name, 60_000))
-    producer = Producer(answer.producer_id, answer.producer_epoch)
+    producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
     data = transactional(b"a", producer_id=producer.id, epoch=producer.epoch)
     request = produce(cluster, data, version=12)
     request.transactional_id = name
@@ -198,7 +198,7 @@ async def test_a_transaction_that_is_empty_shows_no_start():
     async with EmbeddedCluster(start_time=TODAY) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         answer = await client.ask(m.InitProducerIdRequest("tx", 60_000))
-        producer = Producer(answer.producer_id, answer.producer_epoch)
+        producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         asked = m.DescribeTransactionsRequest(["tx"])
         (state,) = (await client.ask(asked)).transaction_states
         assert (state.transaction_state, state.transaction_start_time_ms) == ("Empty", -1)

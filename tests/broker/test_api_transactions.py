@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -282,7 +282,7 @@ async def test_when_a_transaction_began():
         answer = await end_transaction(client, producer, 5, commit=False)  # of nothing
         assert await began() == 5000
         await asyncio.sleep(1)
-        producer = Producer(answer.producer_id, answer.producer_epoch)
+        producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         await put(client, cluster, producer, b"a", version=12)
         assert await began() == 6000
         await end_transaction(client, producer, 5)
@@ -324,7 +324,7 @@ async def test_a_marker_that_came_late():
         cluster.partition("t", 0).log.append(transactional(b"a", producer_id=9, epoch=3), 0)
         codes = []
         for epoch, transaction_version in ((3, 2), (4, 2), (4, 2), (4, 1)):
-            request = write_markers(Producer(9, epoch), 0, commit=True)
+            request = write_markers(ProducerIdAndEpoch(9, epoch), 0, commit=True)
             request.markers[0].transaction_version = transaction_version
             answer = await client.ask(request, 2)
             codes.append(answer.markers[0].topics[0].partitions[0].error_code)
@@ -339,7 +339,7 @@ async def test_an_admin_ends_a_transaction_that_hangs(version):
         leader, other = (one, two) if cluster.leader("t", 0) == 1 else (two, one)
         hanging = transactional(b"a", producer_id=9, epoch=3)
         cluster.partition("t", 0).log.append(hanging, 0)
-        request = write_markers(Producer(9, 3), 0, 5, commit=False)
+        request = write_markers(ProducerIdAndEpoch(9, 3), 0, 5, commit=False)
         codes = [
             [p.error_code for p in (await client.ask(request, version)).markers[0].topics[0].partitions]
             for client in (other, leader)
@@ -347,7 +347,7 @@ async def test_an_admin_ends_a_transaction_that_hangs(version):
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert codes == [[ErrorCode.NOT_LEADER_OR_FOLLOWER, unknown], [0, unknown]]
         assert cluster.partition("t", 0).log.last_stable_offset == 2
-        old = write_markers(Producer(9, 2), 0, commit=False)
+        old = write_markers(ProducerIdAndEpoch(9, 2), 0, commit=False)
         (topic,) = (await leader.ask(old, version)).markers[0].topics
         assert topic.partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 

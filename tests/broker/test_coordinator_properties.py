@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, FakeTimers, Harness
 
@@ -122,7 +122,7 @@ class Groups(RuleBasedStateMachine):
             group = self.harness.group
             assert member.generation == group.generation_id
             assert member.id in group.members
-            assert group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+            assert group.state in (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE)
 
     @rule(index=st.integers(0, 6))
     def leave(self, index):
@@ -169,7 +169,7 @@ class Groups(RuleBasedStateMachine):
         members = group.members
         assert group.generation_id >= self.generation
         self.generation = group.generation_id
-        assert len(members) <= 4 or group.state is GroupState.PREPARING_REBALANCE
+        assert len(members) <= 4 or group.state is ClassicGroupState.PREPARING_REBALANCE
         assert group.awaiting_join_count == sum(m.is_awaiting_join for m in members.values())
         assert group.static_members == {
             m.group_instance_id: m.member_id for m in members.values() if m.is_static
@@ -177,13 +177,13 @@ class Groups(RuleBasedStateMachine):
         assert not group.pending_join & set(members)
         assert group.pending_sync <= set(members)
         assert (group.leader in members) if members else group.leader is None
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             assert not members
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             assert members
             assert all(group.protocol_name in m.protocol_names for m in members.values())
             assert not any(m.is_awaiting_join for m in members.values())
-        if group.state is GroupState.STABLE:
+        if group.state is ClassicGroupState.STABLE:
             assert not any(m.awaiting_sync for m in members.values())
 
     @invariant()
@@ -193,9 +193,9 @@ class Groups(RuleBasedStateMachine):
         if group is None:
             return
         keys = self.harness.timers.keys
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             assert ("join", GROUP) in keys
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             waiting = [m for m in group.members.values() if m.awaiting_sync]
             assert not waiting or ("sync", GROUP) in keys or ("heartbeat", GROUP, group.leader) in keys
         for member in group.members.values():
@@ -213,7 +213,7 @@ class Groups(RuleBasedStateMachine):
         self.harness.advance(1000.0)
         group = self.harness.coordinator.groups.get(GROUP)
         if group is not None:
-            assert group.state is GroupState.EMPTY
+            assert group.state is ClassicGroupState.EMPTY
             assert not group.pending_join
             assert not self.harness.timers.keys
         assert all(len(answers) == 1 for answers in self.answers)

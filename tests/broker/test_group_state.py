@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 
 ALLOWED = {
     ("PreparingRebalance", "Empty"),
@@ -14,12 +14,12 @@ ALLOWED = {
     ("Empty", "PreparingRebalance"),
     ("PreparingRebalance", "CompletingRebalance"),
     ("CompletingRebalance", "Stable"),
-    *((str(state), "Dead") for state in GroupState),
+    *((str(state), "Dead") for state in ClassicGroupState),
 }
 
 
-@pytest.mark.parametrize("old", GroupState, ids=str)
-@pytest.mark.parametrize("new", GroupState, ids=str)
+@pytest.mark.parametrize("old", ClassicGroupState, ids=str)
+@pytest.mark.parametrize("new", ClassicGroupState, ids=str)
 def test_transition(old, new):
     group = ClassicGroup("g")
     group.state = old

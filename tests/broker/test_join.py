@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, RANGE, Harness
 
@@ -14,13 +14,13 @@ def test_a_new_member_is_given_an_id_first():
     (answer,) = harness.join(client_id="app")
     assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("app-")
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
     assert harness.group.pending_join == {answer.member_id}
 
 
 def test_before_version_4_a_new_member_joins_at_once():
     harness = Harness()
-    join = harness.join(needs_member_id=False)
+    join = harness.join(require_known_member_id=False)
     assert join == []
     harness.advance(0)
     assert join[0].error == ErrorCode.NONE
@@ -52,7 +52,7 @@ def test_the_first_joiner_leads_and_only_the_leader_hears_of_the_members():
         assert answer.protocol_type == "consumer"
         seen = [member.member_id for member in answer.members]
         assert seen == (list(reversed(ids)) if member_id == leader else [])
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
 def test_the_initial_delay_is_extended_once_per_delay_while_members_come():
@@ -94,7 +94,7 @@ def test_a_rebalance_of_a_stable_group_ends_when_all_have_rejoined():
     harness = Harness()
     one, two = harness.stable(2)
     joining = harness.join(harness.new_id())
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.heartbeat(one) == ErrorCode.REBALANCE_IN_PROGRESS
     first, second = harness.join(one), None
     assert first == []
@@ -135,7 +135,7 @@ def test_an_id_that_was_given_out_holds_the_join_phase_until_it_expires():
     (one,) = harness.stable(1)
     pending = harness.new_id(session_timeout=8.0)
     rejoin = harness.join(one)  # the leader's join starts a rebalance
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     harness.advance(7.9)
     assert rejoin == []
     harness.advance(0.1)
@@ -202,7 +202,7 @@ def test_session_timeouts_have_bounds(timeout, error):
 def test_join_errors_that_need_no_group():
     harness = Harness()
     answers = []
-    from asyncgroup.broker.coordinator.calls import JoinRequest
+    from asyncgroup.broker.coordinator.requests import JoinRequest
 
     harness.coordinator.join(JoinRequest(group_id="", protocols=RANGE), answers.append)
     assert answers[0].error == ErrorCode.INVALID_GROUP_ID
@@ -222,7 +222,7 @@ def test_group_max_size_keeps_new_members_out():
     harness = Harness(max_size=2)
     one, two = harness.stable(2)
     assert harness.join()[0].error == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
     harness.leave(two)
     joining = harness.join(harness.new_id())
     harness.join(one)
@@ -247,21 +247,21 @@ def test_a_follower_that_rejoins_unchanged_hears_of_the_present_generation():
     one, two = harness.stable(2)
     (answer,) = harness.join(two)
     assert (answer.generation_id, answer.leader, answer.members) == (1, one, ())
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
 
 
 def test_a_leader_that_rejoins_unchanged_starts_a_rebalance():
     harness = Harness()
     one, _ = harness.stable(2)
     assert harness.join(one) == []
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_follower_with_new_metadata_starts_a_rebalance():
     harness = Harness()
     _, two = harness.stable(2)
     assert harness.join(two, protocols=(("range", b"other topics"),)) == []
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_repeated_join_while_the_assignment_is_made_is_answered_again():
@@ -275,7 +275,7 @@ def test_a_repeated_join_while_the_assignment_is_made_is_answered_again():
         assert again == answer
     assert len(joins[0][0].members) == 2
     assert harness.group.leader == leader
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
 def test_new_metadata_while_the_assignment_is_made_restarts_the_rebalance():
@@ -288,7 +288,7 @@ def test_new_metadata_while_the_assignment_is_made_restarts_the_rebalance():
     assert parked == []
     assert harness.join(ids[0], protocols=(("range", b"other"),)) == []
     assert parked[0].error == ErrorCode.REBALANCE_IN_PROGRESS
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_join_repeated_while_parked_replaces_the_first_one():

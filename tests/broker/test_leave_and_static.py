@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.calls import LeavingMember
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import LeavingMember
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import Harness
 
@@ -37,7 +37,7 @@ def test_several_members_leave_in_one_rebalance():
     harness = Harness()
     one, two, three = harness.stable(3)
     assert harness.leave(one, "who", two) == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.join(three)[0].generation_id == 2
 
 
@@ -45,7 +45,7 @@ def test_all_leave():
     harness = Harness()
     ids = harness.stable(2)
     assert harness.leave(*ids) == [0, 0]
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
     assert harness.group.generation_id == 2
     assert harness.timers.keys == set()
 
@@ -104,7 +104,7 @@ def test_leaving_during_the_initial_delay_ends_in_an_empty_group():
     harness.leave(member_id)
     assert parked[0].error == ErrorCode.UNKNOWN_MEMBER_ID
     harness.advance(3.0)
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
     again = harness.join(harness.new_id())
     harness.advance(3.0)
     assert again[0].generation_id == 2  # the empty generation counts
@@ -131,7 +131,7 @@ def test_a_static_follower_that_comes_back_takes_its_place_without_a_rebalance()
     assert answer.member_id not in (one, two)
     assert (answer.leader, answer.members, answer.skip_assignment) == (one, (), False)
     assert harness.sync(answer.member_id)[0].assignment == b"1"  # what the old one had
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
 
 
 def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment():
@@ -146,7 +146,7 @@ def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment():
 def test_before_version_9_a_static_leader_is_not_told_that_it_leads():
     harness = Harness()
     one, _ = static(harness, "i1", "i2")
-    (answer,) = harness.join(group_instance_id="i1", may_skip_assignment=False)
+    (answer,) = harness.join(group_instance_id="i1", supports_skipping_assignment=False)
     assert answer.leader == one
     assert answer.member_id != one
     assert (answer.members, answer.skip_assignment) == ((), False)
@@ -183,7 +183,7 @@ def test_a_static_member_that_changes_the_selected_protocol_starts_a_rebalance()
     assert harness.group.protocol_name == "range"
     answers = harness.join(group_instance_id="i2", protocols=(("sticky", b""),))
     assert answers == []
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     first = harness.join(one, group_instance_id="i1", protocols=both)
     assert first[0].protocol_name == answers[0].protocol_name == "sticky"
 
@@ -210,7 +210,7 @@ def test_a_static_duplicate_while_the_assignment_is_made_restarts_the_rebalance(
     newer = harness.join(group_instance_id="i2")
     assert parked[0].error == ErrorCode.FENCED_INSTANCE_ID
     assert newer == []
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.heartbeat(one, instance="i1") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -229,12 +229,12 @@ def test_a_join_phase_in_which_no_static_member_came_back_goes_on():
     harness.join(harness.new_id(rebalance_timeout=10.0), rebalance_timeout=10.0)
     newcomer = next(iter(set(harness.group.members) - {one, two}))
     harness.leave(newcomer)
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     harness.advance(10.0)
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.group.generation_id == 1
     harness.advance(15.0)
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
 
 
 def test_an_admin_removes_a_static_member_by_its_instance_id():
@@ -328,7 +328,7 @@ def test_a_dead_group_answers_that_the_coordinator_is_not_available():
     """A group is dead between the decision to delete or unload it and its disappearance."""
     harness = Harness()
     (one,) = harness.stable(1)
-    harness.group.transition_to(GroupState.DEAD)
+    harness.group.transition_to(ClassicGroupState.DEAD)
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert harness.join(one)[0].error == error
     assert harness.join()[0].error == error

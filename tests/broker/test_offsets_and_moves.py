@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.broker.harness import GROUP, Harness
@@ -52,10 +52,10 @@ def test_commits_through_a_rebalance():
     harness = Harness()
     one, two = harness.stable(2)
     harness.join(one)
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.commit(1, member_id=two, generation_id=1) == ErrorCode.NONE
     harness.join(two)
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
     assert harness.commit(2, member_id=two, generation_id=1) == ErrorCode.ILLEGAL_GENERATION
     assert harness.commit(2, member_id=two, generation_id=2) == ErrorCode.REBALANCE_IN_PROGRESS
     harness.sync_all([one, two])
@@ -122,7 +122,7 @@ def test_a_stable_group_survives_with_members_assignments_and_offsets():
     assert old.groups == {}
     assert old.heartbeat(GROUP, one, 1) == ErrorCode.NOT_COORDINATOR
     group = harness.group
-    assert (group.state, group.generation_id, group.leader) == (GroupState.STABLE, 1, one)
+    assert (group.state, group.generation_id, group.leader) == (ClassicGroupState.STABLE, 1, one)
     assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
     assert harness.heartbeat(one) == ErrorCode.NONE
     assert harness.sync(two)[0].assignment == b"1"
@@ -138,7 +138,7 @@ def test_members_that_do_not_find_the_new_coordinator_expire():
     harness.stable(2, session_timeout=10.0)
     move(harness)
     harness.advance(10.0)
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
 
 
 def test_a_rebalance_under_way_is_lost():
@@ -147,7 +147,7 @@ def test_a_rebalance_under_way_is_lost():
     parked = harness.join(one)
     move(harness)
     assert parked[0].error == ErrorCode.NOT_COORDINATOR
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
     assert harness.group.generation_id == 1
     assert harness.heartbeat(two) == ErrorCode.NONE
 
@@ -177,7 +177,7 @@ def test_an_empty_group_survives():
     harness.leave(one)
     harness.commit(5)
     move(harness)
-    assert (harness.group.state, harness.group.generation_id) == (GroupState.EMPTY, 2)
+    assert (harness.group.state, harness.group.generation_id) == (ClassicGroupState.EMPTY, 2)
     assert harness.coordinator.offsets(GROUP)[T0].offset == 5
 
 
@@ -206,7 +206,7 @@ def test_a_group_beyond_a_lowered_max_size_rebalances_after_loading():
     one, two, three = harness.stable(3, session_timeout=100.0)
     harness.config = type(harness.config)(max_size=2)
     move(harness)
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     first, second = harness.join(one), harness.join(two)
     assert harness.join(three)[0].error == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert first == second == []  # as in Kafka, nobody looks whether the join phase is complete now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.broker.harness import GROUP, Harness
@@ -28,10 +28,10 @@ def test_assignments_are_given_out_only_when_they_are_written():
     second, first = harness.sync(two), harness.sync(one, {one: b"A", two: b"B"})
     harness.advance(0.99)
     assert first == second == []
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
     harness.advance(0.01)
     assert (first[0].assignment, second[0].assignment) == (b"A", b"B")
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_assignment_that_could_not_be_written_is_refused_and_the_group_rebala
     harness.log.refuses = failure
     harness.advance(1.0)
     assert {first[0].error, second[0].error} == {error}
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_an_assignment_written_too_late_is_void():
@@ -60,7 +60,7 @@ def test_an_assignment_written_too_late_is_void():
     harness.leave(two)
     assert first[0].error == ErrorCode.REBALANCE_IN_PROGRESS
     harness.advance(1.0)
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.group.members[one].assignment == b""
 
 

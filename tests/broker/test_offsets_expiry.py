@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.coordinator.expiry import expired_offsets
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -27,7 +27,9 @@ def wants(*topics: str) -> tuple[tuple[str, bytes], ...]:
 # -- the rules -------------------------------------------------------------------------------------------------
 
 
-def group_in(state: GroupState, protocol_type: str | None = "consumer", *subscriptions) -> ClassicGroup:
+def group_in(
+    state: ClassicGroupState, protocol_type: str | None = "consumer", *subscriptions
+) -> ClassicGroup:
     group = ClassicGroup("g")
     for number, protocols in enumerate(subscriptions):
         group.add(
@@ -49,19 +51,19 @@ def group_in(state: GroupState, protocol_type: str | None = "consumer", *subscri
 
 
 def expired(group: ClassicGroup, now: int, retention: int = 100, pending=(), **offset) -> bool:
-    offsets = {T: CommittedOffset(1, **{"commit_timestamp": 1000, **offset})}
+    offsets = {T: OffsetAndMetadata(1, **{"commit_timestamp": 1000, **offset})}
     return expired_offsets(group, offsets, pending, now, retention) == [T]
 
 
 def test_a_consumer_without_a_group_keeps_an_offset_for_a_time_after_its_commit():
-    group = group_in(GroupState.EMPTY, None)
+    group = group_in(ClassicGroupState.EMPTY, None)
     group.current_state_timestamp = 1090
     assert not expired(group, 1099)
     assert expired(group, 1100)
 
 
 def test_an_empty_group_keeps_offsets_for_a_time_after_it_became_empty():
-    group = group_in(GroupState.EMPTY)
+    group = group_in(ClassicGroupState.EMPTY)
     group.current_state_timestamp = 5000
     assert not expired(group, 5099)
     assert expired(group, 5100)
@@ -70,24 +72,26 @@ def test_an_empty_group_keeps_offsets_for_a_time_after_it_became_empty():
 
 
 def test_a_stable_group_keeps_the_offsets_of_its_topics():
-    assert not expired(group_in(GroupState.STABLE, "consumer", wants("t", "v")), 10**9)
-    group = group_in(GroupState.STABLE, "consumer", wants("u"), wants("v"))
+    assert not expired(group_in(ClassicGroupState.STABLE, "consumer", wants("t", "v")), 10**9)
+    group = group_in(ClassicGroupState.STABLE, "consumer", wants("u"), wants("v"))
     assert not expired(group, 1099)
     assert expired(group, 1100)
 
 
-@pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
+@pytest.mark.parametrize(
+    "state", [ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE]
+)
 def test_a_group_that_rebalances_keeps_all(state):
     assert not expired(group_in(state, "consumer", wants("u")), 10**9)
 
 
 def test_a_live_group_whose_topics_are_not_known_keeps_all():
-    assert not expired(group_in(GroupState.STABLE, "connect", (("range", b""),)), 10**9)
-    assert not expired(group_in(GroupState.STABLE, "consumer", (("range", b"\x00"),)), 10**9)
+    assert not expired(group_in(ClassicGroupState.STABLE, "connect", (("range", b""),)), 10**9)
+    assert not expired(group_in(ClassicGroupState.STABLE, "consumer", (("range", b"\x00"),)), 10**9)
 
 
 def test_a_commit_that_said_when_it_expires_does_so_then():
-    group = group_in(GroupState.EMPTY)
+    group = group_in(ClassicGroupState.EMPTY)
     group.current_state_timestamp = 5000
     assert not expired(group, 1999, expire_timestamp=2000)
     assert expired(group, 2000, expire_timestamp=2000)
@@ -95,18 +99,18 @@ def test_a_commit_that_said_when_it_expires_does_so_then():
 
 
 def test_an_offset_in_an_open_transaction_stays():
-    assert not expired(group_in(GroupState.EMPTY, None), 10**9, pending={T})
+    assert not expired(group_in(ClassicGroupState.EMPTY, None), 10**9, pending={T})
 
 
 def test_the_topics_of_a_group():
-    live = group_in(GroupState.STABLE, "consumer", wants("t"), wants("u"))
+    live = group_in(ClassicGroupState.STABLE, "consumer", wants("t"), wants("u"))
     assert live.subscribed_topics == {"t", "u"}
     assert not live.is_subscribed_to("v")
-    assert group_in(GroupState.EMPTY).subscribed_topics == frozenset()
-    other = group_in(GroupState.STABLE, "connect", wants("t"))
+    assert group_in(ClassicGroupState.EMPTY).subscribed_topics == frozenset()
+    other = group_in(ClassicGroupState.STABLE, "connect", wants("t"))
     assert other.subscribed_topics is None
     assert not other.is_subscribed_to("t")
-    unreadable = group_in(GroupState.STABLE, "consumer", (("range", b"\x00"),))
+    unreadable = group_in(ClassicGroupState.STABLE, "consumer", (("range", b"\x00"),))
     assert unreadable.subscribed_topics is None
     assert unreadable.is_subscribed_to("anything")
 
@@ -118,7 +122,7 @@ def test_a_group_keeps_the_topics_of_its_generation_while_it_rebalances():
     harness.commit(1, member_id=one, generation_id=1)
     new = harness.new_id(protocols=wants("u"))
     harness.join(new, protocols=wants("u"))
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.group.subscribed_topics == {"t"}
     harness.join(one, protocols=wants("v"))
     assert harness.group.subscribed_topics == {"u", "v"}
@@ -175,7 +179,7 @@ def test_a_live_group_loses_what_it_does_not_read_any_more():
     harness.commit(2, topic="u", member_id=one, generation_id=1)
     harness.advance(WEEK + 600)
     assert set(harness.coordinator.offsets(GROUP)) == {T}
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
     harness.move()
     assert set(harness.coordinator.offsets(GROUP)) == {T}
 
@@ -207,7 +211,7 @@ def test_an_open_transaction_keeps_a_group():
     harness.commit(1)
     harness.commit(2, producer_id=7, producer_epoch=0)
     harness.advance(2 * WEEK)
-    assert set(harness.store.pending(GROUP)) == {T}
+    assert set(harness.store.unstable_partitions(GROUP)) == {T}
     assert harness.coordinator.offsets(GROUP)[T].offset == 1
     harness.log.end_transaction(harness.coordinator, 7, commit=False)
     harness.advance(600)
@@ -235,7 +239,7 @@ def hold(harness: Harness) -> None:
 
 def release(harness: Harness) -> None:
     harness.log.log.held_at = None
-    harness.coordinator.replicated(0)
+    harness.coordinator.on_high_watermark_updated(0)
 
 
 def kept(harness: Harness) -> dict[TopicPartition, int]:
@@ -299,7 +303,7 @@ def test_a_group_that_is_joined_while_its_removal_is_on_its_way_is_not_removed()
     harness.advance(610)  # its removal arrives at 650
     harness.join(one, session_timeout=1800.0, rebalance_timeout=600.0)
     harness.advance(60)
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
     assert [tombstone for _, tombstone in written(harness)] == [False]
     harness.move()
     assert GROUP in harness.coordinator.groups

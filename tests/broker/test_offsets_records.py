@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot, MemberSnapshot
 from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record, encode_record
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.coordinator.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -44,7 +44,7 @@ snapshots = st.builds(
 places = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))
 
 
-def everything(offset: CommittedOffset | None) -> tuple[int, ...] | None:
+def everything(offset: OffsetAndMetadata | None) -> tuple[int, ...] | None:
     return offset and (
         offset.offset,
         offset.leader_epoch,
@@ -67,7 +67,13 @@ def test_a_group_comes_back_from_its_record(snapshot):
     place=places,
     offset=st.none()
     | st.builds(
-        CommittedOffset, st.integers(0, 2**62), st.integers(-1, 9), names, timestamps, st.just(-1), st.uuids()
+        OffsetAndMetadata,
+        st.integers(0, 2**62),
+        st.integers(-1, 9),
+        names,
+        timestamps,
+        st.just(-1),
+        st.uuids(),
     ),
 )
 def test_an_offset_comes_back_from_its_record(place, offset):
@@ -80,7 +86,7 @@ def test_an_offset_comes_back_from_its_record(place, offset):
 
 @given(millis, millis)
 def test_an_offset_that_says_when_it_expires_is_written_in_the_version_that_can_say_so(commit, expire):
-    offset = CommittedOffset(7, 3, "m", commit, expire)
+    offset = OffsetAndMetadata(7, 3, "m", commit, expire)
     _, value = encode_record(OffsetRecord("g", TopicPartition("t", 0), offset))
     assert read_prefix(value) == 1  # which has neither leader epoch nor topic id
     key, _ = encode_record(OffsetRecord("g", TopicPartition("t", 0), None))
@@ -92,7 +98,7 @@ def test_offsets_of_every_version_are_read(version):
     key = encode_versioned(m.OffsetCommitKey("g", "t", 1), 0)
     value = m.OffsetCommitValue(offset=5, metadata="m", commit_timestamp=9)
     found = decode_record(key, encode_versioned(value, version))
-    assert found == OffsetRecord("g", TopicPartition("t", 1), CommittedOffset(5, metadata="m"))
+    assert found == OffsetRecord("g", TopicPartition("t", 1), OffsetAndMetadata(5, metadata="m"))
     assert found.offset.commit_timestamp == 9
 
 
@@ -137,19 +143,19 @@ def batch_of(*records, producer: int = -1) -> bytes:
 
 def test_a_batch_that_cannot_be_read_does_not_hide_the_others(caplog):
     replayed = ReplayedPartition(4)
-    good = batch_of(OffsetRecord("g", T0, CommittedOffset(1)))
+    good = batch_of(OffsetRecord("g", T0, OffsetAndMetadata(1)))
     bad = batch_of((b"\x00\x01\x00", b"?"))
-    torn = bytearray(batch_of(OffsetRecord("g", T1, CommittedOffset(9))))
+    torn = bytearray(batch_of(OffsetRecord("g", T1, OffsetAndMetadata(9))))
     torn[-1] ^= 1
     replayed.replay(bad + bytes(torn) + good)
-    assert dict(replayed.offsets("g")) == {T0: CommittedOffset(1)}
+    assert dict(replayed.offsets("g")) == {T0: OffsetAndMetadata(1)}
     assert caplog.text.count("__consumer_offsets-4: a batch that cannot be read") == 2
 
 
 def test_the_tombstone_of_a_group_comes_after_those_of_its_offsets():
     replayed = ReplayedPartition(0)
     replayed.replay(
-        batch_of(OffsetRecord("g", T0, CommittedOffset(1)), OffsetRecord("h", T0, CommittedOffset(1)))
+        batch_of(OffsetRecord("g", T0, OffsetAndMetadata(1)), OffsetRecord("h", T0, OffsetAndMetadata(1)))
     )
     replayed.replay(batch_of(OffsetRecord("g", T0, None), GroupRecord("g", None)))
     assert set(replayed.groups) == {"h"}
@@ -172,24 +178,24 @@ class TestTransactions:
         return replayed
 
     def test_pending_until_the_marker(self):
-        replayed = self.replayed((1, CommittedOffset(5)))
-        assert (dict(replayed.offsets("g")), set(replayed.pending("g"))) == ({}, {T0})
+        replayed = self.replayed((1, OffsetAndMetadata(5)))
+        assert (dict(replayed.offsets("g")), set(replayed.unstable_partitions("g"))) == ({}, {T0})
         assert replayed.has_open_transactions("g")
         assert not replayed.has_open_transactions("h")
         assert set(replayed.groups) == {"g"}
 
     def test_committed(self):
-        replayed = self.replayed((1, CommittedOffset(5)), (1, CommittedOffset(6)), (1, "commit"))
-        assert (replayed.offsets("g")[T0].offset, list(replayed.pending("g"))) == (6, [])
+        replayed = self.replayed((1, OffsetAndMetadata(5)), (1, OffsetAndMetadata(6)), (1, "commit"))
+        assert (replayed.offsets("g")[T0].offset, list(replayed.unstable_partitions("g"))) == (6, [])
 
     def test_aborted(self):
-        replayed = self.replayed((-1, CommittedOffset(4)), (1, CommittedOffset(5)), (1, "abort"))
+        replayed = self.replayed((-1, OffsetAndMetadata(4)), (1, OffsetAndMetadata(5)), (1, "abort"))
         assert replayed.offsets("g")[T0].offset == 4
 
     def test_a_later_commit_wins_although_its_marker_came_first(self):
-        steps = (1, CommittedOffset(5)), (-1, CommittedOffset(6)), (1, "commit")
+        steps = (1, OffsetAndMetadata(5)), (-1, OffsetAndMetadata(6)), (1, "commit")
         assert self.replayed(*steps).offsets("g")[T0].offset == 6
 
     def test_a_tombstone_takes_pending_offsets_along(self):
-        replayed = self.replayed((1, CommittedOffset(5)), (-1, None), (1, "commit"))
+        replayed = self.replayed((1, OffsetAndMetadata(5)), (-1, None), (1, "commit"))
         assert replayed.offsets("g") == {}

@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from asyncgroup.broker import CommittedOffset, EmbeddedCluster
-from asyncgroup.broker.coordinator.appends import COMMIT_TIMEOUT
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata
+from asyncgroup.broker.coordinator.offsets_writer import COMMIT_TIMEOUT
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -36,7 +36,7 @@ def hold(harness: Harness) -> None:
 
 def release(harness: Harness) -> None:
     harness.log.log.held_at = None
-    harness.coordinator.replicated(0)
+    harness.coordinator.on_high_watermark_updated(0)
 
 
 def offsets(harness: Harness) -> dict[TopicPartition, int]:
@@ -46,7 +46,7 @@ def offsets(harness: Harness) -> dict[TopicPartition, int]:
 def settled(harness: Harness) -> list[ErrorCode]:
     """The answer to somebody who waits for all that was written before."""
     answers: list[ErrorCode] = []
-    harness.coordinator.settle(GROUP, answers.append)
+    harness.coordinator.after_writes(GROUP, answers.append)
     return answers
 
 
@@ -59,7 +59,7 @@ def test_a_commit_is_answered_and_counts_when_all_replicas_have_it():
     assert (first, second, offsets(harness)) == ([], [], {})
     assert harness.log.log.end_offset == 2
     harness.log.log.held_at = 1
-    harness.coordinator.replicated(0)
+    harness.coordinator.on_high_watermark_updated(0)
     assert (first, second, offsets(harness)) == ([ErrorCode.NONE], [], {T0: 5})
     release(harness)
     assert (second, offsets(harness)) == ([ErrorCode.NONE], {T0: 5, T1: 6})
@@ -94,10 +94,10 @@ def test_a_generation_is_stable_when_all_replicas_have_its_assignment():
     harness.advance(0.0)
     hold(harness)
     answers = harness.sync(one, {one: b"A"})
-    assert (answers, harness.group.state) == ([], GroupState.COMPLETING_REBALANCE)
+    assert (answers, harness.group.state) == ([], ClassicGroupState.COMPLETING_REBALANCE)
     release(harness)
     assert answers[0].assignment == b"A"
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -110,7 +110,7 @@ def test_a_marker_counts_after_the_commits_before_it(committed):
     release(harness)
     assert (answers, later) == ([ErrorCode.NONE], [ErrorCode.NONE])
     assert offsets(harness) == ({T0: 5} if committed else {})
-    assert set(harness.coordinator.pending(GROUP)) == {T1}
+    assert set(harness.coordinator.unstable_partitions(GROUP)) == {T1}
 
 
 def test_a_deletion_takes_along_what_does_not_count_yet():
@@ -176,7 +176,7 @@ def test_nothing_to_write_waits_for_its_turn():
     answers = harness.send_commit(1, metadata="m" * 5000)
     waiting = settled(harness)
     assert answers == waiting == []
-    assert repr(harness.store._appends) == "<Appends 0 sent, 3 not replicated>"
+    assert repr(harness.store._writer) == "<OffsetsWriter 0 queued, 3 not replicated>"
     harness.advance(COMMIT_TIMEOUT)
     assert waiting == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     release(harness)
@@ -192,7 +192,7 @@ def place_of(cluster: EmbeddedCluster) -> int:
 
 def offset_of(cluster: EmbeddedCluster) -> int:
     (kept,) = cluster.group("g").offsets.values()
-    assert isinstance(kept, CommittedOffset)
+    assert isinstance(kept, OffsetAndMetadata)
     return kept.offset
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
 from asyncgroup.broker.coordinator.log_store import LogOffsetStore
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.coordinator.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
@@ -56,13 +56,13 @@ class Store(RuleBasedStateMachine):
     @rule(group=groups, partitions=places)
     def commit(self, group, partitions):
         number = self.ask()
-        self.store.write_offsets(group, {tp: CommittedOffset(number) for tp in partitions}, self.done)
+        self.store.write_offsets(group, {tp: OffsetAndMetadata(number) for tp in partitions}, self.done)
         self.committed |= {(group, tp): (number, number) for tp in partitions}
 
     @rule(group=groups, partitions=places, producer=producers)
     def commit_inside(self, group, partitions, producer):
         number = self.ask()
-        offsets = {tp: CommittedOffset(number) for tp in partitions}
+        offsets = {tp: OffsetAndMetadata(number) for tp in partitions}
         self.store.write_pending_offsets(group, (producer, 0), offsets, self.done)
         self.pending.setdefault(producer, {}).update({(group, tp): (number, number) for tp in partitions})
 
@@ -127,7 +127,7 @@ class Store(RuleBasedStateMachine):
     @rule()
     def release(self):
         self.log.log.held_at = None
-        self.store.replicated(0)
+        self.store.on_high_watermark_updated(0)
 
     @rule()
     def move(self):
@@ -150,7 +150,7 @@ class Store(RuleBasedStateMachine):
             pending = {tp for kept in self.pending.values() for name, tp in kept if name == group}
             for one in (successor,) if self.held else (self.store, successor):
                 assert {tp: found.offset for tp, found in one.offsets(group).items()} == offsets
-                assert set(one.pending(group)) == pending
+                assert set(one.unstable_partitions(group)) == pending
 
 
 Store.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import Consumer
-from asyncgroup.broker import CommittedOffset, EmbeddedCluster, Refused
+from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata, Refused
 from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -116,7 +116,7 @@ async def test_what_a_group_leaves_there():
         assert (kept.client_id, kept.session_timeout, kept.rebalance_timeout) == ("test", 10.0, 30.0)
         assert (stable.snapshot.generation_id, stable.snapshot.leader) == (1, joined.member_id)
         assert stable.snapshot.current_state_timestamp == start
-        assert zero == OffsetRecord("g", T0, CommittedOffset(5, 3, "m5"))
+        assert zero == OffsetRecord("g", T0, OffsetAndMetadata(5, 3, "m5"))
         assert one.offset.commit_timestamp == start + 2000
         assert (empty.snapshot.generation_id, empty.snapshot.members) == (2, ())
         assert (empty.snapshot.protocol_type, empty.snapshot.protocol_name) == ("consumer", None)

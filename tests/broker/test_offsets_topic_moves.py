@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup.broker import CommittedOffset, EmbeddedCluster
+from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -230,7 +230,7 @@ async def test_a_node_that_dies_between_a_commit_and_its_answer(moment):
                 answered = False
         assert answered == (moment > 1.0)
         assert cluster.group("g").offsets == {
-            T0: CommittedOffset(6 if answered else 5, 3, f"m{6 if answered else 5}")
+            T0: OffsetAndMetadata(6 if answered else 5, 3, f"m{6 if answered else 5}")
         }
 
 

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer as ConfluentConsumer, TopicPartition as Con
 from asyncgroup import Consumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.coordinator.log_store import LogOffsetStore
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.broker.errors import StorageError
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.error_codes import ErrorCode
@@ -197,7 +197,7 @@ class Offsets:
     def commit(self, group: str, partition: int, offset: int) -> None:
         errors: list[ErrorCode] = []
         self.store.write_offsets(
-            group, {TopicPartition("t", partition): CommittedOffset(offset, -1, "")}, errors.append
+            group, {TopicPartition("t", partition): OffsetAndMetadata(offset, -1, "")}, errors.append
         )
         assert errors == [ErrorCode.NONE]
 

@@ -14,7 +14,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.storage.file_segments import FileSegment
 from asyncgroup.broker.storage.records import read_transaction, transaction_record
-from asyncgroup.broker.transactions.metadata import Producer, TransactionMetadata
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -72,7 +72,7 @@ async def test_an_outcome_that_was_settled_reaches_its_partitions(tmp_path):
         cluster.move_leader("t", 0, 2)
         cluster.partition("t", 0).replicas[:] = [2]
         place = cluster._shared.transactions
-        producer = Producer(place.init_producer_id("tx", 60.0).producer.id, 0)
+        producer = ProducerIdAndEpoch(place.init_producer_id("tx", 60.0).producer.id, 0)
         assert not place.add_partitions("tx", producer, [TopicPartition("t", 0)])
         cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
         await cluster.stop_node(2)
@@ -115,8 +115,14 @@ async def test_clients_that_wait_for_the_cluster_to_come_back_find_it_whole(tmp_
 
 def test_all_that_is_known_of_a_transaction_is_kept():
     one = TransactionMetadata("tx", 17)
-    one.producer, one.successor = Producer(17, 3), Producer(18, 0)
-    one.last_epoch, one.previous_id, one.timeout, one.started, one.updated = 2, 16, 60.5, 1000, 2000
+    one.producer, one.next_producer = ProducerIdAndEpoch(17, 3), ProducerIdAndEpoch(18, 0)
+    (
+        one.last_producer_epoch,
+        one.previous_producer_id,
+        one.timeout,
+        one.start_timestamp,
+        one.last_update_timestamp,
+    ) = 2, 16, 60.5, 1000, 2000
     one.state, one.partitions = TransactionState.PREPARE_ABORT, {TopicPartition("t", 1): None, T0: None}
     fresh = TransactionMetadata("tx", -1)
     again = read_transaction(json.loads(json.dumps(transaction_record(one))))
@@ -198,7 +204,7 @@ async def test_what_is_not_kept_of_a_transaction_did_not_happen(tmp_path, monkey
         assert found.producer.epoch == producer.epoch + 1
 
 
-async def pending_offsets(cluster: EmbeddedCluster, client) -> Producer:
+async def pending_offsets(cluster: EmbeddedCluster, client) -> ProducerIdAndEpoch:
     """A transaction with a record and an offset of group g."""
     producer = await init_producer(client)
     (result,) = await put_in_transaction(client, cluster, producer)
@@ -209,7 +215,7 @@ async def pending_offsets(cluster: EmbeddedCluster, client) -> Producer:
     return producer
 
 
-async def put_in_transaction(client, cluster: EmbeddedCluster, producer: Producer):
+async def put_in_transaction(client, cluster: EmbeddedCluster, producer: ProducerIdAndEpoch):
     request = produce(cluster, transactional(b"v", producer_id=producer.id, epoch=producer.epoch))
     request.transactional_id = "tx"
     return (await client.ask(request)).responses[0].partition_responses
@@ -223,7 +229,7 @@ async def test_offsets_of_an_open_transaction_wait_for_its_end(tmp_path, commits
         producer = await pending_offsets(cluster, client)
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         assert await fetched(client) == {}
-        assert list(cluster.nodes[1].coordinator.pending("g")) == [T0]
+        assert list(cluster.nodes[1].coordinator.unstable_partitions("g")) == [T0]
         assert cluster.transactions["tx"].state is TransactionState.ONGOING
         assert (await end_transaction(client, producer, 5, commit=commits)).error_code == 0
         assert await fetched(client) == ({T0: 7} if commits else {})
@@ -238,7 +244,7 @@ async def test_offsets_of_a_settled_transaction_count_when_the_cluster_is_back(t
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await pending_offsets(cluster, client)
-        cluster._shared.transactions._endings._mark = lambda *_: None
+        cluster._shared.transactions._completion._write_markers = lambda *_: None
         assert (await end_transaction(client, producer, 5)).error_code == 0
         assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
         assert cluster.partition("t", 0).log.last_stable_offset == 0

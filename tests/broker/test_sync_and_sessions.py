@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import Harness
 
@@ -16,7 +16,7 @@ def joined(count: int, **fields) -> tuple[Harness, list[str]]:
     for member_id in ids:
         harness.join(member_id, **fields)
     harness.advance(0)
-    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
     return harness, ids
 
 
@@ -28,7 +28,7 @@ def test_followers_wait_for_the_leaders_assignment():
     assert (first[0].assignment, second[0].assignment) == (b"A", b"B")
     assert third[0].assignment == b""  # forgotten by the leader: decodable as an empty assignment
     assert {answer[0].error for answer in (first, second, third)} == {ErrorCode.NONE}
-    assert harness.group.state is GroupState.STABLE
+    assert harness.group.state is ClassicGroupState.STABLE
 
 
 def test_a_late_sync_gets_the_assignment_at_once():
@@ -68,7 +68,7 @@ def test_sync_with_an_empty_group():
     harness = Harness()
     (one,) = harness.stable(1)
     harness.leave(one)
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
     assert harness.sync(one)[0].error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -80,7 +80,7 @@ def test_members_that_do_not_sync_within_the_rebalance_timeout_are_dropped():
     assert two in harness.group.members
     harness.advance(0.1)
     assert set(harness.group.members) == {one}
-    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.join(one)[0].generation_id == 2
 
 
@@ -174,7 +174,7 @@ def test_all_members_die():
     harness = Harness()
     harness.stable(3, session_timeout=10.0, rebalance_timeout=30.0)
     harness.advance(10.0)
-    assert harness.group.state is GroupState.EMPTY
+    assert harness.group.state is ClassicGroupState.EMPTY
     assert harness.group.generation_id == 2
     assert (harness.group.leader, harness.group.protocol_name) == (None, None)
     assert harness.timers.keys == set()

@@ -7,15 +7,15 @@ import random
 import pytest
 
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.coordinator.log_store import LogOffsetStore
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
-from asyncgroup.broker.transactions.markers import Markers
-from asyncgroup.broker.transactions.metadata import LAST_EPOCH, NO_PRODUCER, Producer
+from asyncgroup.broker.transactions.markers import MarkerWriter
+from asyncgroup.broker.transactions.metadata import LAST_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
 from asyncgroup.broker.transactions.state import TransactionState
-from asyncgroup.broker.transactions.store import LOOKED_AT
+from asyncgroup.broker.transactions.store import MIN_EXPIRY_SCAN
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.broker.harness import FakeTimers
@@ -53,7 +53,7 @@ class Place:
             topic, self.timers, self.controller.coordinators.offsets_partition, self._clock
         )
         self.appended: list[TopicPartition] = []
-        markers = Markers(self.controller, self._offsets_ended, self._note, self._clock)
+        markers = MarkerWriter(self.controller, self._offsets_ended, self._note, self._clock)
         self.coordinator = TransactionCoordinator(self.controller, self.timers, markers)
         self.listener = Listener(self.coordinator)
         self.controller.node_up(1, self.listener)
@@ -77,15 +77,15 @@ class Place:
     def log(self, partition: int = 0):
         return self.topic.partitions[partition].log
 
-    def init(self, expected: Producer = NO_PRODUCER, timeout: float = 60.0) -> Producer:
+    def init(self, expected: ProducerIdAndEpoch = NO_PRODUCER, timeout: float = 60.0) -> ProducerIdAndEpoch:
         error, producer = self.coordinator.init_producer_id(NAME, timeout, expected)
         assert error is ErrorCode.NONE
         return producer
 
-    def add(self, producer: Producer, *places: TopicPartition) -> ErrorCode:
+    def add(self, producer: ProducerIdAndEpoch, *places: TopicPartition) -> ErrorCode:
         return self.coordinator.add_partitions(NAME, producer, places or (PLACE,))
 
-    def write(self, producer: Producer, partition: int = 0) -> None:
+    def write(self, producer: ProducerIdAndEpoch, partition: int = 0) -> None:
         data = transactional(b"v", producer_id=producer.id, epoch=producer.epoch)
         self.log(partition).append(data, 0)
 
@@ -118,7 +118,7 @@ def test_a_transaction_from_its_beginning_to_its_markers(place):
 
 def test_who_may_add_and_end(place):
     producer = place.init()
-    stranger, zombie = Producer(99, 0), Producer(producer.id, producer.epoch + 1)
+    stranger, zombie = ProducerIdAndEpoch(99, 0), ProducerIdAndEpoch(producer.id, producer.epoch + 1)
     for asked, error in (
         (stranger, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         (zombie, ErrorCode.PRODUCER_FENCED),
@@ -174,7 +174,10 @@ def test_a_transaction_that_takes_too_long_is_aborted(place):
     assert place.appended == [PLACE, OTHER]
     assert place.coordinator.end(NAME, producer, commit=True).error is ErrorCode.PRODUCER_FENCED
     ended = place.coordinator.end_and_bump(NAME, producer, commit=False)
-    assert ended == (ErrorCode.NONE, Producer(producer.id, producer.epoch + 1))  # as if it had asked for it
+    assert ended == (
+        ErrorCode.NONE,
+        ProducerIdAndEpoch(producer.id, producer.epoch + 1),
+    )  # as if it had asked for it
     assert place.init(expected=producer) == ended.producer
     assert place.init().epoch == producer.epoch + 2
 
@@ -187,7 +190,7 @@ def test_a_producer_that_says_who_it_was(place):
     assert place.init(expected=first) == second
     third = place.init(expected=second)
     assert third.epoch == second.epoch + 1
-    for old in (first, Producer(99, 0)):
+    for old in (first, ProducerIdAndEpoch(99, 0)):
         result = place.coordinator.init_producer_id(NAME, 60.0, old)
         assert result.error is ErrorCode.PRODUCER_FENCED
     # one that does not say so fences them all, the last included
@@ -199,7 +202,7 @@ def test_a_producer_that_says_who_it_was(place):
 def test_a_producer_whose_epochs_are_used_up_gets_another_id(place):
     first = place.init()
     found = place.coordinator.transactions[NAME]
-    found.producer = last = Producer(first.id, LAST_EPOCH)
+    found.producer = last = ProducerIdAndEpoch(first.id, LAST_EPOCH)
     second = place.init(expected=last)
     assert second.id != first.id
     assert second.epoch == 0
@@ -216,21 +219,21 @@ def test_each_end_bumps_the_epoch(place):
     place.write(producer)
     end = place.coordinator.end_and_bump
     after = end(NAME, producer, commit=True)
-    assert after == (ErrorCode.NONE, Producer(producer.id, 1))
+    assert after == (ErrorCode.NONE, ProducerIdAndEpoch(producer.id, 1))
     assert end(NAME, producer, commit=True) == after  # repeated
     assert end(NAME, producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
     assert place.add(producer) is ErrorCode.PRODUCER_FENCED
     assert not place.log().producers.is_open(*producer)
     place.write(after.producer)  # sequence numbers start anew
     assert place.add(after.producer) is ErrorCode.NONE
-    assert end(NAME, after.producer, commit=False) == (ErrorCode.NONE, Producer(producer.id, 2))
+    assert end(NAME, after.producer, commit=False) == (ErrorCode.NONE, ProducerIdAndEpoch(producer.id, 2))
 
 
 def test_an_abort_of_nothing_bumps_as_well_and_a_commit_of_nothing_is_refused(place):
     producer = place.init()
     assert place.coordinator.end_and_bump(NAME, producer, commit=True).error is ErrorCode.INVALID_TXN_STATE
     after = place.coordinator.end_and_bump(NAME, producer, commit=False)
-    assert after == (ErrorCode.NONE, Producer(producer.id, 1))
+    assert after == (ErrorCode.NONE, ProducerIdAndEpoch(producer.id, 1))
     assert place.appended == []
     assert place.state is TransactionState.COMPLETE_ABORT
     again = place.coordinator.end_and_bump(NAME, after.producer, commit=False)
@@ -241,7 +244,7 @@ def test_an_abort_of_nothing_bumps_as_well_and_a_commit_of_nothing_is_refused(pl
 def test_the_last_epoch_ends_in_another_id(place):
     place.init()
     found = place.coordinator.transactions[NAME]
-    found.producer = last = Producer(found.producer.id, LAST_EPOCH)
+    found.producer = last = ProducerIdAndEpoch(found.producer.id, LAST_EPOCH)
     place.add(last)
     place.write(last)
     after = place.coordinator.end_and_bump(NAME, last, commit=True)
@@ -254,7 +257,7 @@ def test_the_last_epoch_ends_in_another_id(place):
 
 
 @pytest.mark.parametrize(
-    ("adds", "knows", "prepared", "expected"),
+    ("add_partition", "knows", "prepared", "expected"),
     [
         (False, False, False, ErrorCode.INVALID_TXN_STATE),
         (False, True, False, ErrorCode.TRANSACTION_ABORTABLE),
@@ -263,18 +266,24 @@ def test_the_last_epoch_ends_in_another_id(place):
         (True, True, True, ErrorCode.CONCURRENT_TRANSACTIONS),
     ],
 )
-def test_a_write_that_was_not_announced(place, adds, knows, prepared, expected):
+def test_a_write_that_was_not_announced(place, add_partition, knows, prepared, expected):
     producer = place.init()
     if prepared:
         place.add(producer, OTHER)
         place.controller.node_down(1)
         place.coordinator.end(NAME, producer, commit=True)
-    said = place.coordinator.admit(NAME, producer, PLACE, adds=adds, knows_abortable=knows)
+    said = place.coordinator.add_or_verify(
+        NAME, producer, PLACE, add_partition=add_partition, supports_abortable_error=knows
+    )
     assert said is expected
-    fenced = Producer(producer.id, producer.epoch + 1)
-    said = place.coordinator.admit(NAME, fenced, PLACE, adds=adds, knows_abortable=knows)
+    fenced = ProducerIdAndEpoch(producer.id, producer.epoch + 1)
+    said = place.coordinator.add_or_verify(
+        NAME, fenced, PLACE, add_partition=add_partition, supports_abortable_error=knows
+    )
     assert said is ErrorCode.INVALID_PRODUCER_EPOCH
-    said = place.coordinator.admit(None, producer, PLACE, adds=adds, knows_abortable=knows)
+    said = place.coordinator.add_or_verify(
+        None, producer, PLACE, add_partition=add_partition, supports_abortable_error=knows
+    )
     assert said is ErrorCode.INVALID_TXN_STATE
 
 
@@ -359,13 +368,13 @@ def test_offsets_count_when_the_transaction_is_committed(place):
     producer = place.init()
 
     def commit(offset: int, commit: bool) -> None:
-        place.add(producer, place.coordinator.offsets_place("g"))
-        pending = {PLACE: CommittedOffset(offset)}
+        place.add(producer, place.coordinator.offsets_topic_partition("g"))
+        pending = {PLACE: OffsetAndMetadata(offset)}
         place.store.write_pending_offsets("g", producer, pending, lambda _error: None)
-        assert set(place.store.pending("g")) == {PLACE}
-        assert not place.store.pending("other")
+        assert set(place.store.unstable_partitions("g")) == {PLACE}
+        assert not place.store.unstable_partitions("other")
         place.coordinator.end(NAME, producer, commit=commit)
-        assert not place.store.pending("g")
+        assert not place.store.unstable_partitions("g")
 
     commit(5, True)
     assert place.store.offsets("g")[PLACE].offset == 5
@@ -377,28 +386,28 @@ def test_a_later_commit_wins_over_a_pending_one(place):
     store = place.store
     number = place.controller.coordinators.offsets_partition("g")
     for producer_id, offset in ((1, 5), (2, 6)):
-        pending = {PLACE: CommittedOffset(offset)}
+        pending = {PLACE: OffsetAndMetadata(offset)}
         store.write_pending_offsets("g", (producer_id, 0), pending, lambda _error: None)
     store.end_transaction(2, number, commit=True)
     store.end_transaction(1, number, commit=True)  # written before the other's
     assert store.offsets("g")[PLACE].offset == 6
-    store.write_pending_offsets("g", (1, 0), {PLACE: CommittedOffset(7)}, lambda _error: None)
-    store.write_offsets("g", {PLACE: CommittedOffset(3)}, lambda _error: None)
+    store.write_pending_offsets("g", (1, 0), {PLACE: OffsetAndMetadata(7)}, lambda _error: None)
+    store.write_offsets("g", {PLACE: OffsetAndMetadata(3)}, lambda _error: None)
     store.end_transaction(1, (number + 1) % 50, commit=True)
-    assert set(store.pending("g")) == {PLACE}  # another partition's marker
+    assert set(store.unstable_partitions("g")) == {PLACE}  # another partition's marker
     store.end_transaction(1, number, commit=True)
     assert store.offsets("g")[PLACE].offset == 3
 
 
 def test_pending_offsets_go_with_their_group_and_topic(place):
     store, number = place.store, place.controller.coordinators.offsets_partition("g")
-    pending = {PLACE: CommittedOffset(1), TopicPartition("u", 0): CommittedOffset(2)}
+    pending = {PLACE: OffsetAndMetadata(1), TopicPartition("u", 0): OffsetAndMetadata(2)}
     store.write_pending_offsets("g", (1, 0), pending, lambda _error: None)
     assert [group.group_id for group in store.load(number)] == ["g"]
     store.remove_topic("t")
-    assert set(store.pending("g")) == {TopicPartition("u", 0)}
+    assert set(store.unstable_partitions("g")) == {TopicPartition("u", 0)}
     store.remove_group("g", lambda _error: None)
-    assert not store.pending("g")
+    assert not store.unstable_partitions("g")
     store.end_transaction(1, number, commit=True)
     assert store.offsets("g") == {}
 
@@ -408,5 +417,5 @@ def test_ids_that_nobody_asks_for_any_more_do_not_stay():
     for number in range(20_000):
         place.timers.now += 60 * 60
         assert not place.coordinator.init_producer_id(f"{NAME}{number}", 60.0).error
-    assert len(place.coordinator._store._transactions) <= LOOKED_AT
+    assert len(place.coordinator._store._transactions) <= MIN_EXPIRY_SCAN
     assert len(place.coordinator.transactions) == 7 * 24

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
 from tests.broker.batches import batch
@@ -68,7 +68,12 @@ class Writer:
 
 
 def add_partitions(
-    producer: Producer, *partitions: int, topic: str = "t", version: int = 3, name: str = "tx", verify=False
+    producer: ProducerIdAndEpoch,
+    *partitions: int,
+    topic: str = "t",
+    version: int = 3,
+    name: str = "tx",
+    verify=False,
 ) -> m.AddPartitionsToTxnRequest:
     """AddPartitionsToTxn, as clients (up to version 3) and as brokers say it."""
     topics = [m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(topic, list(partitions))]
@@ -84,7 +89,13 @@ def add_partitions(
 
 
 def txn_offset_commit(
-    producer: Producer, offsets: dict[int, int], *, topic: str = "t", name: str = "tx", group="g", **member
+    producer: ProducerIdAndEpoch,
+    offsets: dict[int, int],
+    *,
+    topic: str = "t",
+    name: str = "tx",
+    group="g",
+    **member,
 ) -> m.TxnOffsetCommitRequest:
     """TxnOffsetCommit of one topic."""
     partition = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
@@ -96,7 +107,7 @@ def txn_offset_commit(
     return m.TxnOffsetCommitRequest(name, group, *producer, topics=topics, **member)
 
 
-def write_markers(producer: Producer, *partitions: int, commit: bool, topic: str = "t"):
+def write_markers(producer: ProducerIdAndEpoch, *partitions: int, commit: bool, topic: str = "t"):
     """WriteTxnMarkers of one producer."""
     marker = m.WriteTxnMarkersRequest.WritableTxnMarker
     places = [m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(topic, list(partitions))]
@@ -114,14 +125,18 @@ def partition_errors(answer) -> list[int]:
     return [code for _, code in sorted(found)]
 
 
-async def init_producer(client: Client, version: int = 5, timeout: int = 60_000, **expected) -> Producer:
+async def init_producer(
+    client: Client, version: int = 5, timeout: int = 60_000, **expected
+) -> ProducerIdAndEpoch:
     """InitProducerId of `tx`; its producer."""
     request = m.InitProducerIdRequest("tx", timeout, **expected)
     answer = await client.ask(request, version)
     assert answer.error_code == 0
-    return Producer(answer.producer_id, answer.producer_epoch)
+    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
 
-async def end_transaction(client: Client, producer: Producer, version: int = 4, *, commit: bool = True):
+async def end_transaction(
+    client: Client, producer: ProducerIdAndEpoch, version: int = 4, *, commit: bool = True
+):
     """EndTxn of `tx`; the answer."""
     return await client.ask(m.EndTxnRequest("tx", *producer, commit), version)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from asyncgroup.broker.topics import OFFSETS_TOPIC
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, with_crc
@@ -84,8 +84,8 @@ class Program:
         self._places: list[Place] = []
         self._names: list[str] = []
         self._groups: list[str] = []
-        self._next: dict[tuple[Producer, Place], int] = {}
-        self._lives: dict[str, list[Producer]] = {}
+        self._next: dict[tuple[ProducerIdAndEpoch, Place], int] = {}
+        self._lives: dict[str, list[ProducerIdAndEpoch]] = {}
         self._starts: dict[Place, list[int]] = {}
         self._session: tuple[int, int, int] | None = None
 
@@ -147,15 +147,15 @@ class Program:
     def _values(self) -> list[bytes]:
         return [b"%d" % self.rng.randrange(1000) for _ in range(self.rng.randint(1, 3))]
 
-    def _producer(self) -> tuple[str, Producer]:
+    def _producer(self) -> tuple[str, ProducerIdAndEpoch]:
         """A transactional id and a producer: mostly its latest, sometimes one of before, to come, or unknown."""
         name = self.rng.choice(self._names)
         lives = self._lives[name]
-        last, earlier, unknown = lives[-1], self.rng.choice(lives), Producer(TYPED_PRODUCER + 77, 0)
-        others = [last.bumped, Producer(last.id, max(0, last.epoch - 1)), unknown]
+        last, earlier, unknown = lives[-1], self.rng.choice(lives), ProducerIdAndEpoch(TYPED_PRODUCER + 77, 0)
+        others = [last.bumped, ProducerIdAndEpoch(last.id, max(0, last.epoch - 1)), unknown]
         return name, self.rng.choices([last, earlier, *others], [80, 10, 4, 3, 3])[0]
 
-    def _sequence(self, producer: Producer, place: Place) -> int:
+    def _sequence(self, producer: ProducerIdAndEpoch, place: Place) -> int:
         """Mostly the next one, else a repetition or a gap."""
         following = self._next.get((producer, place), 0)
         again = max(0, following - self.rng.randint(1, 4))
@@ -172,7 +172,9 @@ class Program:
         timestamp = self.rng.choice([-1, 100, 200, self.rng.randrange(201, 1000), LATE])
         step = self.rng.choice([0, 1, -1, 50]) if timestamp > 200 else 0
         values, codec, who = self._values(), self.rng.choice(CODECS), {}
-        producer = Producer(TYPED_PRODUCER + self.rng.randrange(3), self.rng.choice([0, 0, 0, 1, 1, 2]))
+        producer = ProducerIdAndEpoch(
+            TYPED_PRODUCER + self.rng.randrange(3), self.rng.choice([0, 0, 0, 1, 1, 2])
+        )
         sequence = self._sequence(producer, place)
         if numbered := self._chance(0.7):
             who = {
@@ -226,7 +228,7 @@ class Program:
             self._starts.setdefault(place, []).append(result.base_offset)
         return not result.error_code
 
-    def _count(self, producer: Producer, place: Place, following: int) -> None:
+    def _count(self, producer: ProducerIdAndEpoch, place: Place, following: int) -> None:
         """The next sequence number; they go round."""
         key = (producer, place)
         self._next[key] = max(self._next.get(key, 0), following & 2**31 - 1)
@@ -239,7 +241,7 @@ class Program:
 
     # -- transactions ------------------------------------------------------------------------------------------
 
-    async def _start(self, name: str, known: Producer | None = None) -> int:
+    async def _start(self, name: str, known: ProducerIdAndEpoch | None = None) -> int:
         more: dict[str, int] = {}
         if known is not None and self.scene.version("InitProducerId") >= 3:
             more = {"producer_id": known.id, "producer_epoch": known.epoch}
@@ -252,7 +254,9 @@ class Program:
         )
         await self._settled(name)
         if not answer.error_code:
-            self._lives.setdefault(name, []).append(Producer(answer.producer_id, answer.producer_epoch))
+            self._lives.setdefault(name, []).append(
+                ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+            )
         return int(answer.error_code)
 
     async def _start_anew(self) -> None:
@@ -294,14 +298,14 @@ class Program:
         )
         await self._settled(name)
         if not answer.error_code and self.scene.version("EndTxn") >= 5:
-            now, lives = Producer(answer.producer_id, answer.producer_epoch), self._lives[name]
+            now, lives = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch), self._lives[name]
             if now != lives[-1]:
                 lives.append(now)
 
     async def _mark(self) -> None:
         """WriteTxnMarkers; not of epochs to come, as they keep the coordinator's own markers out for ever."""
         (topic, index), version = self._place(), self.rng.randrange(3)
-        stranger = Producer(TYPED_PRODUCER + self.rng.randrange(3), self.rng.randrange(3))
+        stranger = ProducerIdAndEpoch(TYPED_PRODUCER + self.rng.randrange(3), self.rng.randrange(3))
         producer = self.rng.choice([stranger, stranger, self.rng.choice(self._lives[self._names[0]])])
         request = write_markers(producer, index, commit=self._chance(0.5), topic=topic)
         if self.scene.version("WriteTxnMarkers") >= 2:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
@@ -81,7 +81,7 @@ class Teller:
 
     async def init(
         self, name: str, version: int = 5, expected: tuple[int, int] = (-1, -1), timeout: int = 60_000
-    ) -> Producer:
+    ) -> ProducerIdAndEpoch:
         async def ask() -> tuple[int, Any]:
             request = m.InitProducerIdRequest(self.name(name), timeout, *expected)
             answer = await self.client.ask(request, version)
@@ -90,12 +90,12 @@ class Teller:
         answer = await self.settled(ask)
         error = ErrorCode(answer.error_code).name
         self.note(f"init v{version}", error, self.number(answer.producer_id), answer.producer_epoch)
-        return Producer(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     async def put(
         self,
         label: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         sequence: int,
         count: int = 1,
         *,
@@ -130,7 +130,7 @@ class Teller:
         self,
         label: str,
         name: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         *partitions: int,
         version: int = 3,
         verify: bool = False,
@@ -151,8 +151,8 @@ class Teller:
         self.note(f"add v{version} {label}", *(ErrorCode(code).name for code in await self.settled(ask)))
 
     async def end(
-        self, label: str, name: str, producer: Producer, version: int = 5, *, commit: bool = True
-    ) -> Producer:
+        self, label: str, name: str, producer: ProducerIdAndEpoch, version: int = 5, *, commit: bool = True
+    ) -> ProducerIdAndEpoch:
         async def ask() -> tuple[int, Any]:
             answer = await self.client.ask(m.EndTxnRequest(self.name(name), *producer, commit), version)
             return answer.error_code, answer
@@ -160,7 +160,7 @@ class Teller:
         answer = await self.settled(ask)
         after = (self.number(answer.producer_id), answer.producer_epoch)
         self.note(f"end v{version} {label}", ErrorCode(answer.error_code).name, *after)
-        return Producer(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     async def describe(self, label: str, name: str) -> None:
         """What the coordinator knows, when it has written its markers."""
@@ -184,7 +184,7 @@ class Teller:
 async def idempotence(teller: Teller) -> None:
     """Any id will do: the broker takes who it does not know at its word."""
     await teller.prepare()
-    one, other = Producer(1 << 40, 0), Producer((1 << 40) + 1, 0)
+    one, other = ProducerIdAndEpoch(1 << 40, 0), ProducerIdAndEpoch((1 << 40) + 1, 0)
     for sequence in range(7):
         await teller.put("first", one, sequence)
     for sequence in range(7):
@@ -197,7 +197,7 @@ async def idempotence(teller: Teller) -> None:
     await teller.put("over the end of numbers", other, 2**31 - 2, 3)
     await teller.put("goes on", other, 1)
     await teller.put("over the end again", other, 2**31 - 2, 3)
-    newer = Producer(one.id, 2)
+    newer = ProducerIdAndEpoch(one.id, 2)
     await teller.put("a newer epoch, not from 0", newer, 4)
     await teller.put("a newer epoch", newer, 0)
     await teller.put("the old epoch", one, 10)
@@ -224,7 +224,7 @@ async def transactions_of_today(teller: Teller) -> None:
     await teller.put("old epoch", one, 1, **put)
     await teller.put("next", two, 0, **put)
     await teller.end("old epoch", "tx", one)
-    await teller.end("another id", "tx", Producer(one.id + 777, 0))
+    await teller.end("another id", "tx", ProducerIdAndEpoch(one.id + 777, 0))
     await teller.end("an older client", "tx", two, 4)
     await teller.describe("in the end", "tx")
 
@@ -245,7 +245,7 @@ async def transactions_of_before(teller: Teller) -> None:
     await teller.end("commit again", "tx", one, 4)
     for version in (4, 0):
         await teller.end("abort after commit", "tx", one, version, commit=False)
-    await teller.end("a future epoch", "tx", Producer(one.id, one.epoch + 1), 4)
+    await teller.end("a future epoch", "tx", ProducerIdAndEpoch(one.id, one.epoch + 1), 4)
     await teller.describe("committed", "tx")
     await teller.put("not added any more", one, 7, name="tx", partition=1)
     await teller.add("again", "tx", one, 0)
@@ -261,9 +261,9 @@ async def who_may(teller: Teller) -> None:
     one = await teller.init("tx")
     for name, label, producer, version in (
         ("tx", "right", one, 3),
-        ("tx", "a future epoch", Producer(one.id, one.epoch + 5), 3),
-        ("tx", "a future epoch", Producer(one.id, one.epoch + 5), 1),
-        ("tx", "another id", Producer(one.id + 999, 0), 3),
+        ("tx", "a future epoch", ProducerIdAndEpoch(one.id, one.epoch + 5), 3),
+        ("tx", "a future epoch", ProducerIdAndEpoch(one.id, one.epoch + 5), 1),
+        ("tx", "another id", ProducerIdAndEpoch(one.id + 999, 0), 3),
         ("nobody", "unknown", one, 3),
         ("", "no name", one, 3),
     ):
@@ -288,9 +288,9 @@ async def who_may(teller: Teller) -> None:
 async def offsets(teller: Teller) -> None:
     await teller.prepare("tx", groups=("g", "h"))
     one = await teller.init("tx")
-    later = Producer(one.id, one.epoch + 4)
+    later = ProducerIdAndEpoch(one.id, one.epoch + 4)
 
-    async def commit(label: str, group: str, producer: Producer, version: int, **who: Any) -> None:
+    async def commit(label: str, group: str, producer: ProducerIdAndEpoch, version: int, **who: Any) -> None:
         names = {"topic": teller.name("t"), "name": teller.name("tx"), "group": teller.name(group)}
         request = txn_offset_commit(producer, {0: 5}, **names, **who)
 
@@ -305,7 +305,7 @@ async def offsets(teller: Teller) -> None:
     await commit("of a future epoch", "g", later, 5)
     for version in (4, 3, 0):
         await commit("not added", "h", one, version)
-    for producer, version in itertools.product((one, later, Producer(one.id + 999, 0)), (4, 1)):
+    for producer, version in itertools.product((one, later, ProducerIdAndEpoch(one.id + 999, 0)), (4, 1)):
         answer = await teller.client.ask(m.AddOffsetsToTxnRequest(teller.name("tx"), *producer, "h"), version)
         teller.note(f"add offsets v{version}", ErrorCode(answer.error_code).name)
     two = await teller.end("commit", "tx", one)

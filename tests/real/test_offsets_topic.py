@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from asyncgroup import Consumer, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.coordinator.calls import GroupSnapshot
 from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record, encode_record
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.coordinator.requests import GroupSnapshot
 from asyncgroup.broker.java_hash import java_hash
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import read_control_type

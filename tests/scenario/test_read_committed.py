@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import Claim, ErrorCode as E
-from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from tests.broker.transactional import transactional
 from tests.scenario.support import Gate, Script, asked, committed, member, orders, read_with, running, take
@@ -42,11 +42,11 @@ class Transactions:
 
     def add_offset(self, group_id: str, partition: int, offset: int) -> None:
         """An offset of a group, inside the transaction."""
-        place = self._coordinator.offsets_place(group_id)
+        place = self._coordinator.offsets_topic_partition(group_id)
         assert not self._coordinator.add_partitions(self._name, self.producer, (place,))
         tp = TopicPartition(self._topic, partition)
         request = CommitRequest(
-            group_id=group_id, offsets={tp: CommittedOffset(offset)}, producer_id=self.producer.id
+            group_id=group_id, offsets={tp: OffsetAndMetadata(offset)}, producer_id=self.producer.id
         )
         answers: list[object] = []
         node = self._cluster.nodes[self._cluster.coordinator(group_id)]

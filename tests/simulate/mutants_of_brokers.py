@@ -79,7 +79,7 @@ def _keeps_members() -> Patched:
     """A rebalance ends when the first member has joined; the others stay, with what they had."""
 
     def complete(self: Rebalance, group: ClassicGroup) -> None:
-        with patch.object(ClassicGroup, "dynamic_not_joined", lambda _group: ()):
+        with patch.object(ClassicGroup, "not_yet_rejoined_dynamic_members", lambda _group: ()):
             finish(self, group)
 
     finish = Rebalance.complete_join

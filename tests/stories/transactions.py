@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode as E, error_name
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import iter_batch_headers
@@ -67,14 +67,14 @@ class Bare:
         return answer
 
     async def init(
-        self, expected: Producer | None = None, *, timeout: int = 60_000, version: int = 5
-    ) -> tuple[int, Producer]:
+        self, expected: ProducerIdAndEpoch | None = None, *, timeout: int = 60_000, version: int = 5
+    ) -> tuple[int, ProducerIdAndEpoch]:
         """InitProducerId, as often as it takes."""
         request = m.InitProducerIdRequest(self.name, timeout, *(expected or ()))
         answer = await self._patiently(lambda: self._client.ask(request, version), lambda a: a.error_code)
-        return answer.error_code, Producer(answer.producer_id, answer.producer_epoch)
+        return answer.error_code, ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
-    async def add(self, producer: Producer, *partitions: int, version: int = 3) -> list[int]:
+    async def add(self, producer: ProducerIdAndEpoch, *partitions: int, version: int = 3) -> list[int]:
         """AddPartitionsToTxn."""
         request = add_partitions(producer, *partitions, topic=self.topic, name=self.name, version=version)
         answer = await self._patiently(
@@ -83,7 +83,12 @@ class Bare:
         return partition_errors(answer)
 
     async def write(
-        self, producer: Producer, *values: bytes, sequence: int = 0, version: int = 11, partition: int = 0
+        self,
+        producer: ProducerIdAndEpoch,
+        *values: bytes,
+        sequence: int = 0,
+        version: int = 11,
+        partition: int = 0,
     ) -> int:
         """Produce one batch inside the transaction."""
         data = transactional(
@@ -104,13 +109,17 @@ class Bare:
         )
         return int(answer.responses[0].partition_responses[0].error_code)
 
-    async def end(self, producer: Producer, *, commit: bool = True, version: int = 4) -> tuple[int, Producer]:
+    async def end(
+        self, producer: ProducerIdAndEpoch, *, commit: bool = True, version: int = 4
+    ) -> tuple[int, ProducerIdAndEpoch]:
         """EndTxn."""
         request = m.EndTxnRequest(self.name, *producer, commit)
         answer = await self._patiently(lambda: self._client.ask(request, version), lambda a: a.error_code)
-        return answer.error_code, Producer(answer.producer_id, answer.producer_epoch)
+        return answer.error_code, ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
-    async def commit_offset(self, producer: Producer, offset: int, *, version: int = 3, **member: Any) -> int:
+    async def commit_offset(
+        self, producer: ProducerIdAndEpoch, offset: int, *, version: int = 3, **member: Any
+    ) -> int:
         """TxnOffsetCommit."""
         request = txn_offset_commit(
             producer, {0: offset}, topic=self.topic, name=self.name, group=self.group, **member
@@ -120,7 +129,7 @@ class Bare:
         )
         return partition_errors(answer)[0]
 
-    async def add_group(self, producer: Producer, version: int = 3) -> int:
+    async def add_group(self, producer: ProducerIdAndEpoch, version: int = 3) -> int:
         """AddOffsetsToTxn."""
         request = m.AddOffsetsToTxnRequest(self.name, *producer, self.group)
         answer = await self._patiently(lambda: self._client.ask(request, version), lambda a: a.error_code)
@@ -207,8 +216,8 @@ async def old_clients(bare: Bare) -> list[str]:
     tell = bare.tell
     error, first = await bare.init()
     tell("init", error)
-    tell("unknown producer adds", *await bare.add(Producer(first.id + 100_000, 0), 0))
-    tell("newer epoch adds", *await bare.add(Producer(first.id, 9), 0))
+    tell("unknown producer adds", *await bare.add(ProducerIdAndEpoch(first.id + 100_000, 0), 0))
+    tell("newer epoch adds", *await bare.add(ProducerIdAndEpoch(first.id, 9), 0))
     tell("adds what is not there", *await bare.add(first, 0, 7))
     tell("commits nothing", (await bare.end(first))[0])
     for version in (10, 11):
@@ -220,7 +229,7 @@ async def old_clients(bare: Bare) -> list[str]:
     tell("commits", (await bare.end(first))[0])
     tell("commits again", (await bare.end(first))[0])
     tell("aborts what is committed", (await bare.end(first, commit=False))[0])
-    tell("old epoch commits", (await bare.end(Producer(first.id, 7)))[0])
+    tell("old epoch commits", (await bare.end(ProducerIdAndEpoch(first.id, 7)))[0])
     await bare.add(first, 0)
     await bare.write(first, sequence=1)
     error, second = await bare.init()
@@ -273,7 +282,7 @@ too much time: INVALID_TRANSACTION_TIMEOUT
 async def new_clients(bare: Bare) -> list[str]:
     """KIP-890: writes add their partitions, the epoch goes up with every end."""
 
-    async def end(what: str, producer: Producer, *, commit: bool) -> Producer:
+    async def end(what: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
         error, after = await bare.end(producer, commit=commit, version=5)
         step = f", epoch {after.epoch - producer.epoch} higher" if not error else ""
         bare.tell(what + step, error)

@@ -1,7 +1,7 @@
-"""The group coordinator, free of I/O: `coordinator` answers calls (`calls`, `checks`), `joining`, `leaving` and `rebalance`
+"""The group coordinator, free of I/O: `coordinator` answers calls (`requests`, `checks`), `joining`, `leaving` and `rebalance`
 move a `group` of `groups` through its states (`state`, `member`, `protocols`), `offsets` takes commits and lets them expire
 (`expiry`).
 
-What outlives it goes through `log_store` and `appends` into the log of `__consumer_offsets` as `records`, and comes back
-from there through `replayed`; time and the log come in by `ports`.
+What outlives it goes through `log_store` and `offsets_writer` into the log of `__consumer_offsets` as `records`, and comes back
+from there through `replayed`; time and the log come in by `interfaces`.
 """

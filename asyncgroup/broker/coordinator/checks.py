@@ -4,9 +4,9 @@ and `GroupMetadataManager`). Each gives NONE or the error to answer.
 
 from __future__ import annotations
 
-from asyncgroup.broker.coordinator.calls import SyncRequest
 from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import SyncRequest
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = [
@@ -32,9 +32,9 @@ def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | N
 
 def check_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
     """A SyncGroup of the present generation is taken until the next join phase begins."""
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is GroupState.DEAD:
+    if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error := check_member(group, request.member_id, request.group_instance_id):
         return error
@@ -44,7 +44,7 @@ def check_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
         request.protocol_name, group.protocol_name
     ):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    preparing = group.state is GroupState.PREPARING_REBALANCE
+    preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
     return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
 
@@ -57,7 +57,7 @@ def check_heartbeat(
     group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
 ) -> ErrorCode:
     """Whether the member lives in the present generation."""
-    if group.state is GroupState.DEAD:
+    if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error := check_member(group, member_id, group_instance_id):
         return error
@@ -75,18 +75,18 @@ def check_commit(
     """A commit inside a transaction comes from a producer: early versions name no member, and its member may be between
     two generations.
     """
-    if group.state is GroupState.DEAD:
+    if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if generation_id < 0 and group.state is GroupState.EMPTY:
+    if generation_id < 0 and group.state is ClassicGroupState.EMPTY:
         return ErrorCode.NONE  # an admin client, or a consumer that assigns itself
     if generation_id >= 0 or member_id or group_instance_id is not None:
         if error := check_member(group, member_id, group_instance_id):
             return error
         if generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-    elif not transactional and group.state is not GroupState.EMPTY:
+    elif not transactional and group.state is not ClassicGroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
+    if not transactional and group.state is ClassicGroupState.COMPLETING_REBALANCE:
         # The member knows the new generation, so it may not commit for the old one until the assignment is out.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
@@ -94,14 +94,14 @@ def check_commit(
 
 def check_offset_delete(group: ClassicGroup) -> ErrorCode:
     """While a group has members only consumers can tell which topics they don't need."""
-    if group.state is GroupState.DEAD:
+    if group.state is ClassicGroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    live = group.state is not GroupState.EMPTY
+    live = group.state is not ClassicGroupState.EMPTY
     return ErrorCode.NON_EMPTY_GROUP if live and not group.is_consumer_group else ErrorCode.NONE
 
 
 def check_delete(group: ClassicGroup) -> ErrorCode:
     """A group is deleted when nobody is in it."""
-    if group.state is GroupState.DEAD:
+    if group.state is ClassicGroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE if group.state is ClassicGroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP

@@ -11,28 +11,34 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from asyncgroup.broker.coordinator.calls import (
+from asyncgroup.broker.coordinator.checks import check_heartbeat, check_sync
+from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.groups import Groups
+from asyncgroup.broker.coordinator.interfaces import (
+    Clock,
+    CoordinatorConfig,
+    OffsetStore,
+    Timers,
+    WriteCallback,
+)
+from asyncgroup.broker.coordinator.joining import Joining
+from asyncgroup.broker.coordinator.leaving import Leaving
+from asyncgroup.broker.coordinator.offsets import GroupOffsets
+from asyncgroup.broker.coordinator.rebalance import Rebalance, sync_result
+from asyncgroup.broker.coordinator.requests import (
     CommitReply,
     CommitRequest,
-    CommittedOffset,
     JoinReply,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
+    OffsetAndMetadata,
     SyncReply,
     SyncRequest,
     SyncResult,
 )
-from asyncgroup.broker.coordinator.checks import check_heartbeat, check_sync
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.groups import Groups
-from asyncgroup.broker.coordinator.joining import Joining
-from asyncgroup.broker.coordinator.leaving import Leaving
-from asyncgroup.broker.coordinator.offsets import GroupOffsets
-from asyncgroup.broker.coordinator.ports import Clock, CoordinatorConfig, OffsetStore, Timers, Written
-from asyncgroup.broker.coordinator.rebalance import Rebalance, sync_result
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
@@ -58,12 +64,12 @@ class GroupCoordinator:
         self.partitions: set[int] = set()
         self.loading: set[int] = set()
         self._timers, self._store, self._partition_of = timers, store, partition_of
-        self._groups = Groups(clock, self._watch_expiry)
+        self._groups = Groups(clock, self._schedule_expiry)
         self._rebalance = Rebalance(config, timers, store)
         self._joining = Joining(self._rebalance, rng)
         self._leaving = Leaving(self._rebalance)
         self._offsets = GroupOffsets(self._groups, self._rebalance)
-        self._expiry_is_watched = False
+        self._expiry_scheduled = False
 
     def __repr__(self) -> str:
         return f"<GroupCoordinator partitions={len(self.partitions)} groups={len(self.groups)}>"
@@ -91,9 +97,11 @@ class GroupCoordinator:
         for snapshot in self._store.load(partition):
             group = self._groups.restore(snapshot)
             for member in group.members.values():
-                self._rebalance.touch(group, member)
+                self._rebalance.restart_session_timer(group, member)
             if len(group.members) > self.config.max_size:
-                self._rebalance.prepare(group, f"{len(group.members)} members are over group.max.size")
+                self._rebalance.prepare_rebalance(
+                    group, f"{len(group.members)} members are over group.max.size"
+                )
 
     def unload(self, partition: int) -> None:
         """Stop being coordinator of `partition`: parked requests are answered NOT_COORDINATOR."""
@@ -103,18 +111,18 @@ class GroupCoordinator:
         for group in self._groups.all():
             if self._partition_of(group.group_id) == partition:
                 self._groups.discard(group)
-                self._rebalance.kill(group, ErrorCode.NOT_COORDINATOR)
+                self._rebalance.transition_to_dead(group, ErrorCode.NOT_COORDINATOR)
         self._store.unload(partition)
 
-    def replicated(self, partition: int) -> None:
+    def on_high_watermark_updated(self, partition: int) -> None:
         """The high watermark of `partition` may have moved: writes that waited for it are answered."""
-        self._store.replicated(partition)
+        self._store.on_high_watermark_updated(partition)
 
-    def settle(self, group_id: str, done: Written) -> None:
+    def after_writes(self, group_id: str, done: WriteCallback) -> None:
         """Answer when all that was written before for the group, and others of its partition, is answered; at once if
         nothing is under way. Ask `error_for` first.
         """
-        self._store.settle(group_id, done)
+        self._store.after_writes(group_id, done)
 
     def error_for(self, group_id: str | None) -> ErrorCode:
         """Why this coordinator cannot serve `group_id`: it is not its own, not yet, or no id at all; NONE if it can."""
@@ -154,7 +162,7 @@ class GroupCoordinator:
         def written(error: ErrorCode) -> None:
             if error and self.groups.get(group_id) is group:
                 self._groups.discard(group)
-                self._rebalance.kill(group, error)
+                self._rebalance.transition_to_dead(group, error)
 
         self._store.write_group(group.snapshot({}), written)
         return group
@@ -169,12 +177,12 @@ class GroupCoordinator:
             reply(SyncResult(error=error))
             return
         member = group.members[request.member_id]
-        if group.state is GroupState.STABLE:
-            self._rebalance.synced(group, member.member_id)
+        if group.state is ClassicGroupState.STABLE:
+            self._rebalance.remove_pending_sync(group, member.member_id)
             reply(sync_result(group, member))
             return
         member.awaiting_sync = reply
-        self._rebalance.synced(group, member.member_id)
+        self._rebalance.remove_pending_sync(group, member.member_id)
         if group.is_leader(member.member_id):
             self._rebalance.store_assignment(group, request.assignments)
 
@@ -189,8 +197,8 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if error := check_heartbeat(group, member_id, group_instance_id, generation_id):
             return error
-        self._rebalance.touch(group, group.members[member_id])
-        preparing = group.state is GroupState.PREPARING_REBALANCE
+        self._rebalance.restart_session_timer(group, group.members[member_id])
+        preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
@@ -222,13 +230,13 @@ class GroupCoordinator:
         """A marker was appended to `partition`: the producer's offsets there count now, or never."""
         self._store.end_transaction(producer_id, partition, commit=commit)
 
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group; empty for an unknown one. Ask `error_for` first."""
         return self._offsets.committed(group_id)
 
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions of a group whose offsets are not stable (KIP-447)."""
-        return self._offsets.pending(group_id)
+        return self._offsets.unstable_partitions(group_id)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
         """OffsetDelete."""
@@ -237,7 +245,7 @@ class GroupCoordinator:
         else:
             self._offsets.delete(group_id, partitions, reply)
 
-    def delete(self, group_id: str, done: Written) -> None:
+    def delete(self, group_id: str, done: WriteCallback) -> None:
         """DeleteGroups of one group."""
         if error := self.error_for(group_id):
             done(error)
@@ -248,17 +256,17 @@ class GroupCoordinator:
         """A topic was deleted: its offsets go, too."""
         self._store.remove_topic(topic)
 
-    def _watch_expiry(self) -> None:
+    def _schedule_expiry(self) -> None:
         """Look for expired offsets from time to time, as long as there are groups."""
-        if not self._expiry_is_watched:
-            self._expiry_is_watched = True
+        if not self._expiry_scheduled:
+            self._expiry_scheduled = True
             interval = self.config.offsets_retention_check_interval
             self._timers.schedule(("expiry",), interval, self._expire)
 
     def _expire(self) -> None:
-        self._expiry_is_watched = False
+        self._expiry_scheduled = False
         try:
             self._offsets.expire()
         finally:
             if self.groups:
-                self._watch_expiry()
+                self._schedule_expiry()

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset
 from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.model import TopicPartition
 
 __all__ = ["expired_offsets"]
@@ -16,8 +16,8 @@ __all__ = ["expired_offsets"]
 
 def expired_offsets(
     group: ClassicGroup,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-    pending: Collection[TopicPartition],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    unstable: Collection[TopicPartition],
     now: int,
     retention: int,
 ) -> list[TopicPartition]:
@@ -29,15 +29,15 @@ def expired_offsets(
     """
     if group.protocol_type is None:
         since = -1
-    elif group.state is GroupState.EMPTY:
+    elif group.state is ClassicGroupState.EMPTY:
         since = group.current_state_timestamp
-    elif group.subscribed_topics is not None and group.state is GroupState.STABLE:
+    elif group.subscribed_topics is not None and group.state is ClassicGroupState.STABLE:
         since = -1
     else:
         return []
     expired = []
     for tp, offset in offsets.items():
-        if group.is_subscribed_to(tp.topic) or tp in pending:
+        if group.is_subscribed_to(tp.topic) or tp in unstable:
             continue
         begin = since if since >= 0 else offset.commit_timestamp
         end = offset.expire_timestamp if offset.expire_timestamp >= 0 else begin + retention

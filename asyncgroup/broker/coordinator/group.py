@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from asyncgroup.broker.coordinator.calls import (
+from asyncgroup.broker.coordinator.interfaces import Clock
+from asyncgroup.broker.coordinator.member import GroupMember
+from asyncgroup.broker.coordinator.protocols import CONSUMER_PROTOCOL, SupportedProtocols, subscribed_topics
+from asyncgroup.broker.coordinator.requests import (
     GroupSnapshot,
     JoinedMember,
     JoinReply,
     JoinResult,
     SyncResult,
 )
-from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.ports import Clock
-from asyncgroup.broker.coordinator.protocols import CONSUMER_PROTOCOL, SupportedProtocols, subscribed_topics
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["ClassicGroup"]
@@ -40,9 +40,9 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, clock: Clock = _no_clock) -> None:
         self.group_id = group_id
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.current_state_timestamp = clock()
-        self.previous_state = GroupState.DEAD
+        self.previous_state = ClassicGroupState.DEAD
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -68,7 +68,7 @@ class ClassicGroup:
     @property
     def is_simple(self) -> bool:
         """Whether the group only stores offsets and never had a member."""
-        return self.protocol_type is None and self.state is GroupState.EMPTY and not self.pending_join
+        return self.protocol_type is None and self.state is ClassicGroupState.EMPTY and not self.pending_join
 
     @property
     def rebalance_timeout(self) -> float:
@@ -83,7 +83,7 @@ class ClassicGroup:
     @property
     def can_rebalance(self) -> bool:
         """Whether PREPARING_REBALANCE may be entered."""
-        return self.state in GroupState.PREPARING_REBALANCE.predecessors
+        return self.state in ClassicGroupState.PREPARING_REBALANCE.predecessors
 
     def is_leader(self, member_id: str) -> bool:
         """Whether `member_id` leads the group."""
@@ -91,9 +91,9 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocol_names: Collection[str]) -> bool:
         """Whether a member with these protocols fits: one of them must be supported by all members."""
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(protocol_names)
-        fits = self._protocols.any_by_all(protocol_names, len(self.members))
+        fits = self._protocols.any_supported_by_all(protocol_names, len(self.members))
         return self.protocol_type == protocol_type and fits
 
     def select_protocol(self) -> str:
@@ -145,8 +145,8 @@ class ClassicGroup:
 
     # -- changing --------------------------------------------------------------------------------------------
 
-    def transition_to(self, state: GroupState) -> None:
-        """Enter `state`; a transition that `GroupState.predecessors` does not allow is a bug and raises."""
+    def transition_to(self, state: ClassicGroupState) -> None:
+        """Enter `state`; a transition that `ClassicGroupState.predecessors` does not allow is a bug and raises."""
         if self.state not in state.predecessors:
             raise RuntimeError(f"group {self.group_id!r} may not go from {self.state} to {state}")
         self.previous_state, self.state = self.state, state
@@ -229,7 +229,9 @@ class ClassicGroup:
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.compute_subscribed_topics()
-        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
+        self.transition_to(
+            ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY
+        )
         self.pending_sync.clear()
 
     def compute_subscribed_topics(self) -> None:
@@ -265,6 +267,6 @@ class ClassicGroup:
         reply(result)
         return True
 
-    def dynamic_not_joined(self) -> Iterable[GroupMember]:
+    def not_yet_rejoined_dynamic_members(self) -> Iterable[GroupMember]:
         """The dynamic members without a parked JoinGroup."""
         return [m for m in self.members.values() if not m.is_awaiting_join and not m.is_static]

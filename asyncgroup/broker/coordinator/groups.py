@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgroup.broker.coordinator.calls import GroupSnapshot
 from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.interfaces import Clock
 from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.ports import Clock
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import GroupSnapshot
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 
 __all__ = ["Groups"]
 
@@ -57,7 +57,7 @@ class Groups:
         group.protocol_type, group.protocol_name = snapshot.protocol_type, snapshot.protocol_name
         group.leader = snapshot.leader or group.leader
         group.compute_subscribed_topics()
-        group.state = GroupState.STABLE if snapshot.members else GroupState.EMPTY
+        group.state = ClassicGroupState.STABLE if snapshot.members else ClassicGroupState.EMPTY
         group.current_state_timestamp = snapshot.current_state_timestamp
         return self._add(group)
 

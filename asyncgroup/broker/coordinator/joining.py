@@ -6,12 +6,12 @@ import dataclasses
 import random
 import uuid
 
-from asyncgroup.broker.coordinator.calls import JoinReply, JoinRequest, JoinResult
 from asyncgroup.broker.coordinator.checks import check_member
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.rebalance import Rebalance
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import JoinReply, JoinRequest, JoinResult
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 
@@ -19,7 +19,7 @@ __all__ = ["Joining"]
 
 log = escaping_logger(__name__)
 
-_PREFIX = 1000
+_MAX_PREFIX = 1000
 """Characters of a client id that begin a member id: with all that a client id may have, no answer could say it."""
 
 
@@ -32,11 +32,11 @@ class Joining:
 
     def join(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         """Answer or park `request`."""
-        if not self._has_room(group, request.member_id):
+        if not self._accepts_joining_member(group, request.member_id):
             group.remove(request.member_id)
-            self._rebalance.unwatch(group, request.member_id)
+            self._rebalance.cancel_session_timer(group, request.member_id)
             reply(JoinResult(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
-        elif group.state is GroupState.DEAD:
+        elif group.state is ClassicGroupState.DEAD:
             reply(JoinResult(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id))
         elif not group.supports(request.protocol_type, [name for name, _ in request.protocols]):
             reply(JoinResult(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))
@@ -47,15 +47,15 @@ class Joining:
         else:
             self._join_existing(group, request, reply)
 
-    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+    def _accepts_joining_member(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether `group.max.size` lets the member in; the ones that rejoin last are kicked out of a too
         large group.
         """
         member = group.members.get(member_id)
         match group.state:
-            case GroupState.EMPTY | GroupState.DEAD:
+            case ClassicGroupState.EMPTY | ClassicGroupState.DEAD:
                 return True
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 waiting = member is not None and member.is_awaiting_join
                 return waiting or group.awaiting_join_count < self._rebalance.config.max_size
             case _:
@@ -65,13 +65,13 @@ class Joining:
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id
-        prefix = request.client_id[:_PREFIX] if instance_id is None else instance_id
+        prefix = request.client_id[:_MAX_PREFIX] if instance_id is None else instance_id
         member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
         if instance_id is not None and instance_id in group.static_members:
             self._replace_static(group, request, member_id, reply)
-        elif instance_id is None and request.needs_member_id:
+        elif instance_id is None and request.require_known_member_id:
             group.pending_join.add(member_id)
-            self._rebalance.watch(group, member_id, request.session_timeout)
+            self._rebalance.start_session_timer(group, member_id, request.session_timeout)
             reply(JoinResult(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         else:
             self._add(group, request, member_id, reply)
@@ -94,7 +94,10 @@ class Joining:
             protocols=request.protocols,
             is_new=True,
         )
-        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+        if (
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is ClassicGroupState.EMPTY
+        ):
             group.new_member_added = True
         group.add(member, reply)
         log.info(
@@ -107,8 +110,10 @@ class Joining:
         )
         # It sends no heartbeats while it waits, and a client that went away meanwhile goes unnoticed: hence a limit
         # of its own, at which a living client is told to join again.
-        self._rebalance.touch(group, member, self._rebalance.config.new_member_join_timeout)
-        self._rebalance.prepare_or_complete(group, _because(request, f"new member {member_id}"))
+        self._rebalance.restart_session_timer(group, member, self._rebalance.config.new_member_join_timeout)
+        self._rebalance.prepare_rebalance_or_complete_join(
+            group, _rebalance_reason(request, f"new member {member_id}")
+        )
 
     def _replace_static(
         self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: JoinReply
@@ -117,20 +122,24 @@ class Joining:
         rebalance, old_leader = self._rebalance, group.leader
         instance_id = request.group_instance_id or ""
         old_id = group.static_members[instance_id]
-        rebalance.unwatch(group, old_id)
+        rebalance.cancel_session_timer(group, old_id)
         member = group.replace_static(instance_id, member_id)
-        rebalance.touch(group, member)
+        rebalance.restart_session_timer(group, member)
         before = dataclasses.replace(member, member_id=old_id)
         log.info("group %s: static member %s is back, as %s", group.group_id, instance_id, member_id)
         group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
-        if group.state is GroupState.STABLE:
+        if group.state is ClassicGroupState.STABLE:
             if group.protocol_name == group.select_protocol():
                 self._store_replacement(group, request, member, old_leader, before)
             else:
-                rebalance.prepare_or_complete(group, _because(request, f"{member_id} changes the protocol"))
-        elif group.state is GroupState.COMPLETING_REBALANCE:
+                rebalance.prepare_rebalance_or_complete_join(
+                    group, _rebalance_reason(request, f"{member_id} changes the protocol")
+                )
+        elif group.state is ClassicGroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the old id by now, so the new one would get nothing.
-            rebalance.prepare(group, _because(request, f"static member {request.group_instance_id} replaced"))
+            rebalance.prepare_rebalance(
+                group, _rebalance_reason(request, f"static member {request.group_instance_id} replaced")
+            )
         else:
             rebalance.maybe_complete_join(group)
 
@@ -149,10 +158,10 @@ class Joining:
             if member.member_id != member_id:  # replaced itself meanwhile: its request was answered
                 return
             if error:
-                self._take_back(group, member, before, error)
+                self._revert_replacement(group, member, before, error)
                 return
             # Before version 9 a leader cannot be told to skip the assignment, so it is not told that it leads.
-            skips = request.may_skip_assignment
+            skips = request.supports_skipping_assignment
             group.answer_join(
                 member,
                 JoinResult(
@@ -169,7 +178,7 @@ class Joining:
         assignments = {m.member_id: m.assignment for m in group.members.values()}
         self._rebalance.store.write_group(group.snapshot(assignments), written)
 
-    def _take_back(
+    def _revert_replacement(
         self, group: ClassicGroup, member: GroupMember, before: GroupMember, error: ErrorCode
     ) -> None:
         """The member keeps the id that it had, which is the one that the next coordinator will know."""
@@ -180,12 +189,12 @@ class Joining:
             protocol_name=group.protocol_name,
         )
         group.answer_join(member, refused)
-        if group.members.get(member.member_id) is not member or group.state is GroupState.DEAD:
+        if group.members.get(member.member_id) is not member or group.state is ClassicGroupState.DEAD:
             return  # it has left meanwhile, or the group has
-        self._rebalance.unwatch(group, member.member_id)
+        self._rebalance.cancel_session_timer(group, member.member_id)
         group.update(member, before.protocols, before.rebalance_timeout, before.session_timeout, None)
         group.replace_static(before.group_instance_id or "", before.member_id)
-        self._rebalance.touch(group, member)
+        self._rebalance.restart_session_timer(group, member)
 
     # -- members with an id ----------------------------------------------------------------------------------
 
@@ -197,12 +206,16 @@ class Joining:
         member, leads = group.members[member_id], group.is_leader(member_id)
         unchanged = member.protocols == request.protocols
         match group.state:
-            case GroupState.COMPLETING_REBALANCE if unchanged:
+            case ClassicGroupState.COMPLETING_REBALANCE if unchanged:
                 # It probably missed the answer to its first JoinGroup.
                 reply(group.join_result(member_id, with_members=leads))
-            case GroupState.STABLE if unchanged and not leads:
+            case ClassicGroupState.STABLE if unchanged and not leads:
                 reply(group.join_result(member_id, with_members=False))
-            case GroupState.PREPARING_REBALANCE | GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            case (
+                ClassicGroupState.PREPARING_REBALANCE
+                | ClassicGroupState.COMPLETING_REBALANCE
+                | ClassicGroupState.STABLE
+            ):
                 # A leader that joins in STABLE wants a rebalance: partitions were added, for instance.
                 self._rejoin(group, member, request, reply)
             case _:
@@ -211,10 +224,10 @@ class Joining:
     def _rejoin(
         self, group: ClassicGroup, member: GroupMember, request: JoinRequest, reply: JoinReply
     ) -> None:
-        reason = _because(request, f"member {member.member_id} rejoins during {group.state}")
+        reason = _rebalance_reason(request, f"member {member.member_id} rejoins during {group.state}")
         group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
-        self._rebalance.prepare_or_complete(group, reason)
+        self._rebalance.prepare_rebalance_or_complete_join(group, reason)
 
 
-def _because(request: JoinRequest, what: str) -> str:
+def _rebalance_reason(request: JoinRequest, what: str) -> str:
     return f"{what}; client reason: {request.reason or 'not provided'}"

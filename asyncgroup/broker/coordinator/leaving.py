@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from asyncgroup.broker.coordinator.calls import JoinResult, LeaveResult, LeavingMember
 from asyncgroup.broker.coordinator.checks import check_member
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.rebalance import Rebalance
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import JoinResult, LeaveResult, LeavingMember
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 
@@ -25,14 +25,14 @@ class Leaving:
 
     def leave(self, group: ClassicGroup, members: Iterable[LeavingMember]) -> LeaveResult:
         """Remove the members, each with its own result; the group rebalances once for all of them."""
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         results = tuple((leaving, self._leave_one(group, leaving)) for leaving in members)
         left = [m.member_id or m.group_instance_id or "" for m, error in results if not error]
         if left:
             reason = f"explicit LeaveGroup of {', '.join(left)}"
-            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                self._rebalance.prepare_or_complete(group, reason)
+            if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
+                self._rebalance.prepare_rebalance_or_complete_join(group, reason)
             else:
                 self._rebalance.maybe_complete_join(group)
         return LeaveResult(members=results)
@@ -47,7 +47,7 @@ class Leaving:
             error := check_member(group, member_id, leaving.group_instance_id)
         ):
             return error
-        self._rebalance.unwatch(group, member_id)
+        self._rebalance.cancel_session_timer(group, member_id)
         member = group.members.get(member_id)
         if member is not None:
             group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))

@@ -8,23 +8,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from asyncgroup.broker.coordinator.appends import NOBODY, Appends, Records
-from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
-from asyncgroup.broker.coordinator.ports import Clock, FindExpired, OffsetsLog, Timers, Written
+from asyncgroup.broker.coordinator.interfaces import Clock, FindExpired, OffsetsLog, Timers, WriteCallback
+from asyncgroup.broker.coordinator.offsets_writer import NON_TRANSACTIONAL, OffsetsWriter, RecordsSupplier
 from asyncgroup.broker.coordinator.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.coordinator.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
 __all__ = ["LogOffsetStore"]
 
-_NOTHING: Final[Mapping[TopicPartition, CommittedOffset]] = {}
+_NO_OFFSETS: Final[Mapping[TopicPartition, OffsetAndMetadata]] = {}
 
 
 class LogOffsetStore:
     """An `OffsetStore` over the partitions that its node leads.
 
-    `partition_of` maps a group id to its partition; for `clock` and `append_delay` see `Appends`. What the topic's replicas
+    `partition_of` maps a group id to its partition; for `clock` and `append_delay` see `OffsetsWriter`. What the topic's replicas
     have is what is in the log, as all of them share it.
     """
 
@@ -39,7 +39,7 @@ class LogOffsetStore:
     ) -> None:
         self._log, self._partition_of = log, partition_of
         self._partitions: dict[int, ReplayedPartition] = {}
-        self._appends = Appends(log, timers, clock, self._partitions, append_delay)
+        self._writer = OffsetsWriter(log, timers, clock, self._partitions, append_delay)
 
     def __repr__(self) -> str:
         return f"<LogOffsetStore {len(self._partitions)} partitions>"
@@ -60,48 +60,48 @@ class LogOffsetStore:
     def unload(self, partition: int) -> None:
         """Forget the partition; what is being written to it fails with NOT_COORDINATOR."""
         self._partitions.pop(partition, None)
-        self._appends.fail(partition)
+        self._writer.fail(partition)
 
-    def _of(self, group_id: str) -> ReplayedPartition | None:
+    def _replayed_of(self, group_id: str) -> ReplayedPartition | None:
         return self._partitions.get(self._partition_of(group_id))
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group."""
-        replayed = self._of(group_id)
-        return _NOTHING if replayed is None else replayed.offsets(group_id)
+        replayed = self._replayed_of(group_id)
+        return _NO_OFFSETS if replayed is None else replayed.offsets(group_id)
 
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions for which a group has offsets in an open transaction."""
-        replayed = self._of(group_id)
-        return () if replayed is None else replayed.pending(group_id)
+        replayed = self._replayed_of(group_id)
+        return () if replayed is None else replayed.unstable_partitions(group_id)
 
     def has_open_transactions(self, group_id: str) -> bool:
         """Whether a transaction with offsets of this group is open."""
-        replayed = self._of(group_id)
+        replayed = self._replayed_of(group_id)
         return replayed is not None and replayed.has_open_transactions(group_id)
 
-    def settle(self, group_id: str, done: Written) -> None:
+    def after_writes(self, group_id: str, done: WriteCallback) -> None:
         """Answer when all that was written before to the group's partition is answered."""
-        self._appends.settle(self._partition_of(group_id), done)
+        self._writer.after_writes(self._partition_of(group_id), done)
 
-    def is_settled(self, group_id: str) -> bool:
+    def is_idle(self, group_id: str) -> bool:
         """Whether nothing is being written to the group's partition."""
-        return self._appends.is_settled(self._partition_of(group_id))
+        return self._writer.is_idle(self._partition_of(group_id))
 
-    def replicated(self, partition: int) -> None:
+    def on_high_watermark_updated(self, partition: int) -> None:
         """The partition's high watermark may have moved: what is below it is answered."""
-        self._appends.replicated(partition)
+        self._writer.on_high_watermark_updated(partition)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def write_group(self, snapshot: GroupSnapshot, done: Written) -> None:
+    def write_group(self, snapshot: GroupSnapshot, done: WriteCallback) -> None:
         """Append a group-metadata record."""
         self._write(snapshot.group_id, lambda: [GroupRecord(snapshot.group_id, snapshot)], done)
 
     def write_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], done: Written
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: WriteCallback
     ) -> None:
         """Append offset-commit records."""
         self._write(group_id, lambda: _offset_records(group_id, offsets), done)
@@ -110,30 +110,36 @@ class LogOffsetStore:
         self,
         group_id: str,
         producer: tuple[int, int],
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        done: Written,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        done: WriteCallback,
     ) -> None:
         """Append offset-commit records of a transaction of `producer` (id, epoch)."""
         self._write(group_id, lambda: _offset_records(group_id, offsets), done, producer)
 
-    def remove_offsets(self, group_id: str, partitions: Iterable[TopicPartition], done: Written) -> None:
+    def remove_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
+    ) -> None:
         """Append tombstones for those of a group's offsets that are there by then, pending and unreplicated ones included."""
         doomed = list(partitions)
 
         def records() -> list[CoordinatorRecord]:
-            known = {*self.offsets(group_id), *self.pending(group_id), *self._under_way(group_id)}
+            known = {
+                *self.offsets(group_id),
+                *self.unstable_partitions(group_id),
+                *self._unreplicated_commits(group_id),
+            }
             return _tombstones((group_id, tp) for tp in doomed if tp in known)
 
         self._write(group_id, records, done)
 
-    def remove_expired(self, group_id: str, find: FindExpired, done: Written) -> None:
+    def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
         """Append tombstones for what `find` returns when their turn to be appended comes.
 
         All commits of before are replicated or under way then, and later ones follow in the log: none is lost.
         """
 
         def records() -> list[CoordinatorRecord]:
-            expired = find(self._under_way(group_id))
+            expired = find(self._unreplicated_commits(group_id))
             tombstones = _tombstones((group_id, tp) for tp in expired.partitions)
             return [*tombstones, GroupRecord(group_id, None)] if expired.group else tombstones
 
@@ -143,33 +149,39 @@ class LogOffsetStore:
         """Append tombstones for all offsets of a topic."""
         for replayed in list(self._partitions.values()):
             records = partial(self._topic_tombstones, replayed, topic)
-            self._appends.write(replayed.number, records, _ignore)
+            self._writer.write(replayed.partition, records, _ignore)
 
-    def remove_group(self, group_id: str, done: Written) -> None:
+    def remove_group(self, group_id: str, done: WriteCallback) -> None:
         """Append tombstones for the group and all its offsets."""
 
         def records() -> list[CoordinatorRecord]:
-            known = [*self.offsets(group_id), *self.pending(group_id)]
-            unread = (tp for name, tp in self._unread(self._partition_of(group_id)) if name == group_id)
-            places = dict.fromkeys([*known, *unread])
+            known = [*self.offsets(group_id), *self.unstable_partitions(group_id)]
+            unreplicated = (
+                tp
+                for name, tp in self._unreplicated_offsets(self._partition_of(group_id))
+                if name == group_id
+            )
+            places = dict.fromkeys([*known, *unreplicated])
             return [*_tombstones((group_id, tp) for tp in places), GroupRecord(group_id, None)]
 
         self._write(group_id, records, done)
 
     def _topic_tombstones(self, replayed: ReplayedPartition, topic: str) -> list[CoordinatorRecord]:
-        unread = (place for place in self._unread(replayed.number) if place[1].topic == topic)
-        return _tombstones(dict.fromkeys([*replayed.of_topic(topic), *unread]))
+        unreplicated = (
+            place for place in self._unreplicated_offsets(replayed.partition) if place[1].topic == topic
+        )
+        return _tombstones(dict.fromkeys([*replayed.for_topic(topic), *unreplicated]))
 
-    def _unread(self, partition: int) -> Iterator[tuple[str, TopicPartition]]:
+    def _unreplicated_offsets(self, partition: int) -> Iterator[tuple[str, TopicPartition]]:
         """The (group, partition) pairs of offsets that stand in the log, but don't count yet."""
-        for record in self._appends.not_replicated(partition):
+        for record in self._writer.unreplicated_records(partition):
             if isinstance(record, OffsetRecord):
                 yield record.group_id, record.partition
 
-    def _under_way(self, group_id: str) -> set[TopicPartition]:
+    def _unreplicated_commits(self, group_id: str) -> set[TopicPartition]:
         """The partitions of a group whose last record stands in the log, is a commit, and does not count yet."""
         places: set[TopicPartition] = set()
-        for record in self._appends.not_replicated(self._partition_of(group_id)):
+        for record in self._writer.unreplicated_records(self._partition_of(group_id)):
             if isinstance(record, OffsetRecord) and record.group_id == group_id:
                 (places.discard if record.offset is None else places.add)(record.partition)
         return places
@@ -177,16 +189,20 @@ class LogOffsetStore:
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
         """The marker of a producer's transaction was appended to `partition`."""
         if partition in self._partitions:  # else its leader is loading it, marker included
-            self._appends.transaction_ended(partition, producer_id, commit=commit)
+            self._writer.end_transaction(partition, producer_id, commit=commit)
 
     def _write(
-        self, group_id: str, records: Records, done: Written, producer: tuple[int, int] = NOBODY
+        self,
+        group_id: str,
+        records: RecordsSupplier,
+        done: WriteCallback,
+        producer: tuple[int, int] = NON_TRANSACTIONAL,
     ) -> None:
-        self._appends.write(self._partition_of(group_id), records, done, producer)
+        self._writer.write(self._partition_of(group_id), records, done, producer)
 
 
 def _offset_records(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[CoordinatorRecord]:
     return [OffsetRecord(group_id, tp, offset) for tp, offset in offsets.items()]
 

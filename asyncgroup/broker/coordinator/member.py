@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from asyncgroup.broker.coordinator.calls import JoinReply, MemberSnapshot, SyncReply
+from asyncgroup.broker.coordinator.requests import JoinReply, MemberSnapshot, SyncReply
 
 __all__ = ["GroupMember"]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from asyncgroup.broker.coordinator.calls import CommitReply, CommitRequest, CommittedOffset
 from asyncgroup.broker.coordinator.checks import check_commit, check_delete, check_offset_delete
 from asyncgroup.broker.coordinator.expiry import expired_offsets
 from asyncgroup.broker.coordinator.group import ClassicGroup
 from asyncgroup.broker.coordinator.groups import Groups
-from asyncgroup.broker.coordinator.ports import Expired, Written
+from asyncgroup.broker.coordinator.interfaces import ExpiredOffsets, WriteCallback
 from asyncgroup.broker.coordinator.rebalance import Rebalance
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import CommitReply, CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
@@ -39,14 +39,14 @@ class GroupOffsets:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group; empty for an unknown one."""
         group = self._groups.get(group_id)
-        return {} if group is None or group.state is GroupState.DEAD else self._store.offsets(group_id)
+        return {} if group is None or group.state is ClassicGroupState.DEAD else self._store.offsets(group_id)
 
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions of a group whose offsets are not stable (KIP-447)."""
-        return self._store.pending(group_id)
+        return self._store.unstable_partitions(group_id)
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -62,8 +62,8 @@ class GroupOffsets:
         if error := check_commit(group, request.member_id, request.group_instance_id, request.generation_id):
             reply(error)
             return
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self._rebalance.touch(group, group.members[request.member_id])
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE):
+            self._rebalance.restart_session_timer(group, group.members[request.member_id])
         self._write(group, request, reply)
 
     def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
@@ -100,18 +100,18 @@ class GroupOffsets:
 
     def _forget_unwritten(self, group: ClassicGroup) -> None:
         """A group that was made for offsets which did not get into the log, and will not either."""
-        written = self._store.offsets(group.group_id) or self._store.pending(group.group_id)
-        if group.is_simple and not written and self._store.is_settled(group.group_id):
+        written = self._store.offsets(group.group_id) or self._store.unstable_partitions(group.group_id)
+        if group.is_simple and not written and self._store.is_idle(group.group_id):
             self._groups.discard(group)
 
     def _accepted(
         self, request: CommitRequest
-    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
         """The offsets to write, with their times, and the errors of all."""
         now = self._groups.clock()
         expires = -1 if request.retention is None else min(now + round(request.retention * 1000), _NEVER)
         results: dict[TopicPartition, ErrorCode] = {}
-        accepted: dict[TopicPartition, CommittedOffset] = {}
+        accepted: dict[TopicPartition, OffsetAndMetadata] = {}
         for tp, offset in request.offsets.items():
             if len(offset.metadata) > self._config.offset_metadata_max_size:
                 results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -136,7 +136,7 @@ class GroupOffsets:
         doomed = [tp for tp, error in results.items() if not error]
         self._store.remove_offsets(group_id, doomed, lambda error: reply(error or results))
 
-    def delete_group(self, group_id: str, done: Written) -> None:
+    def delete_group(self, group_id: str, done: WriteCallback) -> None:
         """DeleteGroups: only a group without members, with its offsets."""
         group = self._groups.get(group_id)
         if group is None:
@@ -146,7 +146,7 @@ class GroupOffsets:
         else:
             self._remove(group, done)
 
-    def _remove(self, group: ClassicGroup, done: Written) -> None:
+    def _remove(self, group: ClassicGroup, done: WriteCallback) -> None:
         def written(error: ErrorCode) -> None:
             if not error:
                 self._removed(group)
@@ -156,9 +156,9 @@ class GroupOffsets:
 
     def _removed(self, group: ClassicGroup) -> None:
         """The group's tombstones are written."""
-        if group.state is GroupState.EMPTY:  # else a member has joined since
+        if group.state is ClassicGroupState.EMPTY:  # else a member has joined since
             self._groups.discard(group)
-            self._rebalance.kill(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._rebalance.transition_to_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # -- expiry ----------------------------------------------------------------------------------------------
 
@@ -172,9 +172,9 @@ class GroupOffsets:
                 self._expire(group)
 
     def _expire(self, group: ClassicGroup) -> None:
-        found = Expired()
+        found = ExpiredOffsets()
 
-        def find(under_way: Collection[TopicPartition]) -> Expired:
+        def find(under_way: Collection[TopicPartition]) -> ExpiredOffsets:
             nonlocal found
             found = self._expired(group, under_way)
             if any(found):
@@ -188,14 +188,14 @@ class GroupOffsets:
 
         self._store.remove_expired(group.group_id, find, written)
 
-    def _expired(self, group: ClassicGroup, under_way: Collection[TopicPartition]) -> Expired:
+    def _expired(self, group: ClassicGroup, under_way: Collection[TopicPartition]) -> ExpiredOffsets:
         """What of a group has expired by now; commits under way are new ones (`cleanupExpiredOffsets`)."""
         if self._groups.get(group.group_id) is not group:  # it has been deleted or has moved away since
-            return Expired()
+            return ExpiredOffsets()
         offsets = self._store.offsets(group.group_id)
-        kept = {*self._store.pending(group.group_id), *under_way}
+        kept = {*self._store.unstable_partitions(group.group_id), *under_way}
         retention = round(self._config.offsets_retention * 1000)
         expired = expired_offsets(group, offsets, kept, self._groups.clock(), retention)
         busy = under_way or self._store.has_open_transactions(group.group_id)
-        goes = group.state is GroupState.EMPTY and len(expired) == len(offsets) and not busy
-        return Expired(expired, goes)
+        goes = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not busy
+        return ExpiredOffsets(expired, goes)

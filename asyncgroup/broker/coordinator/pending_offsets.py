@@ -5,43 +5,47 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 
-__all__ = ["Pending", "PendingOffsets"]
+__all__ = ["PendingOffset", "PendingOffsets"]
 
 
-class Pending(NamedTuple):
-    """An offset that waits for its marker; `number` is the offset of its record in the log."""
+class PendingOffset(NamedTuple):
+    """An offset that waits for its marker; `record_offset` is the offset of its record in the log."""
 
-    number: int
-    offset: CommittedOffset
+    record_offset: int
+    offset: OffsetAndMetadata
 
 
 class PendingOffsets:
     """By producer id and group. A later write of the same producer replaces an earlier one."""
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[str, dict[TopicPartition, Pending]]] = {}
+        self._by_producer: dict[int, dict[str, dict[TopicPartition, PendingOffset]]] = {}
 
     def __repr__(self) -> str:
         return f"<PendingOffsets of {len(self._by_producer)} producers>"
 
     def add(
-        self, group_id: str, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset], number: int
+        self,
+        group_id: str,
+        producer_id: int,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        record_offset: int,
     ) -> None:
         """Keep `offsets` until the producer's marker."""
         groups = self._by_producer.setdefault(producer_id, {})
         kept = groups.setdefault(group_id, {})
-        kept.update({tp: Pending(number, offset) for tp, offset in offsets.items()})
+        kept.update({tp: PendingOffset(record_offset, offset) for tp, offset in offsets.items()})
 
-    def of(self, group_id: str) -> Collection[TopicPartition]:
+    def partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions of a group whose offsets are not stable."""
         if not self._by_producer:
             return ()
         return {tp for groups in self._by_producer.values() for tp in groups.get(group_id, ())}
 
-    def take(self, producer_id: int, group_id: str) -> dict[TopicPartition, Pending]:
+    def pop(self, producer_id: int, group_id: str) -> dict[TopicPartition, PendingOffset]:
         """What a producer left for a group; it is pending no more."""
         groups = self._by_producer.get(producer_id, {})
         taken = groups.pop(group_id, {})
@@ -58,12 +62,12 @@ class PendingOffsets:
         for groups in self._by_producer.values():
             groups.get(group_id, {}).pop(partition, None)
 
-    def of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
+    def for_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
         """The (group, partition) pairs of one topic."""
         for groups in self._by_producer.values():
             for group_id, kept in groups.items():
                 yield from ((group_id, tp) for tp in kept if tp.topic == topic)
 
-    def has_open(self, group_id: str) -> bool:
+    def has_open_transaction(self, group_id: str) -> bool:
         """Whether some transaction with offsets of this group is open."""
         return any(group_id in groups for groups in self._by_producer.values())

@@ -35,17 +35,17 @@ class SupportedProtocols:
         self._count.subtract(set(member.protocol_names))
         self._count = +self._count
 
-    def by_all(self, members: int) -> set[str]:
+    def candidates(self, members: int) -> set[str]:
         """The protocols that all of so many members support."""
         return {name for name, count in self._count.items() if count == members}
 
-    def any_by_all(self, names: Iterable[str], members: int) -> bool:
+    def any_supported_by_all(self, names: Iterable[str], members: int) -> bool:
         """Whether one of these is supported by all of so many members."""
         return any(self._count[name] == members for name in names)
 
     def select(self, members: Collection[GroupMember]) -> str:
         """The protocol that most members want among those that all support; there must be a member."""
-        candidates = self.by_all(len(members))
+        candidates = self.candidates(len(members))
         votes = Counter(member.vote(candidates) for member in members)
         return max(votes, key=lambda name: votes[name])
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgroup.broker.coordinator.calls import JoinResult, SyncResult
 from asyncgroup.broker.coordinator.group import ClassicGroup
+from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig, OffsetStore, Timers
 from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.ports import CoordinatorConfig, OffsetStore, Timers
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.requests import JoinResult, SyncResult
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 
@@ -36,26 +36,30 @@ class Rebalance:
 
     # -- sessions --------------------------------------------------------------------------------------------
 
-    def touch(self, group: ClassicGroup, member: GroupMember, timeout: float | None = None) -> None:
+    def restart_session_timer(
+        self, group: ClassicGroup, member: GroupMember, timeout: float | None = None
+    ) -> None:
         """The member showed life: its session ends `timeout` (else its session timeout) seconds from now."""
-        self.watch(group, member.member_id, member.session_timeout if timeout is None else timeout)
+        self.start_session_timer(
+            group, member.member_id, member.session_timeout if timeout is None else timeout
+        )
 
-    def watch(self, group: ClassicGroup, member_id: str, timeout: float) -> None:
+    def start_session_timer(self, group: ClassicGroup, member_id: str, timeout: float) -> None:
         """Expire `member_id`, a member or an id that was given out, `timeout` seconds from now."""
         key = ("heartbeat", group.group_id, member_id)
         self._timers.schedule(key, timeout, lambda: self.expire_session(group, member_id))
 
-    def unwatch(self, group: ClassicGroup, member_id: str) -> None:
+    def cancel_session_timer(self, group: ClassicGroup, member_id: str) -> None:
         """Stop the session timer of `member_id`."""
         self._timers.cancel(("heartbeat", group.group_id, member_id))
 
     def expire_session(self, group: ClassicGroup, member_id: str) -> None:
         """The session timer of `member_id` ran out."""
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             return
         if member_id in group.pending_join:
             log.info("group %s: pending member %s did not come back", group.group_id, member_id)
-            self.remove_pending(group, member_id)
+            self.remove_pending_member(group, member_id)
             return
         member = group.members.get(member_id)
         if member is not None and not member.has_satisfied_heartbeat:
@@ -68,38 +72,40 @@ class Rebalance:
         """
         group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.prepare_or_complete(group, reason)
-        elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
+            self.prepare_rebalance_or_complete_join(group, reason)
+        elif group.state is ClassicGroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group)
 
-    def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
+    def remove_pending_member(self, group: ClassicGroup, member_id: str) -> None:
         """Forget an id that was given out; the join phase may have waited for it only."""
         group.remove(member_id)
-        if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group)
 
     # -- join phase ------------------------------------------------------------------------------------------
 
-    def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
+    def prepare_rebalance_or_complete_join(self, group: ClassicGroup, reason: str) -> None:
         """Start a rebalance where the state allows one, else see whether the running join phase is complete."""
         if group.can_rebalance:
-            self.prepare(group, reason)
+            self.prepare_rebalance(group, reason)
         else:
             self.maybe_complete_join(group)
 
-    def prepare(self, group: ClassicGroup, reason: str) -> None:
+    def prepare_rebalance(self, group: ClassicGroup, reason: str) -> None:
         """Enter PREPARING_REBALANCE. A new group waits for `initial_rebalance_delay`, so that members gather."""
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
         self._timers.cancel(("sync", group.group_id))
-        initial = group.state is GroupState.EMPTY
+        initial = group.state is ClassicGroupState.EMPTY
         if initial:
             delay = self.config.initial_rebalance_delay
             remaining = max(group.rebalance_timeout - delay, 0.0)
-            self._join_timer(group, delay, lambda: self._extend_initial(group, delay, remaining))
-        group.transition_to(GroupState.PREPARING_REBALANCE)
+            self._join_timer(
+                group, delay, lambda: self._try_complete_initial_rebalance(group, delay, remaining)
+            )
+        group.transition_to(ClassicGroupState.PREPARING_REBALANCE)
         log.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
         if initial:
             return
@@ -110,27 +116,31 @@ class Rebalance:
 
     def maybe_complete_join(self, group: ClassicGroup) -> None:
         """End the join phase once all are in; never early in a new group, which waits for its delay."""
-        initial = group.previous_state is GroupState.EMPTY
-        if group.state is GroupState.PREPARING_REBALANCE and not initial and group.has_all_members_joined:
+        initial = group.previous_state is ClassicGroupState.EMPTY
+        if (
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and not initial
+            and group.has_all_members_joined
+        ):
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
         """End the join phase: drop dynamic members that did not come, start the next generation, answer the
         joins.
         """
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             return
         self._timers.cancel(("join", group.group_id))
-        for absent in group.dynamic_not_joined():
+        for absent in group.not_yet_rejoined_dynamic_members():
             log.info("group %s: member %s did not rejoin in time", group.group_id, absent.member_id)
             group.remove(absent.member_id)
-            self.unwatch(group, absent.member_id)
+            self.cancel_session_timer(group, absent.member_id)
         if group.members and not group.elect_joined_leader():
             # Only static members are left and none has come back: wait on until their sessions end.
             self._join_timer(group, group.rebalance_timeout, lambda: self.complete_join(group))
             return
         group.init_next_generation()
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             log.info("group %s: generation %d is empty", group.group_id, group.generation_id)
             self.store.write_group(group.snapshot({}), _ignore)
         else:
@@ -148,22 +158,26 @@ class Rebalance:
         for member in group.members.values():
             leads = group.is_leader(member.member_id)
             group.answer_join(member, group.join_result(member.member_id, with_members=leads))
-            self.touch(group, member)
+            self.restart_session_timer(group, member)
             member.is_new = False
             group.pending_sync.add(member.member_id)
         generation = group.generation_id
         self._timers.schedule(
-            ("sync", group.group_id), group.rebalance_timeout, lambda: self._expire_sync(group, generation)
+            ("sync", group.group_id),
+            group.rebalance_timeout,
+            lambda: self._expire_pending_sync(group, generation),
         )
 
-    def _extend_initial(self, group: ClassicGroup, delay: float, remaining: float) -> None:
+    def _try_complete_initial_rebalance(self, group: ClassicGroup, delay: float, remaining: float) -> None:
         """The initial delay ran out: wait once more if a member came meanwhile and there is time left."""
         if group.new_member_added and remaining > 0:
             group.new_member_added = False
             next_delay = min(self.config.initial_rebalance_delay, remaining)
             next_remaining = max(remaining - delay, 0.0)
             self._join_timer(
-                group, next_delay, lambda: self._extend_initial(group, next_delay, next_remaining)
+                group,
+                next_delay,
+                lambda: self._try_complete_initial_rebalance(group, next_delay, next_remaining),
             )
         else:
             self.complete_join(group)
@@ -180,35 +194,35 @@ class Rebalance:
 
         def written(error: ErrorCode) -> None:
             # A member may have joined or left while the write was under way; then this plan is void.
-            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation:
+            if group.state is not ClassicGroupState.COMPLETING_REBALANCE or group.generation_id != generation:
                 return
             if error:
                 self._reset_assignments(group, error)
-                self.prepare_or_complete(group, f"{error.name} when storing the assignment")
+                self.prepare_rebalance_or_complete_join(group, f"{error.name} when storing the assignment")
                 return
             for member in group.members.values():
                 member.assignment = plan.get(member.member_id, b"")
             self._answer_syncs(group, ErrorCode.NONE)
-            group.transition_to(GroupState.STABLE)
+            group.transition_to(ClassicGroupState.STABLE)
 
         self.store.write_group(group.snapshot(plan), written)
 
-    def synced(self, group: ClassicGroup, member_id: str) -> None:
+    def remove_pending_sync(self, group: ClassicGroup, member_id: str) -> None:
         """`member_id` sent its SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))
 
-    def _expire_sync(self, group: ClassicGroup, generation: int) -> None:
+    def _expire_pending_sync(self, group: ClassicGroup, generation: int) -> None:
         """The time for SyncGroup ran out: members that have not sent one are dropped."""
-        settled = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        settled = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
         if generation != group.generation_id or group.state not in settled or not group.pending_sync:
             return
         late = sorted(group.pending_sync)
         for member_id in late:
             group.remove(member_id)
-            self.unwatch(group, member_id)
-        self.prepare(group, f"removing {', '.join(late)}, which did not sync in time")
+            self.cancel_session_timer(group, member_id)
+        self.prepare_rebalance(group, f"removing {', '.join(late)}, which did not sync in time")
 
     def _reset_assignments(self, group: ClassicGroup, error: ErrorCode) -> None:
         for member in group.members.values():
@@ -219,21 +233,21 @@ class Rebalance:
         for member in group.members.values():
             if group.answer_sync(member, sync_result(group, member, error)):
                 # A session that ran out while the SyncGroup was parked was overlooked, so its timer is gone.
-                self.touch(group, member)
+                self.restart_session_timer(group, member)
 
     # -- end -------------------------------------------------------------------------------------------------
 
-    def kill(self, group: ClassicGroup, error: ErrorCode) -> None:
+    def transition_to_dead(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Enter DEAD: timers stop, parked requests are answered with `error`."""
-        group.transition_to(GroupState.DEAD)
+        group.transition_to(ClassicGroupState.DEAD)
         self._timers.cancel(("join", group.group_id))
         self._timers.cancel(("sync", group.group_id))
         for member in group.members.values():
-            self.unwatch(group, member.member_id)
+            self.cancel_session_timer(group, member.member_id)
             group.answer_join(member, JoinResult(error=error, member_id=member.member_id))
             group.answer_sync(member, SyncResult(error=error))
         for member_id in group.pending_join:
-            self.unwatch(group, member_id)
+            self.cancel_session_timer(group, member_id)
 
 
 def sync_result(group: ClassicGroup, member: GroupMember, error: ErrorCode = ErrorCode.NONE) -> SyncResult:

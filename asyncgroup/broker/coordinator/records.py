@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot, MemberSnapshot
+from asyncgroup.broker.coordinator.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned, encode_versioned, read_prefix
@@ -31,7 +31,7 @@ class OffsetRecord:
 
     group_id: str
     partition: TopicPartition
-    offset: CommittedOffset | None
+    offset: OffsetAndMetadata | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
     return OffsetRecord(named.group, place, None if value is None else _decode_offset(value))
 
 
-def _encode_offset(offset: CommittedOffset) -> bytes:
+def _encode_offset(offset: OffsetAndMetadata) -> bytes:
     value = m.OffsetCommitValue(
         offset=offset.offset, metadata=offset.metadata, commit_timestamp=offset.commit_timestamp
     )
@@ -82,9 +82,9 @@ def _encode_offset(offset: CommittedOffset) -> bytes:
     return encode_versioned(value, _OFFSET_VERSION)
 
 
-def _decode_offset(value: bytes) -> CommittedOffset:
+def _decode_offset(value: bytes) -> OffsetAndMetadata:
     read = decode_versioned(m.OffsetCommitValue, value)
-    return CommittedOffset(
+    return OffsetAndMetadata(
         read.offset,
         read.leader_epoch,
         read.metadata,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
 from asyncgroup.broker.coordinator.pending_offsets import PendingOffsets
 from asyncgroup.broker.coordinator.records import (
     CoordinatorRecord,
@@ -18,6 +17,7 @@ from asyncgroup.broker.coordinator.records import (
     OffsetRecord,
     decode_record,
 )
+from asyncgroup.broker.coordinator.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType, read_control_type
@@ -30,32 +30,32 @@ log = logging.getLogger(__name__)
 
 
 class ReplayedPartition:
-    """The groups and offsets of one partition; `number` is the partition's."""
+    """The groups and offsets of one partition; `partition` is its number."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
         self.groups: dict[str, GroupSnapshot] = {}
-        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self._written_at: dict[tuple[str, TopicPartition], int] = {}
+        self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._record_offsets: dict[tuple[str, TopicPartition], int] = {}
         self._pending = PendingOffsets()
 
     def __repr__(self) -> str:
-        return f"<ReplayedPartition {self.number} {len(self.groups)} groups, {len(self._written_at)} offsets>"
+        return f"<ReplayedPartition {self.partition} {len(self.groups)} groups, {len(self._record_offsets)} offsets>"
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group."""
         return self._offsets.get(group_id, {})
 
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions for which a group has offsets in an open transaction."""
-        return self._pending.of(group_id)
+        return self._pending.partitions(group_id)
 
-    def of_topic(self, topic: str) -> Collection[tuple[str, TopicPartition]]:
+    def for_topic(self, topic: str) -> Collection[tuple[str, TopicPartition]]:
         """The (group, partition) pairs with an offset of this topic, committed or pending."""
-        found = dict.fromkeys(place for place in self._written_at if place[1].topic == topic)
-        return found | dict.fromkeys(self._pending.of_topic(topic))
+        found = dict.fromkeys(place for place in self._record_offsets if place[1].topic == topic)
+        return found | dict.fromkeys(self._pending.for_topic(topic))
 
     # -- replaying -------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class ReplayedPartition:
                 self._replay_batch(batch, header)
             except AsyncGroupError:
                 # Kafka would not serve the partition at all; here the rest of it helps more.
-                log.exception("__consumer_offsets-%d: a batch that cannot be read", self.number)
+                log.exception("__consumer_offsets-%d: a batch that cannot be read", self.partition)
 
     def _replay_batch(self, batch: memoryview, header: BatchHeader) -> None:
         if header.is_control:
@@ -76,47 +76,49 @@ class ReplayedPartition:
             if kind is not None:
                 self.end_transaction(header.producer_id, commit=kind is ControlType.COMMIT)
             return
-        for record in decode_batch("__consumer_offsets", self.number, batch, header):
+        for record in decode_batch("__consumer_offsets", self.partition, batch, header):
             said = decode_record(record.key, record.value)
             if said is not None:
                 self.apply(record.offset, header.producer_id, said)
 
     def apply_all(self, base_offset: int, producer_id: int, records: Iterable[CoordinatorRecord]) -> None:
         """Take in the records of one batch."""
-        for number, record in enumerate(records, base_offset):
-            self.apply(number, producer_id, record)
+        for record_offset, record in enumerate(records, base_offset):
+            self.apply(record_offset, producer_id, record)
 
-    def apply(self, number: int, producer_id: int, record: CoordinatorRecord) -> None:
-        """Take in the record at offset `number`; `producer_id` is -1 outside of transactions."""
+    def apply(self, record_offset: int, producer_id: int, record: CoordinatorRecord) -> None:
+        """Take in the record at offset `record_offset`; `producer_id` is -1 outside of transactions."""
         if isinstance(record, GroupRecord):
             if record.snapshot is None:
                 self.groups.pop(record.group_id, None)
             else:
                 self.groups[record.group_id] = record.snapshot
         elif record.offset is None:
-            self._forget(record)
+            self._remove_offset(record)
         else:
             self.groups.setdefault(record.group_id, _simple(record.group_id))
             if producer_id < 0:
-                self._keep(number, record.group_id, record.partition, record.offset)
+                self._put_offset(record_offset, record.group_id, record.partition, record.offset)
             else:
                 offsets = {record.partition: record.offset}
-                self._pending.add(record.group_id, producer_id, offsets, number)
+                self._pending.add(record.group_id, producer_id, offsets, record_offset)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Let the transaction's offsets count, except where a later commit stands already, or forget them."""
         for group_id in self._pending.groups(producer_id):
-            for tp, (number, offset) in self._pending.take(producer_id, group_id).items():
-                if commit and number > self._written_at.get((group_id, tp), -1):
-                    self._keep(number, group_id, tp, offset)
+            for tp, (record_offset, offset) in self._pending.pop(producer_id, group_id).items():
+                if commit and record_offset > self._record_offsets.get((group_id, tp), -1):
+                    self._put_offset(record_offset, group_id, tp, offset)
 
-    def _keep(self, number: int, group_id: str, tp: TopicPartition, offset: CommittedOffset) -> None:
+    def _put_offset(
+        self, record_offset: int, group_id: str, tp: TopicPartition, offset: OffsetAndMetadata
+    ) -> None:
         self._offsets.setdefault(group_id, {})[tp] = offset
-        self._written_at[group_id, tp] = number
+        self._record_offsets[group_id, tp] = record_offset
 
-    def _forget(self, record: OffsetRecord) -> None:
+    def _remove_offset(self, record: OffsetRecord) -> None:
         self._pending.remove(record.group_id, record.partition)
-        if self._written_at.pop((record.group_id, record.partition), None) is not None:
+        if self._record_offsets.pop((record.group_id, record.partition), None) is not None:
             offsets = self._offsets[record.group_id]
             del offsets[record.partition]
             if not offsets:
@@ -124,7 +126,7 @@ class ReplayedPartition:
 
     def has_open_transactions(self, group_id: str) -> bool:
         """Whether a transaction with offsets of this group is open, even if a tombstone took them back."""
-        return self._pending.has_open(group_id)
+        return self._pending.has_open_transaction(group_id)
 
 
 def _simple(group_id: str) -> GroupSnapshot:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["GroupState"]
+__all__ = ["ClassicGroupState"]
 
 
-class GroupState(Enum):
+class ClassicGroupState(Enum):
     """Where a group stands between two generations.
 
     What is answered in each state:
@@ -28,7 +28,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
     @property
-    def predecessors(self) -> frozenset[GroupState]:
+    def predecessors(self) -> frozenset[ClassicGroupState]:
         """The states from which this one may be entered."""
         return _PREDECESSORS[self]
 
@@ -36,12 +36,12 @@ class GroupState(Enum):
         return self.value
 
 
-_PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+_PREDECESSORS: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY}
     ),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
 }

@@ -1,7 +1,7 @@
 """The APIs that a node answers, one module each.
 
 A module has `VERSIONS` (what is served), `handle(node, context, request)`, which gives the response, or a
-future of it, or None for no response, and `refuse(context, request, code)`, the response that says nothing
+future of it, or None for no response, and `error_response(context, request, code)`, the response that says nothing
 but this error.
 """
 
@@ -69,17 +69,17 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import API_BY_NAME
 from asyncgroup.wire.schema import VersionRange
 
-__all__ = ["HANDLERS", "Handler", "unsupported_api_versions"]
+__all__ = ["HANDLERS", "ApiHandler", "unsupported_api_versions"]
 
 
-class Handler(NamedTuple):
+class ApiHandler(NamedTuple):
     """One API as it is served here."""
 
     name: str
     key: int
     versions: VersionRange
     handle: Callable[..., Any]
-    refuse: Callable[..., Any]
+    error_response: Callable[..., Any]
 
 
 _MODULES: Final[dict[str, ModuleType]] = {
@@ -138,15 +138,17 @@ _MODULES: Final[dict[str, ModuleType]] = {
 }
 
 
-def _handlers() -> dict[int, Handler]:
+def _handlers() -> dict[int, ApiHandler]:
     found = {}
     for name, module in _MODULES.items():
         key = API_BY_NAME[name].key
-        found[key] = Handler(name, key, VersionRange(*module.VERSIONS), module.handle, module.refuse)
+        found[key] = ApiHandler(
+            name, key, VersionRange(*module.VERSIONS), module.handle, module.error_response
+        )
     return found
 
 
-HANDLERS: Final[dict[int, Handler]] = _handlers()
+HANDLERS: Final[dict[int, ApiHandler]] = _handlers()
 """The handlers by API key."""
 
 

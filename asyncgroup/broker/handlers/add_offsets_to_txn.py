@@ -6,13 +6,13 @@ from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 4)
 
-_FENCED_SINCE: Final = 2
+_PRODUCER_FENCED_VERSION: Final = 2
 """The first version whose clients know PRODUCER_FENCED (KIP-588)."""
 
 
@@ -23,15 +23,15 @@ def handle(
     name = request.transactional_id
     error = node.transactions.error_for(name, node.id)
     if not error:
-        producer = Producer(request.producer_id, request.producer_epoch)
-        place = node.transactions.offsets_place(request.group_id)
-        error = node.transactions.add_partitions(name, producer, (place,))
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        partition = node.transactions.offsets_topic_partition(request.group_id)
+        error = node.transactions.add_partitions(name, producer, (partition,))
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return m.AddOffsetsToTxnResponse(error_code=error)
 
 
-def refuse(
+def error_response(
     _context: RequestContext, _request: m.AddOffsetsToTxnRequest, code: int
 ) -> m.AddOffsetsToTxnResponse:
     """The error."""

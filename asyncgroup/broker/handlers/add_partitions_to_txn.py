@@ -9,15 +9,15 @@ from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
-_BATCHED: Final = 4
-_FENCED_SINCE: Final = 2
+_BATCHED_VERSION: Final = 4
+_PRODUCER_FENCED_VERSION: Final = 2
 """The first version whose clients know PRODUCER_FENCED (KIP-588)."""
 
 Topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -29,7 +29,7 @@ Response = m.AddPartitionsToTxnResponse
 
 def handle(node: Node, context: RequestContext, request: m.AddPartitionsToTxnRequest) -> Response:
     """Let the transactions hold the partitions; all of a transaction or none."""
-    if context.api_version >= _BATCHED:
+    if context.api_version >= _BATCHED_VERSION:
         found = [
             Response.AddPartitionsToTxnResult(one.transactional_id, _results(node, context, one))
             for one in request.transactions
@@ -44,46 +44,46 @@ def handle(node: Node, context: RequestContext, request: m.AddPartitionsToTxnReq
     return Response(results_by_topic_v3_and_below=_results(node, context, one))
 
 
-def refuse(context: RequestContext, request: m.AddPartitionsToTxnRequest, code: int) -> Response:
+def error_response(context: RequestContext, request: m.AddPartitionsToTxnRequest, code: int) -> Response:
     """The error for the request, up to version 3 for every partition."""
-    if context.api_version >= _BATCHED:
+    if context.api_version >= _BATCHED_VERSION:
         return Response(error_code=code)
     topics = request.v3_and_below_topics
-    errors = dict.fromkeys(_places(topics), ErrorCode(code))
+    errors = dict.fromkeys(_partitions(topics), ErrorCode(code))
     return Response(results_by_topic_v3_and_below=_by_topic(topics, errors))
 
 
 def _results(node: Node, context: RequestContext, one: Transaction) -> list[TopicResult]:
-    places = list(_places(one.topics))
+    partitions = list(_partitions(one.topics))
     errors: dict[TopicPartition, ErrorCode] = {}
-    for tp in places:
+    for tp in partitions:
         topic = node.controller.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             errors[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif tp.topic in context.topic_errors:
             errors[tp] = context.topic_errors[tp.topic]
     if errors:
-        errors = dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
+        errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | errors
     else:
-        errors = _ask(node, context, one, places)
+        errors = _add_or_verify(node, context, one, partitions)
     return _by_topic(one.topics, errors)
 
 
-def _ask(
-    node: Node, context: RequestContext, one: Transaction, places: list[TopicPartition]
+def _add_or_verify(
+    node: Node, context: RequestContext, one: Transaction, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    name, producer = one.transactional_id, Producer(one.producer_id, one.producer_epoch)
+    name, producer = one.transactional_id, ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
     error = node.transactions.error_for(name, node.id)
     if not error and one.verify_only:
-        return {tp: node.transactions.verify(name, producer, tp) for tp in places}
+        return {tp: node.transactions.verify(name, producer, tp) for tp in partitions}
     if not error:
-        error = node.transactions.add_partitions(name, producer, places)
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        error = node.transactions.add_partitions(name, producer, partitions)
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return dict.fromkeys(places, error)
+    return dict.fromkeys(partitions, error)
 
 
-def _places(topics: Iterable[Topic]) -> Iterable[TopicPartition]:
+def _partitions(topics: Iterable[Topic]) -> Iterable[TopicPartition]:
     return (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
 
 

@@ -33,7 +33,7 @@ def handle(node: Node, _context: RequestContext, request: m.AlterClientQuotasReq
     return _response(results)
 
 
-def refuse(_context: RequestContext, request: m.AlterClientQuotasRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.AlterClientQuotasRequest, code: int) -> Response:
     """The error for every entity."""
     error = ErrorCode(code)
     return _response({_entity(entry): (error, error.name) for entry in request.entries})

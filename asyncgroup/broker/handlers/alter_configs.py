@@ -32,7 +32,7 @@ def handle(node: Node, context: RequestContext, request: m.AlterConfigsRequest) 
     )
 
 
-def refuse(_context: RequestContext, request: m.AlterConfigsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.AlterConfigsRequest, code: int) -> Response:
     """The error for every resource."""
     return Response(
         responses=[

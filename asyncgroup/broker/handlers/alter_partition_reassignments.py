@@ -36,7 +36,9 @@ def handle(node: Node, context: RequestContext, request: m.AlterPartitionReassig
     )
 
 
-def refuse(_context: RequestContext, request: m.AlterPartitionReassignmentsRequest, code: int) -> Response:
+def error_response(
+    _context: RequestContext, request: m.AlterPartitionReassignmentsRequest, code: int
+) -> Response:
     """The error for the request."""
     return Response(
         allow_replication_factor_change=request.allow_replication_factor_change,

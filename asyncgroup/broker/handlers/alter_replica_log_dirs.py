@@ -25,7 +25,7 @@ def handle(node: Node, context: RequestContext, request: m.AlterReplicaLogDirsRe
     return _response(found)
 
 
-def refuse(_context: RequestContext, request: m.AlterReplicaLogDirsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.AlterReplicaLogDirsRequest, code: int) -> Response:
     """The error for every partition."""
     found: dict[str, list[Result]] = {}
     for directory in request.dirs:

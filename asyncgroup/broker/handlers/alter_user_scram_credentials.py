@@ -52,7 +52,7 @@ def handle(node: Node, _context: RequestContext, request: Request) -> Response:
     return Response(results=list(results.values()))
 
 
-def refuse(_context: RequestContext, request: Request, code: int) -> Response:
+def error_response(_context: RequestContext, request: Request, code: int) -> Response:
     """The error for every user."""
     changes: list[Change] = [*request.deletions, *request.upsertions]
     names = sorted({change.name for change in changes})

@@ -32,7 +32,7 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+        return error_response(context, request, ErrorCode.INVALID_REQUEST)
     response = m.ApiVersionsResponse(api_keys=_advertised())
     if context.api_version >= 3:
         if context.api_version >= 4:  # a lowest level of 0 is more than version 3 can say (KAFKA-17011)
@@ -42,7 +42,9 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
     return response
 
 
-def refuse(_context: RequestContext, _request: m.ApiVersionsRequest, code: int) -> m.ApiVersionsResponse:
+def error_response(
+    _context: RequestContext, _request: m.ApiVersionsRequest, code: int
+) -> m.ApiVersionsResponse:
     """An error and no ranges."""
     return m.ApiVersionsResponse(error_code=code)
 

@@ -13,7 +13,7 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 3)
 
-Wanted = m.CreatePartitionsRequest.CreatePartitionsTopic
+CreatePartitionsTopic = m.CreatePartitionsRequest.CreatePartitionsTopic
 Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
@@ -36,7 +36,7 @@ def handle(
     return m.CreatePartitionsResponse(results=results)
 
 
-def refuse(
+def error_response(
     _context: RequestContext, request: m.CreatePartitionsRequest, code: int
 ) -> m.CreatePartitionsResponse:
     """The error for every topic."""
@@ -46,7 +46,7 @@ def refuse(
 
 
 def _create(
-    node: Node, context: RequestContext, wanted: Wanted, *, validate_only: bool
+    node: Node, context: RequestContext, wanted: CreatePartitionsTopic, *, validate_only: bool
 ) -> tuple[ErrorCode, str]:
     topic = node.controller.topics.get(wanted.name)
     if topic is None:

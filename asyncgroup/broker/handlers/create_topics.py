@@ -30,7 +30,7 @@ def handle(node: Node, context: RequestContext, request: m.CreateTopicsRequest) 
         sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in request.topics)
         > MAX_PARTITIONS
     ):
-        return refuse(context, request, ErrorCode.POLICY_VIOLATION)
+        return error_response(context, request, ErrorCode.POLICY_VIOLATION)
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():
@@ -41,7 +41,9 @@ def handle(node: Node, context: RequestContext, request: m.CreateTopicsRequest) 
     return m.CreateTopicsResponse(topics=results)
 
 
-def refuse(_context: RequestContext, request: m.CreateTopicsRequest, code: int) -> m.CreateTopicsResponse:
+def error_response(
+    _context: RequestContext, request: m.CreateTopicsRequest, code: int
+) -> m.CreateTopicsResponse:
     """The error for every topic."""
     return m.CreateTopicsResponse(topics=[_refused(topic.name, ErrorCode(code)) for topic in request.topics])
 

@@ -16,10 +16,10 @@ Response = m.DeleteAclsResponse
 
 def handle(_node: Node, context: RequestContext, request: m.DeleteAclsRequest) -> Response:
     """Refuse."""
-    return refuse(context, request, ErrorCode.SECURITY_DISABLED)
+    return error_response(context, request, ErrorCode.SECURITY_DISABLED)
 
 
-def refuse(_context: RequestContext, request: m.DeleteAclsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.DeleteAclsRequest, code: int) -> Response:
     """The error."""
     text = _NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name
     return Response(filter_results=[Response.DeleteAclsFilterResult(code, text) for _ in request.filters])

@@ -37,6 +37,8 @@ def handle(
     return future
 
 
-def refuse(_context: RequestContext, request: m.DeleteGroupsRequest, code: int) -> m.DeleteGroupsResponse:
+def error_response(
+    _context: RequestContext, request: m.DeleteGroupsRequest, code: int
+) -> m.DeleteGroupsResponse:
     """The error for every group."""
     return m.DeleteGroupsResponse(results=[Result(group_id, code) for group_id in request.groups_names])

@@ -37,7 +37,7 @@ def handle(node: Node, context: RequestContext, request: m.DeleteRecordsRequest)
     )
 
 
-def refuse(_context: RequestContext, request: m.DeleteRecordsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.DeleteRecordsRequest, code: int) -> Response:
     """The error for every partition."""
     return Response(
         topics=[

@@ -33,7 +33,9 @@ def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) 
     return m.DeleteTopicsResponse(responses=[*twice.values(), *once])
 
 
-def refuse(context: RequestContext, request: m.DeleteTopicsRequest, code: int) -> m.DeleteTopicsResponse:
+def error_response(
+    context: RequestContext, request: m.DeleteTopicsRequest, code: int
+) -> m.DeleteTopicsResponse:
     """The error for every topic."""
     return m.DeleteTopicsResponse(
         responses=[Result(name, topic_id, code) for name, topic_id in _wanted(context, request)]

@@ -16,10 +16,10 @@ Response = m.DescribeAclsResponse
 
 def handle(_node: Node, context: RequestContext, request: m.DescribeAclsRequest) -> Response:
     """Refuse."""
-    return refuse(context, request, ErrorCode.SECURITY_DISABLED)
+    return error_response(context, request, ErrorCode.SECURITY_DISABLED)
 
 
-def refuse(_context: RequestContext, _request: m.DescribeAclsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.DescribeAclsRequest, code: int) -> Response:
     """The error."""
     return Response(
         error_code=code,

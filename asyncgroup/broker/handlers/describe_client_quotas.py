@@ -33,6 +33,6 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeClientQuotas
     )
 
 
-def refuse(_context: RequestContext, _request: m.DescribeClientQuotasRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.DescribeClientQuotasRequest, code: int) -> Response:
     """The error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name, entries=None)

@@ -23,9 +23,9 @@ def handle(
 ) -> m.DescribeClusterResponse:
     """Describe the live nodes."""
     if request.endpoint_type == _CONTROLLERS:
-        return refuse(context, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
+        return error_response(context, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     if request.endpoint_type != _BROKERS:
-        return refuse(context, request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+        return error_response(context, request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
     response = m.DescribeClusterResponse(
         cluster_id=node.controller.cluster_id,
         controller_id=node.controller.controller_id,
@@ -41,7 +41,7 @@ def handle(
     return response
 
 
-def refuse(
+def error_response(
     _context: RequestContext, _request: m.DescribeClusterRequest, code: int
 ) -> m.DescribeClusterResponse:
     """An error and no nodes."""

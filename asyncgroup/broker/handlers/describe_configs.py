@@ -39,7 +39,7 @@ def handle(
 ) -> m.DescribeConfigsResponse:
     """Describe each resource; one of an unknown kind spoils the whole request, as in Kafka."""
     if any(resource.resource_type not in _KINDS for resource in request.resources):
-        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+        return error_response(context, request, ErrorCode.INVALID_REQUEST)
     return m.DescribeConfigsResponse(
         results=[
             _describe(
@@ -54,7 +54,7 @@ def handle(
     )
 
 
-def refuse(
+def error_response(
     _context: RequestContext, request: m.DescribeConfigsRequest, code: int
 ) -> m.DescribeConfigsResponse:
     """The error for every resource."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.state import GroupState
+from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.broker.errors import shortened
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -32,7 +32,9 @@ def handle(node: Node, context: RequestContext, request: m.DescribeGroupsRequest
     return m.DescribeGroupsResponse(groups=described)
 
 
-def refuse(_context: RequestContext, request: m.DescribeGroupsRequest, code: int) -> m.DescribeGroupsResponse:
+def error_response(
+    _context: RequestContext, request: m.DescribeGroupsRequest, code: int
+) -> m.DescribeGroupsResponse:
     """The error for every group."""
     return m.DescribeGroupsResponse(
         groups=[Described(code, group_id=group_id) for group_id in request.groups]
@@ -44,12 +46,12 @@ def _describe(node: Node, context: RequestContext, group_id: str) -> Described:
         return Described(error, group_id=group_id)
     group = node.coordinator.groups.get(group_id)
     if group is None:
-        described = Described(group_id=group_id, group_state=str(GroupState.DEAD))
+        described = Described(group_id=group_id, group_state=str(ClassicGroupState.DEAD))
         if context.api_version >= 6:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             described.error_message = shortened(f"Group {group_id} not found.")
         return described
-    stable = group.state is GroupState.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     return Described(
         group_id=group_id,
         group_state=str(group.state),

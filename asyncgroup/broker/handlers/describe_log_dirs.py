@@ -29,7 +29,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeLogDirsReques
     return Response(results=[Response.DescribeLogDirsResult(log_dir=node.log_dir, topics=found)])
 
 
-def refuse(_context: RequestContext, _request: m.DescribeLogDirsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.DescribeLogDirsRequest, code: int) -> Response:
     """The error for the request."""
     return Response(error_code=code)
 

@@ -27,7 +27,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeProducersRequ
     )
 
 
-def refuse(_context: RequestContext, request: m.DescribeProducersRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.DescribeProducersRequest, code: int) -> Response:
     """The error for every partition."""
     name = ErrorCode(code).name
     return Response(

@@ -42,7 +42,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeQuorumRequest
     return response
 
 
-def refuse(context: RequestContext, request: m.DescribeQuorumRequest, code: int) -> Response:
+def error_response(context: RequestContext, request: m.DescribeQuorumRequest, code: int) -> Response:
     """The error for the request and for every partition."""
     response = _of_partitions(context, request, code)
     response.error_code = code

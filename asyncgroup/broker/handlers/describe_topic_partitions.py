@@ -28,12 +28,12 @@ def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitio
     """Describe the topics in the order of their names, from the cursor on, until the page is full."""
     names = {topic.name for topic in request.topics} or set(node.controller.topics)
     if "" in names:  # Kafka stumbles over it
-        return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     cursor = request.cursor
     if cursor is not None:
         named = not request.topics or cursor.topic_name in names
         if cursor.partition_index < 0 or not named:
-            return refuse(context, request, ErrorCode.INVALID_REQUEST)
+            return error_response(context, request, ErrorCode.INVALID_REQUEST)
         names = {name for name in names if name >= cursor.topic_name}
     left = max(1, min(MAX_PARTITIONS, request.response_partition_limit))
     response = Response()
@@ -51,7 +51,9 @@ def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitio
     return response
 
 
-def refuse(_context: RequestContext, request: m.DescribeTopicPartitionsRequest, code: int) -> Response:
+def error_response(
+    _context: RequestContext, request: m.DescribeTopicPartitionsRequest, code: int
+) -> Response:
     """The error for every topic that is named."""
     return Response(topics=[TopicData(code, topic.name) for topic in request.topics])
 

@@ -18,7 +18,7 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeTransactions
     return Response(transaction_states=[_describe(node, name) for name in request.transactional_ids])
 
 
-def refuse(_context: RequestContext, request: m.DescribeTransactionsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.DescribeTransactionsRequest, code: int) -> Response:
     """The error for every transactional id."""
     return Response(transaction_states=[State(code, name) for name in request.transactional_ids])
 
@@ -37,7 +37,7 @@ def _describe(node: Node, name: str) -> State:
         name,
         str(found.state),
         int(found.timeout * 1000),
-        found.started,
+        found.start_timestamp,
         found.producer.id,
         found.producer.epoch,
         [Response.TopicData(topic, partitions) for topic, partitions in topics.items()],

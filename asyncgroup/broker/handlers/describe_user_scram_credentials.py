@@ -23,7 +23,9 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeUserScramCre
     return Response(results=[_described(node, name, count) for name, count in counts.items()])
 
 
-def refuse(_context: RequestContext, _request: m.DescribeUserScramCredentialsRequest, code: int) -> Response:
+def error_response(
+    _context: RequestContext, _request: m.DescribeUserScramCredentialsRequest, code: int
+) -> Response:
     """The error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)
 

@@ -23,7 +23,7 @@ Result = m.ElectLeadersResponse.PartitionResult
 def handle(node: Node, context: RequestContext, request: m.ElectLeadersRequest) -> Response:
     """Elect a leader for each partition; None for all stands for those that need one."""
     if request.election_type not in (_PREFERRED, _UNCLEAN) and request.topic_partitions != []:
-        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+        return error_response(context, request, ErrorCode.INVALID_REQUEST)
     preferred = request.election_type == _PREFERRED
     if request.topic_partitions is None:
         wanted = {name: list(range(len(t.partitions))) for name, t in node.controller.topics.items()}
@@ -38,7 +38,7 @@ def handle(node: Node, context: RequestContext, request: m.ElectLeadersRequest) 
     return response
 
 
-def refuse(context: RequestContext, request: m.ElectLeadersRequest, code: int) -> Response:
+def error_response(context: RequestContext, request: m.ElectLeadersRequest, code: int) -> Response:
     """The error for the request (which version 0 cannot say) and for every partition."""
     name = ErrorCode(code).name
     return Response(

@@ -33,7 +33,7 @@ _NO_DIVERGENCE: Final = m.FetchResponse.EpochEndOffset()
 _NO_HINT: Final = m.FetchResponse.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = m.FetchResponse.SnapshotId()
 
-Wanted = m.FetchRequest.FetchPartition
+FetchPartition = m.FetchRequest.FetchPartition
 
 
 def handle(
@@ -41,7 +41,7 @@ def handle(
 ) -> m.FetchResponse | asyncio.Future[object]:
     """Answer with what there is, or wait for `min_bytes` up to `max_wait_ms`."""
     if request.isolation_level not in _ISOLATION_LEVELS:
-        return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     session = node.fetch_sessions.context(request, context.api_version)
     if session.error:
         return m.FetchResponse(error_code=session.error)
@@ -53,7 +53,7 @@ def handle(
     return node.purgatory.park(keys, request.max_wait_ms / 1000, fetch.is_ready, fetch.finish)
 
 
-def refuse(context: RequestContext, request: m.FetchRequest, code: int) -> m.FetchResponse:
+def error_response(context: RequestContext, request: m.FetchRequest, code: int) -> m.FetchResponse:
     """The error for the request, up to version 12 also for each partition."""
     topics = request.topics if context.api_version < 13 else []
     return m.FetchResponse(
@@ -62,7 +62,9 @@ def refuse(context: RequestContext, request: m.FetchRequest, code: int) -> m.Fet
         responses=[
             m.FetchResponse.FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_partition_data(p.partition, _unread(ErrorCode(code))) for p in topic.partitions],
+                partitions=[
+                    _partition_data(p.partition, _error_only(ErrorCode(code))) for p in topic.partitions
+                ],
             )
             for topic in topics
         ],
@@ -80,19 +82,19 @@ class _Fetch:
         self._reader = PartitionReader(node, context.api_version, request)
         self._max_bytes = min(request.max_bytes, MAX_BYTES)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
-        self.found: list[tuple[FetchKey, Partition, Wanted]] = []
+        self.found: list[tuple[FetchKey, Partition, FetchPartition]] = []
         self._missing: list[tuple[FetchKey, Fetched]] = []
-        self._faulty: list[tuple[FetchKey, Fetched]] = []
+        self._failed: list[tuple[FetchKey, Fetched]] = []
         for name, group in groupby(session.wanted, key=lambda pair: pair[0][0]):
             self._resolve(context, name, group)
 
     def _resolve(
-        self, context: RequestContext, name: str | UUID, group: Iterable[tuple[FetchKey, Wanted]]
+        self, context: RequestContext, name: str | UUID, group: Iterable[tuple[FetchKey, FetchPartition]]
     ) -> None:
         """Sort the wanted partitions of one topic into those that can be read and those that can't."""
         controller = self._node.controller
         topic = controller.topics.get(name) if isinstance(name, str) else controller.topics_by_id.get(name)
-        fault = None if topic is None else context.topic_errors.get(topic.name)
+        error = None if topic is None else context.topic_errors.get(topic.name)
         if topic is None and not isinstance(name, str):
             self._resolve_unknown(name, group)
             return
@@ -100,28 +102,28 @@ class _Fetch:
             self._session.names.setdefault(topic.id, topic.name)
         for key, wanted in group:
             if topic is None or not 0 <= key[1] < len(topic.partitions):
-                self._missing.append((key, _unread(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
-            elif fault is not None:
-                self._faulty.append((key, _unread(fault)))
+                self._missing.append((key, _error_only(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+            elif error is not None:
+                self._failed.append((key, _error_only(error)))
             else:
                 self.found.append((key, topic.partitions[key[1]], wanted))
 
-    def _resolve_unknown(self, topic_id: UUID, group: Iterable[tuple[FetchKey, Wanted]]) -> None:
+    def _resolve_unknown(self, topic_id: UUID, group: Iterable[tuple[FetchKey, FetchPartition]]) -> None:
         """Partitions of a topic that is gone: a session that knows its name says whether there is another one now."""
         name = self._session.names.get(topic_id)
         namesake = None if name is None else self._node.controller.topics.get(name)
         for key, _ in group:
             if name is None:
-                self._missing.append((key, _unread(ErrorCode.UNKNOWN_TOPIC_ID)))
+                self._missing.append((key, _error_only(ErrorCode.UNKNOWN_TOPIC_ID)))
             elif namesake is None or not 0 <= key[1] < len(namesake.partitions):
-                self._missing.append((key, _unread(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+                self._missing.append((key, _error_only(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             else:
-                self._faulty.append((key, Fetched(ErrorCode.INCONSISTENT_TOPIC_ID)))
+                self._failed.append((key, Fetched(ErrorCode.INCONSISTENT_TOPIC_ID)))
 
     def read(self) -> tuple[list[tuple[FetchKey, Fetched]], int, bool]:
         """What there is, how many bytes it is, and whether it should be answered without waiting."""
         fetched = []
-        left, size, urgent = self._max_bytes, 0, bool(self._faulty)
+        left, size, urgent = self._max_bytes, 0, bool(self._failed)
         for key, partition, wanted in self.found:
             result = self._reader.read(partition, wanted, left, at_least_one=size == 0)
             fetched.append((key, result))
@@ -130,7 +132,7 @@ class _Fetch:
                 left = max(0, left - len(result.records))
             elif result.error or result.diverging is not None or result.preferred >= 0:
                 urgent = True
-        return fetched + self._faulty + self._missing, size, urgent
+        return fetched + self._failed + self._missing, size, urgent
 
     def is_ready(self) -> bool:
         """Whether the wait is over: enough bytes, or something that the reader has to know."""
@@ -173,7 +175,7 @@ class _Fetch:
             ]
 
 
-def _unread(error: ErrorCode) -> Fetched:
+def _error_only(error: ErrorCode) -> Fetched:
     """What is said of a partition that was never looked at: Kafka lists no aborted transactions then, where an error in
     reading makes it say null.
     """

@@ -38,12 +38,12 @@ def handle(
     )
 
 
-def refuse(
+def error_response(
     context: RequestContext, request: m.FindCoordinatorRequest, code: int
 ) -> m.FindCoordinatorResponse:
     """The error for every key."""
     if context.api_version >= 4:
-        found = [_nobody(key, ErrorCode(code)) for key in request.coordinator_keys]
+        found = [_error(key, ErrorCode(code)) for key in request.coordinator_keys]
         return m.FindCoordinatorResponse(coordinators=found)
     return m.FindCoordinatorResponse(
         error_code=code, error_message=ErrorCode(code).name, node_id=-1, host="", port=-1
@@ -55,17 +55,17 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
         try:
             node.controller.offsets_topic()
         except Refused:  # there is no room for it on the disk
-            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         node_id = node.controller.coordinators.of_group(key)
     elif key_type == _TRANSACTION:
         node_id = node.transactions.coordinator_of(key)
     else:
-        return _nobody(key, ErrorCode.INVALID_REQUEST)
+        return _error(key, ErrorCode.INVALID_REQUEST)
     peer = node.peers.get(node_id)
     if peer is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key, peer.id, peer.advertised_host, peer.port)
 
 
-def _nobody(key: str, error: ErrorCode) -> Coordinator:
+def _error(key: str, error: ErrorCode) -> Coordinator:
     return Coordinator(key, -1, "", -1, error, error.name)

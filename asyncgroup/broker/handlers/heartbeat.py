@@ -17,6 +17,6 @@ def handle(node: Node, _context: RequestContext, request: m.HeartbeatRequest) ->
     return m.HeartbeatResponse(error_code=error)
 
 
-def refuse(_context: RequestContext, _request: m.HeartbeatRequest, code: int) -> m.HeartbeatResponse:
+def error_response(_context: RequestContext, _request: m.HeartbeatRequest, code: int) -> m.HeartbeatResponse:
     """An error for the member."""
     return m.HeartbeatResponse(error_code=code)

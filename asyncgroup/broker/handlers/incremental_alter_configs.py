@@ -32,7 +32,9 @@ def handle(node: Node, context: RequestContext, request: m.IncrementalAlterConfi
     )
 
 
-def refuse(_context: RequestContext, request: m.IncrementalAlterConfigsRequest, code: int) -> Response:
+def error_response(
+    _context: RequestContext, request: m.IncrementalAlterConfigsRequest, code: int
+) -> Response:
     """The error for every resource."""
     return Response(
         responses=[

@@ -9,13 +9,13 @@ from typing import Final
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
-_FENCED_SINCE: Final = 4
+_PRODUCER_FENCED_VERSION: Final = 4
 """The first version whose clients know PRODUCER_FENCED (KIP-588)."""
 
 
@@ -28,19 +28,19 @@ def handle(node: Node, context: RequestContext, request: m.InitProducerIdRequest
     if name is None:
         return m.InitProducerIdResponse(producer_id=node.controller.next_producer_id(), producer_epoch=0)
     if error := node.transactions.error_for(name, node.id):
-        return refuse(context, request, error)
-    expected = Producer(request.producer_id, request.producer_epoch)
+        return error_response(context, request, error)
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (expected.id < 0) != (expected.epoch < 0):
-        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+        return error_response(context, request, ErrorCode.INVALID_REQUEST)
     error, producer = node.transactions.init_producer_id(
         name, request.transaction_timeout_ms / 1000, expected
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return m.InitProducerIdResponse(error_code=error, producer_id=producer.id, producer_epoch=producer.epoch)
 
 
-def refuse(
+def error_response(
     _context: RequestContext, _request: m.InitProducerIdRequest, code: int
 ) -> m.InitProducerIdResponse:
     """The error."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import JoinRequest, JoinResult
+from asyncgroup.broker.coordinator.requests import JoinRequest, JoinResult
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import resolve
 from asyncgroup.wire import messages as m
@@ -40,15 +40,15 @@ def handle(
             protocol_type=request.protocol_type,
             protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
             reason=request.reason,
-            needs_member_id=version >= 4,
-            may_skip_assignment=version >= 9,
+            require_known_member_id=version >= 4,
+            supports_skipping_assignment=version >= 9,
         ),
         reply,
     )
     return future
 
 
-def refuse(context: RequestContext, request: m.JoinGroupRequest, code: int) -> m.JoinGroupResponse:
+def error_response(context: RequestContext, request: m.JoinGroupRequest, code: int) -> m.JoinGroupResponse:
     """An error for the member."""
     name = None if context.api_version >= 7 else ""
     return m.JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=name)

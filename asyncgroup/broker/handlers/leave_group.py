@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import LeaveResult, LeavingMember
+from asyncgroup.broker.coordinator.requests import LeaveResult, LeavingMember
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
@@ -24,17 +24,21 @@ def handle(
         leaving = [LeavingMember(i.member_id, i.group_instance_id, i.reason) for i in request.members]
     result = node.coordinator.leave(request.group_id, leaving)
     if result.error:
-        return refuse(context, request, result.error)
+        return error_response(context, request, result.error)
     future = node.new_future(m.LeaveGroupResponse)
 
-    def settled(error: ErrorCode) -> None:
-        resolve(future, lambda: refuse(context, request, error) if error else _response(context, result))
+    def written(error: ErrorCode) -> None:
+        resolve(
+            future, lambda: error_response(context, request, error) if error else _response(context, result)
+        )
 
-    node.coordinator.settle(request.group_id, settled)
+    node.coordinator.after_writes(request.group_id, written)
     return future
 
 
-def refuse(_context: RequestContext, _request: m.LeaveGroupRequest, code: int) -> m.LeaveGroupResponse:
+def error_response(
+    _context: RequestContext, _request: m.LeaveGroupRequest, code: int
+) -> m.LeaveGroupResponse:
     """An error for the whole request."""
     return m.LeaveGroupResponse(error_code=code)
 

@@ -25,7 +25,7 @@ def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRe
         return Response()
     kinds = request.resource_types or _KINDS
     if not set(_KINDS).issuperset(kinds):
-        return refuse(context, request, ErrorCode.UNSUPPORTED_VERSION)
+        return error_response(context, request, ErrorCode.UNSUPPORTED_VERSION)
     nodes = [str(node_id) for node_id in sorted(node.controller.alive)]
     groups = list(node.controller.settings.groups)
     names = {TOPIC: list(node.controller.topics), BROKER: nodes, BROKER_LOGGER: nodes, GROUP: groups}
@@ -39,6 +39,6 @@ def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRe
     )
 
 
-def refuse(_context: RequestContext, _request: m.ListConfigResourcesRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.ListConfigResourcesRequest, code: int) -> Response:
     """The error for the request."""
     return Response(error_code=code)

@@ -36,6 +36,8 @@ def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -
     )
 
 
-def refuse(_context: RequestContext, _request: m.ListGroupsRequest, code: int) -> m.ListGroupsResponse:
+def error_response(
+    _context: RequestContext, _request: m.ListGroupsRequest, code: int
+) -> m.ListGroupsResponse:
     """An error and no groups."""
     return m.ListGroupsResponse(error_code=code)

@@ -35,7 +35,7 @@ _SINCE: Final = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARL
 _KNOWS_NOT_AVAILABLE: Final = 5
 """The first version with OFFSET_NOT_AVAILABLE (KIP-207)."""
 
-Answer = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+PartitionResponse = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
@@ -47,7 +47,7 @@ def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -
             m.ListOffsetsResponse.ListOffsetsTopicResponse(
                 topic.name,
                 [
-                    Answer(p.partition_index, ErrorCode.INVALID_REQUEST)
+                    PartitionResponse(p.partition_index, ErrorCode.INVALID_REQUEST)
                     if (topic.name, p.partition_index) in twice
                     else _answer(
                         node, context, topic.name, p, committed=request.isolation_level == _READ_COMMITTED
@@ -61,12 +61,14 @@ def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -
     )
 
 
-def refuse(_context: RequestContext, request: m.ListOffsetsRequest, code: int) -> m.ListOffsetsResponse:
+def error_response(
+    _context: RequestContext, request: m.ListOffsetsRequest, code: int
+) -> m.ListOffsetsResponse:
     """The error for every partition."""
     return m.ListOffsetsResponse(
         topics=[
             m.ListOffsetsResponse.ListOffsetsTopicResponse(
-                topic.name, [Answer(p.partition_index, code) for p in topic.partitions]
+                topic.name, [PartitionResponse(p.partition_index, code) for p in topic.partitions]
             )
             for topic in request.topics
         ]
@@ -80,25 +82,27 @@ def _answer(
     asked: m.ListOffsetsRequest.ListOffsetsPartition,
     *,
     committed: bool,
-) -> Answer:
+) -> PartitionResponse:
     index, timestamp = asked.partition_index, asked.timestamp
     if timestamp < _EARLIEST and context.api_version < _SINCE.get(timestamp, 1 << 15):
-        return Answer(index, ErrorCode.UNSUPPORTED_VERSION)
+        return PartitionResponse(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = node.partition(context, node.controller.topics.get(name), index)
         node.check_leads(partition, asked.current_leader_epoch)
         found = _look_up(partition, timestamp, committed=committed)
         if timestamp == _LATEST or (found is None and (timestamp >= 0 or timestamp == _MAX_TIMESTAMP)):
-            _check_end(partition, context.api_version)
+            _check_offset_available(partition, context.api_version)
     except (PartitionError, StorageError) as error:
-        return Answer(index, error.code)
+        return PartitionResponse(index, error.code)
     if found is None:
-        return Answer(index)
+        return PartitionResponse(index)
     found_timestamp, offset, epoch = found
-    return Answer(index, ErrorCode.NONE, found_timestamp, offset, epoch if context.api_version >= 4 else -1)
+    return PartitionResponse(
+        index, ErrorCode.NONE, found_timestamp, offset, epoch if context.api_version >= 4 else -1
+    )
 
 
-def _check_end(partition: Partition, version: int) -> None:
+def _check_offset_available(partition: Partition, version: int) -> None:
     """Raises PartitionError as long as a new leader does not know what its followers have (KIP-207): the log may seem to
     end before records that were read already.
     """

@@ -19,6 +19,8 @@ def handle(_node: Node, _context: RequestContext, _request: m.ListPartitionReass
     return Response(error_message=None)
 
 
-def refuse(_context: RequestContext, _request: m.ListPartitionReassignmentsRequest, code: int) -> Response:
+def error_response(
+    _context: RequestContext, _request: m.ListPartitionReassignmentsRequest, code: int
+) -> Response:
     """The error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)

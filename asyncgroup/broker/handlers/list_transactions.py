@@ -25,7 +25,7 @@ def handle(node: Node, context: RequestContext, request: m.ListTransactionsReque
     try:
         is_wanted = _filter(request, node.clock())
     except PatternError:
-        return refuse(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return error_response(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
     known = {str(state) for state in TransactionState}
     return Response(
         unknown_state_filters=[state for state in request.state_filters if state not in known],
@@ -37,7 +37,7 @@ def handle(node: Node, context: RequestContext, request: m.ListTransactionsReque
     )
 
 
-def refuse(_context: RequestContext, _request: m.ListTransactionsRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.ListTransactionsRequest, code: int) -> Response:
     """An error and no transactions."""
     return Response(error_code=code)
 
@@ -50,7 +50,7 @@ def _filter(request: m.ListTransactionsRequest, now: int) -> Callable[[Transacti
         return (
             (not states or str(one.state) in states)
             and (not producers or one.producer.id in producers)
-            and (request.duration_filter < 0 or now - one.started > request.duration_filter)
+            and (request.duration_filter < 0 or now - one.start_timestamp > request.duration_filter)
             and (pattern is None or pattern.fullmatch(one.transactional_id))
         )
 

@@ -28,7 +28,7 @@ ALL_CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 _NOT_ASKED: Final = -(2**31)
 
-_TAKES_IDS: Final = 12
+_TOPIC_IDS_VERSION: Final = 12
 """The first version in which topics can be asked for by id; in the two before it the field is there for nothing."""
 
 TopicData = m.MetadataResponse.MetadataResponseTopic
@@ -36,12 +36,12 @@ TopicData = m.MetadataResponse.MetadataResponseTopic
 
 def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
     """Describe the live nodes and the topics asked for."""
-    if context.api_version < _TAKES_IDS and any(
+    if context.api_version < _TOPIC_IDS_VERSION and any(
         t.name is None or t.topic_id.int for t in request.topics or []
     ):
-        return refuse(context, request, ErrorCode.INVALID_REQUEST)
+        return error_response(context, request, ErrorCode.INVALID_REQUEST)
     if any(topic.name is None and topic.topic_id == m.NO_UUID for topic in request.topics or []):
-        return refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     topics = [_topic(node, context, topic) for topic in _wanted(node, context, request)]
     if request.include_topic_authorized_operations:
         for topic in topics:
@@ -59,7 +59,7 @@ def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m
     )
 
 
-def refuse(context: RequestContext, request: m.MetadataRequest, code: int) -> m.MetadataResponse:
+def error_response(context: RequestContext, request: m.MetadataRequest, code: int) -> m.MetadataResponse:
     """The error for every topic asked for; version 13 has a place for one error for all."""
     topics = [TopicData(code, t.name or "", t.topic_id) for t in request.topics or []]
     return m.MetadataResponse(topics=topics, error_code=code if context.api_version >= 13 else 0)

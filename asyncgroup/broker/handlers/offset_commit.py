@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
@@ -26,7 +26,7 @@ def handle(
 ) -> asyncio.Future[m.OffsetCommitResponse] | m.OffsetCommitResponse:
     """Check the partitions, then hand the offsets to the coordinator."""
     results: Results = {}
-    offsets: dict[TopicPartition, CommittedOffset] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     places: dict[TopicPartition, list[tuple[int, int]]] = {}
     for i, topic in enumerate(request.topics):
         name, error = _resolve(node, context, topic)
@@ -37,7 +37,7 @@ def handle(
                 continue
             key = TopicPartition(name, partition.partition_index)
             places.setdefault(key, []).append((i, j))
-            offsets[key] = CommittedOffset(
+            offsets[key] = OffsetAndMetadata(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
@@ -70,7 +70,9 @@ def handle(
     return future
 
 
-def refuse(_context: RequestContext, request: m.OffsetCommitRequest, code: int) -> m.OffsetCommitResponse:
+def error_response(
+    _context: RequestContext, request: m.OffsetCommitRequest, code: int
+) -> m.OffsetCommitResponse:
     """The error for every partition."""
     error = ErrorCode(code)
     return _response(

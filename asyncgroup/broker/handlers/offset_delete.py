@@ -26,7 +26,7 @@ def handle(
 ) -> asyncio.Future[Response] | Response:
     """Check the partitions, then let the coordinator write tombstones."""
     refused: Errors = {}
-    places: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for topic in request.topics:
         known = node.controller.topics.get(topic.name)
         for partition in topic.partitions:
@@ -36,8 +36,8 @@ def handle(
             elif known is None or not 0 <= tp.partition < len(known.partitions):
                 refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                places.append(tp)
-    if context.topic_errors and not places:
+                partitions.append(tp)
+    if context.topic_errors and not partitions:
         return _response(request, refused)
     future = node.new_future(Response)
 
@@ -47,11 +47,11 @@ def handle(
         else:
             resolve(future, lambda: Response(error_code=outcome))
 
-    node.coordinator.delete_offsets(request.group_id, places, reply)
+    node.coordinator.delete_offsets(request.group_id, partitions, reply)
     return future
 
 
-def refuse(_context: RequestContext, _request: m.OffsetDeleteRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.OffsetDeleteRequest, code: int) -> Response:
     """The error of the group."""
     return Response(error_code=code)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import CommittedOffset
+from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
@@ -37,10 +37,14 @@ def handle(
     node: Node, context: RequestContext, request: m.OffsetFetchRequest
 ) -> asyncio.Future[m.OffsetFetchResponse] | m.OffsetFetchResponse:
     """Look the offsets up; -1 where there is none."""
-    return _stable(node, context, request) if request.require_stable else _answer(node, context, request, {})
+    return (
+        _fetch_stable(node, context, request)
+        if request.require_stable
+        else _answer(node, context, request, {})
+    )
 
 
-def _stable(
+def _fetch_stable(
     node: Node, context: RequestContext, request: m.OffsetFetchRequest
 ) -> asyncio.Future[m.OffsetFetchResponse]:
     """Look the offsets up when commits that are under way have come to an end: else one inside a transaction, on its way
@@ -50,16 +54,16 @@ def _stable(
     future, errors = node.new_future(m.OffsetFetchResponse), dict[str, ErrorCode]()
     wanted = dict.fromkeys(names)
 
-    def settled(group_id: str, error: ErrorCode) -> None:
+    def written(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
         if len(errors) == len(wanted):
             resolve(future, lambda: _answer(node, context, request, errors))
 
     for group_id in wanted:
         if error := node.coordinator.error_for(group_id):
-            settled(group_id, error)
+            written(group_id, error)
         else:
-            node.coordinator.settle(group_id, partial(settled, group_id))
+            node.coordinator.after_writes(group_id, partial(written, group_id))
     if not wanted:
         future.set_result(m.OffsetFetchResponse())
     return future
@@ -76,9 +80,9 @@ def _answer(
         return m.OffsetFetchResponse(groups=groups)
     error = errors.get(request.group_id) or node.coordinator.error_for(request.group_id)
     if error:
-        return refuse(context, request, error)
+        return error_response(context, request, error)
     offsets = node.coordinator.offsets(request.group_id)
-    pending = node.coordinator.pending(request.group_id) if request.require_stable else ()
+    unstable = node.coordinator.unstable_partitions(request.group_id) if request.require_stable else ()
     if request.topics is None:
         topics = _all_topics(node, context, offsets)
     else:
@@ -89,7 +93,7 @@ def _answer(
             response.OffsetFetchResponseTopic(
                 topic.name,
                 [
-                    response.OffsetFetchResponsePartition(number, *_values(topic, number, offsets, pending))
+                    response.OffsetFetchResponsePartition(number, *_values(topic, number, offsets, unstable))
                     for number in topic.partitions
                 ],
             )
@@ -98,7 +102,9 @@ def _answer(
     )
 
 
-def refuse(context: RequestContext, request: m.OffsetFetchRequest, code: int) -> m.OffsetFetchResponse:
+def error_response(
+    context: RequestContext, request: m.OffsetFetchRequest, code: int
+) -> m.OffsetFetchResponse:
     """The error for all groups; version 1 has no place for it but the partitions."""
     response = m.OffsetFetchResponse
     if context.api_version >= 8:
@@ -130,7 +136,7 @@ def _group(
     if error := error or node.coordinator.error_for(group.group_id):
         return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
     offsets = node.coordinator.offsets(group.group_id)
-    pending = node.coordinator.pending(group.group_id) if require_stable else ()
+    unstable = node.coordinator.unstable_partitions(group.group_id) if require_stable else ()
     if group.topics is None:
         topics = _all_topics(node, context, offsets)
     elif context.api_version >= 10:
@@ -144,7 +150,7 @@ def _group(
                 topic.name,
                 topic.topic_id,
                 [
-                    response.OffsetFetchResponsePartitions(number, *_values(topic, number, offsets, pending))
+                    response.OffsetFetchResponsePartitions(number, *_values(topic, number, offsets, unstable))
                     for number in topic.partitions
                 ],
             )
@@ -181,20 +187,20 @@ def _all_topics(node: Node, context: RequestContext, offsets: Iterable[TopicPart
 def _values(
     topic: _Topic,
     partition: int,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-    pending: Collection[TopicPartition],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    unstable: Collection[TopicPartition],
 ) -> tuple[int, int, str, ErrorCode]:
     """Offset, leader epoch, metadata and error of one partition."""
     tp = TopicPartition(topic.name, partition)
     committed = offsets.get(tp)
-    if not topic.error and tp in pending:
+    if not topic.error and tp in unstable:
         return -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
-    if topic.error or committed is None or _is_of_another(topic, committed):
+    if topic.error or committed is None or _is_mismatched_topic_id(topic, committed):
         return -1, -1, "", topic.error
     return committed.offset, committed.leader_epoch, committed.metadata, ErrorCode.NONE
 
 
-def _is_of_another(topic: _Topic, committed: CommittedOffset) -> bool:
+def _is_mismatched_topic_id(topic: _Topic, committed: OffsetAndMetadata) -> bool:
     """Whether the offset was committed for an earlier topic of the name, asked for by the id of a later one (Kafka's
     `OffsetMetadataManager.isMismatchedTopicId`).
     """

@@ -10,7 +10,7 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (2, 4)
 
-Answer = m.OffsetForLeaderEpochResponse.EpochEndOffset
+EpochEndOffset = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def handle(
@@ -27,14 +27,14 @@ def handle(
     )
 
 
-def refuse(
+def error_response(
     _context: RequestContext, request: m.OffsetForLeaderEpochRequest, code: int
 ) -> m.OffsetForLeaderEpochResponse:
     """The error for every partition."""
     return m.OffsetForLeaderEpochResponse(
         topics=[
             m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                topic.topic, [Answer(code, p.partition) for p in topic.partitions]
+                topic.topic, [EpochEndOffset(code, p.partition) for p in topic.partitions]
             )
             for topic in request.topics
         ]
@@ -46,11 +46,11 @@ def _answer(
     context: RequestContext,
     name: str,
     asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
-) -> Answer:
+) -> EpochEndOffset:
     try:
         partition = node.partition(context, node.controller.topics.get(name), asked.partition)
         node.check_leads(partition, asked.current_leader_epoch)
     except PartitionError as error:
-        return Answer(error.code, asked.partition)
+        return EpochEndOffset(error.code, asked.partition)
     epoch, end_offset = partition.log.end_of_epoch(asked.leader_epoch)
-    return Answer(ErrorCode.NONE, asked.partition, epoch, end_offset)
+    return EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)

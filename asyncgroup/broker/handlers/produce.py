@@ -39,12 +39,12 @@ _ALL: Final = -1
 _ADMIN_CLIENT: Final = "__admin_client"
 """The client id that may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`)."""
 
-_BEFORE_THE_LOG: Final = frozenset(
+_WITHOUT_LOG_START_OFFSET: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 )
 """Errors with which Kafka does not tell where the log starts."""
 
-_EXPLAINED: Final = frozenset(
+_WITH_MESSAGE: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS}
 )
 """Those of `Unsuited` that Kafka sends a text with; most errors of Produce go without."""
@@ -61,16 +61,16 @@ def handle(
 ) -> m.ProduceResponse | asyncio.Future[object] | None:
     """Append the batches; with acks=0 nothing is answered, and an error closes the connection."""
     if request.acks not in (_ALL, 0, 1):
-        return refuse(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return error_response(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None and has_transactions(request):
-        return refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return error_response(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     produce = _Produce(node, context, request)
     large = produce.large_batches()
     # The request is carried out even if its client leaves, as in Kafka, but not if the node ends.
     return asyncio.shield(node.spawn(produce.handle_large(large))) if large else produce.handle()
 
 
-def refuse(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.ProduceResponse:
+def error_response(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.ProduceResponse:
     """The error for every partition."""
     response = m.ProduceResponse(
         responses=[
@@ -192,7 +192,7 @@ class _Produce:
     def is_replicated(self) -> bool:
         """Whether nothing waits for followers any more."""
         return all(
-            one.partition.log.high_watermark >= one.end_offset or self._is_elsewhere(one.partition)
+            one.partition.log.high_watermark >= one.end_offset or self._lost_leadership(one.partition)
             for one in self.written
         )
 
@@ -212,7 +212,7 @@ class _Produce:
                 result.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return self.response
 
-    def _is_elsewhere(self, partition: Partition) -> bool:
+    def _lost_leadership(self, partition: Partition) -> bool:
         return partition.deleted or partition.leader != self._node.id
 
     def _append(self, topic: Topic, produced: Produced) -> PartitionResponse:
@@ -274,8 +274,8 @@ def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Part
 def _not_appended(index: int, error: AppendError, partition: Partition | None) -> PartitionResponse:
     result = _refused(index, error.code)
     if isinstance(error, Unsuited):
-        result.error_message = str(error) if error.code in _EXPLAINED else None
-    elif partition is not None and error.code not in _BEFORE_THE_LOG:
+        result.error_message = str(error) if error.code in _WITH_MESSAGE else None
+    elif partition is not None and error.code not in _WITHOUT_LOG_START_OFFSET:
         result.log_start_offset = partition.log.start_offset
     if isinstance(error, InvalidRecords):
         result.error_message = str(error)

@@ -32,6 +32,6 @@ def handle(_node: Node, context: RequestContext, request: m.SaslAuthenticateRequ
     )
 
 
-def refuse(_context: RequestContext, _request: m.SaslAuthenticateRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.SaslAuthenticateRequest, code: int) -> Response:
     """The error."""
     return Response(error_code=code, error_message=ErrorCode(code).name)

@@ -22,6 +22,8 @@ def handle(_node: Node, context: RequestContext, request: m.SaslHandshakeRequest
     return m.SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
 
 
-def refuse(_context: RequestContext, _request: m.SaslHandshakeRequest, code: int) -> m.SaslHandshakeResponse:
+def error_response(
+    _context: RequestContext, _request: m.SaslHandshakeRequest, code: int
+) -> m.SaslHandshakeResponse:
     """The error and no mechanisms."""
     return m.SaslHandshakeResponse(error_code=code)

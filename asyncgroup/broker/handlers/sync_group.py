@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import SyncRequest, SyncResult
+from asyncgroup.broker.coordinator.requests import SyncRequest, SyncResult
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import resolve
 from asyncgroup.error_codes import ErrorCode
@@ -22,7 +22,7 @@ def handle(
 ) -> asyncio.Future[m.SyncGroupResponse] | m.SyncGroupResponse:
     """Hand the request to the coordinator."""
     if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return refuse(context, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return error_response(context, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     future = node.new_future(m.SyncGroupResponse)
 
     def reply(result: SyncResult) -> None:
@@ -51,6 +51,6 @@ def handle(
     return future
 
 
-def refuse(_context: RequestContext, _request: m.SyncGroupRequest, code: int) -> m.SyncGroupResponse:
+def error_response(_context: RequestContext, _request: m.SyncGroupRequest, code: int) -> m.SyncGroupResponse:
     """An error for the member."""
     return m.SyncGroupResponse(error_code=code)

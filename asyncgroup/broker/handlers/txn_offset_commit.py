@@ -9,18 +9,18 @@ import asyncio
 from typing import Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.calls import CommitRequest, CommittedOffset
+from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import resolve
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
-_KNOWS_ABORTABLE: Final = 4
-_ADDS: Final = 5
+_ABORTABLE_ERROR_VERSION: Final = 4
+_ADDS_PARTITIONS_VERSION: Final = 5
 
 Errors = dict[TopicPartition, ErrorCode]
 Response = m.TxnOffsetCommitResponse
@@ -30,10 +30,10 @@ def handle(
     node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest
 ) -> asyncio.Future[Response] | Response:
     """Check the partitions and the transaction, then hand the offsets to the group's coordinator."""
-    errors, offsets = _sort(node, context, request)
+    errors, offsets = _split_offsets(node, context, request)
     if request.topics and not offsets:
         return _response(request, errors)
-    if error := _admit(node, context, request):
+    if error := _check_transaction(node, context, request):
         return _response(request, dict.fromkeys(offsets, error) | errors)
     future = node.new_future(Response)
 
@@ -57,17 +57,17 @@ def handle(
     return future
 
 
-def refuse(_context: RequestContext, request: m.TxnOffsetCommitRequest, code: int) -> Response:
+def error_response(_context: RequestContext, request: m.TxnOffsetCommitRequest, code: int) -> Response:
     """The error for every partition."""
     places = (TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions)
     return _response(request, dict.fromkeys(places, ErrorCode(code)))
 
 
-def _sort(
+def _split_offsets(
     node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest
-) -> tuple[Errors, dict[TopicPartition, CommittedOffset]]:
+) -> tuple[Errors, dict[TopicPartition, OffsetAndMetadata]]:
     errors: Errors = {}
-    offsets: dict[TopicPartition, CommittedOffset] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in request.topics:
         known = node.controller.topics.get(topic.name)
         for p in topic.partitions:
@@ -77,24 +77,24 @@ def _sort(
             elif topic.name in context.topic_errors:
                 errors[tp] = context.topic_errors[topic.name]
             else:
-                offsets[tp] = CommittedOffset(
+                offsets[tp] = OffsetAndMetadata(
                     p.committed_offset, p.committed_leader_epoch, p.committed_metadata or ""
                 )
     return errors, offsets
 
 
-def _admit(node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest) -> ErrorCode:
+def _check_transaction(node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest) -> ErrorCode:
     """Whether group and transaction may take offsets; in the words of the group's coordinator."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if error := node.coordinator.error_for(request.group_id):
         return error
-    error = node.transactions.admit(
+    error = node.transactions.add_or_verify(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
-        node.transactions.offsets_place(request.group_id),
-        adds=context.api_version >= _ADDS,
-        knows_abortable=context.api_version >= _KNOWS_ABORTABLE,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        node.transactions.offsets_topic_partition(request.group_id),
+        add_partition=context.api_version >= _ADDS_PARTITIONS_VERSION,
+        supports_abortable_error=context.api_version >= _ABORTABLE_ERROR_VERSION,
     )
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_ENOUGH_REPLICAS else error
 

@@ -44,7 +44,7 @@ def handle(_node: Node, context: RequestContext, request: m.UpdateFeaturesReques
     return response
 
 
-def refuse(_context: RequestContext, _request: m.UpdateFeaturesRequest, code: int) -> Response:
+def error_response(_context: RequestContext, _request: m.UpdateFeaturesRequest, code: int) -> Response:
     """The error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)
 

@@ -11,8 +11,8 @@ from typing import Final
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.markers import Marker
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.markers import TransactionMarker
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -22,28 +22,32 @@ VERSIONS = (1, 2)
 _BUMPS: Final = 2
 """The `transaction.version` in which the epoch goes up with the end of each transaction (KIP-890)."""
 
-Asked = m.WriteTxnMarkersRequest.WritableTxnMarker
+WritableTxnMarker = m.WriteTxnMarkersRequest.WritableTxnMarker
 Response = m.WriteTxnMarkersResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.WriteTxnMarkersRequest) -> Response:
     """Append each marker to each of its partitions."""
-    return Response(markers=[_result(asked, node, context, ErrorCode.NONE) for asked in request.markers])
+    return Response(
+        markers=[_result(requested, node, context, ErrorCode.NONE) for requested in request.markers]
+    )
 
 
-def refuse(context: RequestContext, request: m.WriteTxnMarkersRequest, code: int) -> Response:
+def error_response(context: RequestContext, request: m.WriteTxnMarkersRequest, code: int) -> Response:
     """The error for every partition."""
-    return Response(markers=[_result(asked, None, context, ErrorCode(code)) for asked in request.markers])
+    return Response(
+        markers=[_result(requested, None, context, ErrorCode(code)) for requested in request.markers]
+    )
 
 
 def _result(
-    asked: Asked, node: Node | None, context: RequestContext, error: ErrorCode
+    requested: WritableTxnMarker, node: Node | None, context: RequestContext, error: ErrorCode
 ) -> Response.WritableTxnMarkerResult:
-    producer = Producer(asked.producer_id, asked.producer_epoch)
-    bumps = asked.transaction_version >= _BUMPS
-    marker = Marker(producer, asked.transaction_result, asked.coordinator_epoch, bumps)
+    producer = ProducerIdAndEpoch(requested.producer_id, requested.producer_epoch)
+    bumps = requested.transaction_version >= _BUMPS
+    marker = TransactionMarker(producer, requested.transaction_result, requested.coordinator_epoch, bumps)
     return Response.WritableTxnMarkerResult(
-        asked.producer_id,
+        requested.producer_id,
         [
             Response.WritableTxnMarkerTopicResult(
                 topic.name,
@@ -57,12 +61,12 @@ def _result(
                     for index in topic.partition_indexes
                 ],
             )
-            for topic in asked.topics
+            for topic in requested.topics
         ],
     )
 
 
-def _write(node: Node, context: RequestContext, tp: TopicPartition, marker: Marker) -> ErrorCode:
+def _write(node: Node, context: RequestContext, tp: TopicPartition, marker: TransactionMarker) -> ErrorCode:
     try:
         partition = node.partition(context, node.controller.topics.get(tp.topic), tp.partition)
         node.check_leads(partition)

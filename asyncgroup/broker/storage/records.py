@@ -6,7 +6,7 @@ from uuid import UUID
 
 from asyncgroup.broker.storage.metadata_log import MetadataRecord
 from asyncgroup.broker.topics import Partition, Topic
-from asyncgroup.broker.transactions.metadata import Producer, TransactionMetadata
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.model import TopicPartition
 
@@ -41,17 +41,17 @@ def partition_record(partition: Partition) -> MetadataRecord:
 
 def transaction_record(transaction: TransactionMetadata) -> MetadataRecord:
     """A transactional id with all that `TransactionMetadata` knows of it."""
-    successor = transaction.successor
+    next_producer = transaction.next_producer
     return {
         "key": ["transaction", transaction.transactional_id],
         "producer": list(transaction.producer),
-        "last_epoch": transaction.last_epoch,
-        "previous_id": transaction.previous_id,
+        "last_epoch": transaction.last_producer_epoch,
+        "previous_id": transaction.previous_producer_id,
         "timeout": transaction.timeout,
-        "started": transaction.started,
-        "updated": transaction.updated,
+        "started": transaction.start_timestamp,
+        "updated": transaction.last_update_timestamp,
         "state": transaction.state.value,
-        "successor": None if successor is None else list(successor),
+        "successor": None if next_producer is None else list(next_producer),
         "partitions": [list(tp) for tp in transaction.partitions],
     }
 
@@ -59,12 +59,14 @@ def transaction_record(transaction: TransactionMetadata) -> MetadataRecord:
 def read_transaction(record: MetadataRecord) -> TransactionMetadata:
     """The transactional id as it was."""
     transaction = TransactionMetadata(str(record["key"][1]), record["producer"][0])
-    transaction.producer = Producer(*record["producer"])
-    transaction.last_epoch = record["last_epoch"]
-    transaction.previous_id = record["previous_id"]
+    transaction.producer = ProducerIdAndEpoch(*record["producer"])
+    transaction.last_producer_epoch = record["last_epoch"]
+    transaction.previous_producer_id = record["previous_id"]
     transaction.timeout = record["timeout"]
-    transaction.started, transaction.updated = record["started"], record["updated"]
+    transaction.start_timestamp, transaction.last_update_timestamp = record["started"], record["updated"]
     transaction.state = TransactionState(record["state"])
-    transaction.successor = None if record["successor"] is None else Producer(*record["successor"])
+    transaction.next_producer = (
+        None if record["successor"] is None else ProducerIdAndEpoch(*record["successor"])
+    )
     transaction.partitions = {TopicPartition(*tp): None for tp in record["partitions"]}
     return transaction

@@ -4,7 +4,7 @@ There is one for the cluster, and each transactional id has a node that answers 
 `__transaction_state` survives the end of that node here as there. Every step, markers included, is done at once,
 unless a partition has no leader: then its marker waits for one, and the transaction is prepared meanwhile.
 
-Gap: `__transaction_state` is no topic. What is known of the ids is in `store`, how transactions end in `endings`.
+Gap: `__transaction_state` is no topic. What is known of the ids is in `store`, how transactions end in `completion`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.ports import Timers
+from asyncgroup.broker.coordinator.interfaces import Timers
 from asyncgroup.broker.errors import StorageError
-from asyncgroup.broker.transactions.endings import Endings
-from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, Markers
-from asyncgroup.broker.transactions.metadata import NO_PRODUCER, Producer, TransactionMetadata
+from asyncgroup.broker.transactions.completion import TransactionCompletion
+from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, MarkerWriter
+from asyncgroup.broker.transactions.metadata import NO_PRODUCER, ProducerIdAndEpoch, TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.broker.transactions.store import TransactionStore
 from asyncgroup.error_codes import ErrorCode
@@ -34,7 +34,7 @@ class TransactionResult(NamedTuple):
     """An error, or the producer as it is now."""
 
     error: ErrorCode
-    producer: Producer = NO_PRODUCER
+    producer: ProducerIdAndEpoch = NO_PRODUCER
 
 
 class TransactionCoordinator:
@@ -43,10 +43,10 @@ class TransactionCoordinator:
     What the journal does not take is not done: StorageError, which says NOT_COORDINATOR.
     """
 
-    def __init__(self, controller: Controller, timers: Timers, markers: Markers) -> None:
+    def __init__(self, controller: Controller, timers: Timers, markers: MarkerWriter) -> None:
         self._controller, self.markers = controller, markers
         self._store = TransactionStore(controller, markers.clock)
-        self._endings = Endings(self._store, timers, markers)
+        self._completion = TransactionCompletion(self._store, timers, markers)
 
     def __repr__(self) -> str:
         return f"<TransactionCoordinator {self._store!r}>"
@@ -73,14 +73,14 @@ class TransactionCoordinator:
         mine = self.coordinator_of(transactional_id) == node_id
         return ErrorCode.NONE if mine else ErrorCode.NOT_COORDINATOR
 
-    def offsets_place(self, group_id: str) -> TopicPartition:
+    def offsets_topic_partition(self, group_id: str) -> TopicPartition:
         """The partition of `__consumer_offsets` that a transaction with offsets of this group holds."""
         return TopicPartition(OFFSETS_TOPIC, self._controller.coordinators.offsets_partition(group_id))
 
     # -- what producers ask ----------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, transactional_id: str, timeout: float, expected: Producer = NO_PRODUCER
+        self, transactional_id: str, timeout: float, expected: ProducerIdAndEpoch = NO_PRODUCER
     ) -> TransactionResult:
         """A producer starts (InitProducerId): who wrote under this id before is fenced.
 
@@ -89,72 +89,72 @@ class TransactionCoordinator:
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        found = self.find(transactional_id)
-        if found is None:
-            found = TransactionMetadata(transactional_id, self._controller.next_producer_id())
-        if error := found.check_init(expected):
+        metadata = self.find(transactional_id)
+        if metadata is None:
+            metadata = TransactionMetadata(transactional_id, self._controller.next_producer_id())
+        if error := metadata.check_init(expected):
             return TransactionResult(error)
-        if found.state is TransactionState.ONGOING:
-            self._endings.abort_fenced(found)
+        if metadata.state is TransactionState.ONGOING:
+            self._completion.fence_and_abort(metadata)
             return TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS)
         new_id = None
-        if found.producer.is_exhausted and expected.epoch in (NO_PRODUCER.epoch, found.producer.epoch):
+        if metadata.producer.is_exhausted and expected.epoch in (NO_PRODUCER.epoch, metadata.producer.epoch):
             new_id = self._controller.next_producer_id()
-        with self._store.keeping(found):
-            error = found.begin_life(expected, new_id, timeout)
-        self._store.add(found)
-        return TransactionResult(error) if error else TransactionResult(ErrorCode.NONE, found.producer)
+        with self._store.saving(metadata):
+            error = metadata.init_producer(expected, new_id, timeout)
+        self._store.add(metadata)
+        return TransactionResult(error) if error else TransactionResult(ErrorCode.NONE, metadata.producer)
 
     def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> ErrorCode:
         """Let the transaction hold these partitions (AddPartitionsToTxn, AddOffsetsToTxn, Produce of KIP-890).
 
         Raises StorageError.
         """
-        found = self.find(transactional_id)
-        if found is None:
+        metadata = self.find(transactional_id)
+        if metadata is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if error := found.check_producer(producer):
+        if error := metadata.check_producer(producer):
             return error
-        begins, wanted = found.state is not TransactionState.ONGOING, list(partitions)
-        if not begins and found.partitions.keys() >= set(wanted):
+        begins, wanted = metadata.state is not TransactionState.ONGOING, list(partitions)
+        if not begins and metadata.partitions.keys() >= set(wanted):
             return ErrorCode.NONE
-        with self._store.keeping(found):
+        with self._store.saving(metadata):
             if begins:
-                found.started = self.markers.clock()
-            found.add(wanted)
+                metadata.start_timestamp = self.markers.clock()
+            metadata.add(wanted)
         if begins:
-            self._endings.began(found)
+            self._completion.start_timeout(metadata)
         return ErrorCode.NONE
 
-    def verify(self, transactional_id: str, producer: Producer, tp: TopicPartition) -> ErrorCode:
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, tp: TopicPartition) -> ErrorCode:
         """Whether the transaction holds a partition (AddPartitionsToTxn with VerifyOnly, KIP-890)."""
-        found = self.find(transactional_id)
-        if found is None:
+        metadata = self.find(transactional_id)
+        if metadata is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if error := found.check_producer(producer):
+        if error := metadata.check_producer(producer):
             return error
-        return ErrorCode.NONE if tp in found.partitions else ErrorCode.TRANSACTION_ABORTABLE
+        return ErrorCode.NONE if tp in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
-    def admit(
+    def add_or_verify(
         self,
         transactional_id: str | None,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         tp: TopicPartition,
         *,
-        adds: bool,
-        knows_abortable: bool,
+        add_partition: bool,
+        supports_abortable_error: bool,
     ) -> ErrorCode:
         """Whether a transactional write to a partition is in order, in words that its client knows.
 
-        `adds`: a client of KIP-890 adds partitions by writing to them; others must have added them before.
-        `knows_abortable`: the request's version has TRANSACTION_ABORTABLE. (`AddPartitionsToTxnManager`.)
+        `add_partition`: a client of KIP-890 adds partitions by writing to them; others must have added them before.
+        `supports_abortable_error`: the request's version has TRANSACTION_ABORTABLE. (`AddPartitionsToTxnManager`.)
         """
         if not transactional_id:
             return ErrorCode.INVALID_TXN_STATE
         try:
-            if adds:
+            if add_partition:
                 error = self.add_partitions(transactional_id, producer, (tp,))
             else:
                 error = self.verify(transactional_id, producer, tp)
@@ -162,62 +162,68 @@ class TransactionCoordinator:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        if error is ErrorCode.TRANSACTION_ABORTABLE and not supports_abortable_error:
             return ErrorCode.INVALID_TXN_STATE
-        if error is ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
+        if error is ErrorCode.CONCURRENT_TRANSACTIONS and not add_partition:
             return ErrorCode.NOT_ENOUGH_REPLICAS  # older clients don't try again after anything else
         return error
 
-    def end(self, transactional_id: str, producer: Producer, *, commit: bool) -> TransactionResult:
+    def end(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> TransactionResult:
         """Commit or abort (EndTxn up to version 4): the epoch stays, and the same request may come again.
 
         Raises StorageError.
         """
-        found = self.find(transactional_id)
-        if found is None or producer.id != found.producer.id:
+        metadata = self.find(transactional_id)
+        if metadata is None or producer.id != metadata.producer.id:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if producer.epoch != found.producer.epoch:
+        if producer.epoch != metadata.producer.epoch:
             return TransactionResult(ErrorCode.PRODUCER_FENCED)
-        if found.state is TransactionState.ONGOING:
-            self._endings.settle(found, commit=commit)
-            return TransactionResult(ErrorCode.NONE, found.producer)
-        return self._ended_already(found, commit=commit)
+        if metadata.state is TransactionState.ONGOING:
+            self._completion.end(metadata, commit=commit)
+            return TransactionResult(ErrorCode.NONE, metadata.producer)
+        return self._ended_already(metadata, commit=commit)
 
-    def end_and_bump(self, transactional_id: str, producer: Producer, *, commit: bool) -> TransactionResult:
+    def end_and_bump(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool
+    ) -> TransactionResult:
         """Commit or abort (EndTxn from version 5, KIP-890): the epoch goes up, the answer says to what.
 
         A repeated request is known by its epoch, one below the current. An abort of nothing bumps as well.
         Raises StorageError.
         """
-        found = self.find(transactional_id)
-        if found is None:
+        metadata = self.find(transactional_id)
+        if metadata is None:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        overflowed = producer.id == found.previous_id and producer.is_exhausted and found.producer.epoch == 0
-        if producer.id != found.producer.id and not overflowed:
+        overflowed = (
+            producer.id == metadata.previous_producer_id
+            and producer.is_exhausted
+            and metadata.producer.epoch == 0
+        )
+        if producer.id != metadata.producer.id and not overflowed:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        bumped = producer.epoch + 1 == found.producer.epoch
-        idle = found.state in (TransactionState.EMPTY, TransactionState.ONGOING)
+        bumped = producer.epoch + 1 == metadata.producer.epoch
+        idle = metadata.state in (TransactionState.EMPTY, TransactionState.ONGOING)
         if overflowed or (bumped and not idle):
-            return self._ended_already(found, commit=commit)
-        if producer.epoch != found.producer.epoch or found.state.is_prepared:
+            return self._ended_already(metadata, commit=commit)
+        if producer.epoch != metadata.producer.epoch or metadata.state.is_prepared:
             return TransactionResult(ErrorCode.PRODUCER_FENCED)
-        if commit and found.state is not TransactionState.ONGOING:
+        if commit and metadata.state is not TransactionState.ONGOING:
             return TransactionResult(ErrorCode.INVALID_TXN_STATE)
         new_id = self._controller.next_producer_id() if producer.is_exhausted else None
-        self._endings.settle(found, commit=commit, first=partial(found.bump, new_id))
-        return TransactionResult(ErrorCode.NONE, found.successor or found.producer)
+        self._completion.end(metadata, commit=commit, before_prepare=partial(metadata.bump_epoch, new_id))
+        return TransactionResult(ErrorCode.NONE, metadata.next_producer or metadata.producer)
 
     @staticmethod
-    def _ended_already(found: TransactionMetadata, *, commit: bool) -> TransactionResult:
+    def _ended_already(metadata: TransactionMetadata, *, commit: bool) -> TransactionResult:
         """The answer to a request that comes again, or too late."""
         prepared, complete = (
             (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
             if commit
             else (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
         )
-        if found.state is complete:
-            return TransactionResult(ErrorCode.NONE, found.producer)
-        if found.state is prepared:
+        if metadata.state is complete:
+            return TransactionResult(ErrorCode.NONE, metadata.producer)
+        if metadata.state is prepared:
             return TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS)
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
 
@@ -225,10 +231,10 @@ class TransactionCoordinator:
 
     def restore(self, transactions: Iterable[TransactionMetadata]) -> None:
         """Take up what a journal kept."""
-        for found in transactions:
-            self._store.add(found)
-            self._endings.resume(found)
+        for metadata in transactions:
+            self._store.add(metadata)
+            self._completion.resume(metadata)
 
     def partition_changed(self, tp: TopicPartition) -> None:
         """The partition may have a leader again, or be gone: markers may have waited for it."""
-        self._endings.partition_changed(tp)
+        self._completion.partition_changed(tp)

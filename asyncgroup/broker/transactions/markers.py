@@ -8,41 +8,41 @@ from typing import NamedTuple
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Partition
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 
-__all__ = ["OFFSETS_TOPIC", "Marker", "Markers"]
+__all__ = ["OFFSETS_TOPIC", "MarkerWriter", "TransactionMarker"]
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """What ends a producer's transaction in a partition; `bumps` if its epoch went up with that (KIP-890)."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     commit: bool
     coordinator_epoch: int = 0
     bumps: bool = False
 
 
-class Markers:
-    """Appends markers to the cluster's logs; of those to `__consumer_offsets` `offsets_ended` is told as well, with the
+class MarkerWriter:
+    """Appends markers to the cluster's logs; of those to `__consumer_offsets` `on_offsets_marker` is told as well, with the
     partition: there the offsets of the transaction are pending until its marker.
 
-    `appended` is told of each partition that got one, `clock` gives ms since 1970.
+    `on_appended` is told of each partition that got one, `clock` gives ms since 1970.
     """
 
     def __init__(
         self,
         controller: Controller,
-        offsets_ended: Callable[[int, Marker], None],
-        appended: Callable[[Partition], None],
+        on_offsets_marker: Callable[[int, TransactionMarker], None],
+        on_appended: Callable[[Partition], None],
         clock: Callable[[], int],
     ) -> None:
-        self._controller, self._offsets_ended = controller, offsets_ended
-        self._appended, self.clock = appended, clock
+        self._controller, self._on_offsets_marker = controller, on_offsets_marker
+        self._on_appended, self.clock = on_appended, clock
 
-    def write(self, tp: TopicPartition, marker: Marker) -> ErrorCode:
+    def write(self, tp: TopicPartition, marker: TransactionMarker) -> ErrorCode:
         """Append a marker.
 
         LEADER_NOT_AVAILABLE has to be tried again when the partition has a leader; UNKNOWN_TOPIC_OR_PARTITION (it was
@@ -67,6 +67,6 @@ class Markers:
         except AppendError as error:
             return error.code
         if tp.topic == OFFSETS_TOPIC:
-            self._offsets_ended(tp.partition, marker)
-        self._appended(partition)
+            self._on_offsets_marker(tp.partition, marker)
+        self._on_appended(partition)
         return ErrorCode.NONE

@@ -10,7 +10,7 @@ from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
-__all__ = ["NO_PRODUCER", "Producer", "TransactionMetadata"]
+__all__ = ["NO_PRODUCER", "ProducerIdAndEpoch", "TransactionMetadata"]
 
 NO_EPOCH: Final = -1
 
@@ -18,7 +18,7 @@ LAST_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer gets; one more is left, to fence it with."""
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and its epoch: who writes, and in which of its lives."""
 
     id: int = -1
@@ -30,46 +30,46 @@ class Producer(NamedTuple):
         return self.epoch >= LAST_EPOCH
 
     @property
-    def bumped(self) -> Producer:
+    def bumped(self) -> ProducerIdAndEpoch:
         """The same producer an epoch later."""
-        return Producer(self.id, self.epoch + 1)
+        return ProducerIdAndEpoch(self.id, self.epoch + 1)
 
 
-NO_PRODUCER: Final = Producer()
+NO_PRODUCER: Final = ProducerIdAndEpoch()
 
 
 class TransactionMetadata:
     """A transactional id: its producer, and the partitions of the transaction at hand.
 
-    `last_epoch` is the epoch before the last bump, so that a repeated request is known as one (KIP-360, KIP-890), -1
-    after the start of a producer that did not say who it was; `previous_id` the producer id before the current one.
-    `timeout` is in seconds, `started` says when the transaction at hand began (ms since 1970, -1: none did yet),
-    `updated` when anything last changed. `successor` takes over when the markers are written, if the producer's epochs are used up.
+    `last_producer_epoch` is the epoch before the last bump, so that a repeated request is known as one (KIP-360, KIP-890), -1
+    after the start of a producer that did not say who it was; `previous_producer_id` the producer id before the current one.
+    `timeout` is in seconds, `start_timestamp` says when the transaction at hand began (ms since 1970, -1: none did yet),
+    `last_update_timestamp` when anything last changed. `next_producer` takes over when the markers are written, if the producer's epochs are used up.
     """
 
     __slots__ = (
-        "last_epoch",
+        "last_producer_epoch",
+        "last_update_timestamp",
+        "next_producer",
         "partitions",
-        "previous_id",
+        "previous_producer_id",
         "producer",
-        "started",
+        "start_timestamp",
         "state",
-        "successor",
         "timeout",
         "transactional_id",
-        "updated",
     )
 
     def __init__(self, transactional_id: str, producer_id: int) -> None:
         self.transactional_id = transactional_id
-        self.producer = Producer(producer_id)
-        self.last_epoch = NO_EPOCH
-        self.previous_id = -1
+        self.producer = ProducerIdAndEpoch(producer_id)
+        self.last_producer_epoch = NO_EPOCH
+        self.previous_producer_id = -1
         self.timeout = 0.0
-        self.started = -1
-        self.updated = -1
+        self.start_timestamp = -1
+        self.last_update_timestamp = -1
         self.state = TransactionState.EMPTY
-        self.successor: Producer | None = None
+        self.next_producer: ProducerIdAndEpoch | None = None
         self.partitions: dict[TopicPartition, None] = {}  # ordered, so that a run can be replayed
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class TransactionMetadata:
 
     # -- checks ----------------------------------------------------------------------------------------------
 
-    def check_producer(self, producer: Producer) -> ErrorCode:
+    def check_producer(self, producer: ProducerIdAndEpoch) -> ErrorCode:
         """Whether `producer` may add to the transaction now."""
         if producer.id != self.producer.id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -94,35 +94,35 @@ class TransactionMetadata:
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.state.is_prepared else ErrorCode.NONE
 
-    def check_init(self, expected: Producer) -> ErrorCode:
+    def check_init(self, expected: ProducerIdAndEpoch) -> ErrorCode:
         """Whether a producer that says who it was (`NO_PRODUCER`: nobody) may begin a new life (KIP-360)."""
         if expected != NO_PRODUCER and not self._may_continue(expected):
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.state.is_prepared else ErrorCode.NONE
 
-    def _may_continue(self, expected: Producer) -> bool:
+    def _may_continue(self, expected: ProducerIdAndEpoch) -> bool:
         if self.producer.epoch == NO_EPOCH or expected.id == self.producer.id:
             return True
-        return expected.id == self.previous_id and expected.is_exhausted
+        return expected.id == self.previous_producer_id and expected.is_exhausted
 
     # -- changing --------------------------------------------------------------------------------------------
 
-    def begin_life(self, expected: Producer, new_id: int | None, timeout: float) -> ErrorCode:
+    def init_producer(self, expected: ProducerIdAndEpoch, new_id: int | None, timeout: float) -> ErrorCode:
         """A producer starts: epoch + 1, or `new_id` with epoch 0. A repeated request changes nothing."""
-        last_epoch = NO_EPOCH
+        last_producer_epoch = NO_EPOCH
         if new_id is not None:
-            last_epoch = self.producer.epoch if expected != NO_PRODUCER else NO_EPOCH
-            self._hand_over_to(Producer(new_id, 0))
+            last_producer_epoch = self.producer.epoch if expected != NO_PRODUCER else NO_EPOCH
+            self._rotate_producer_id(ProducerIdAndEpoch(new_id, 0))
         elif expected == NO_PRODUCER:
             self.producer = self.producer.bumped
         elif self.producer.epoch in (NO_EPOCH, expected.epoch):
-            last_epoch = self.producer.epoch
+            last_producer_epoch = self.producer.epoch
             self.producer = self.producer.bumped
-        elif expected.epoch == self.last_epoch:
-            last_epoch = self.last_epoch
+        elif expected.epoch == self.last_producer_epoch:
+            last_producer_epoch = self.last_producer_epoch
         else:
             return ErrorCode.PRODUCER_FENCED
-        self.last_epoch, self.timeout, self.started = last_epoch, timeout, -1
+        self.last_producer_epoch, self.timeout, self.start_timestamp = last_producer_epoch, timeout, -1
         self.partitions.clear()
         self.transition_to(TransactionState.EMPTY)
         return ErrorCode.NONE
@@ -132,30 +132,30 @@ class TransactionMetadata:
         self.transition_to(TransactionState.ONGOING)
         self.partitions.update(dict.fromkeys(partitions))
 
-    def fence(self) -> None:
+    def fence_producer_epoch(self) -> None:
         """The epoch goes up behind the producer's back; it may take over again, unless another one comes first."""
-        self.last_epoch, self.producer = self.producer.epoch, self.producer.bumped
+        self.last_producer_epoch, self.producer = self.producer.epoch, self.producer.bumped
 
     def prepare(self, *, commit: bool) -> None:
         """The outcome is settled; markers carry the producer's epoch of now."""
         self.transition_to(TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
 
-    def bump(self, new_id: int | None) -> None:
+    def bump_epoch(self, new_id: int | None) -> None:
         """The epoch goes up with the end of each transaction (KIP-890); `new_id` takes over if that was the last."""
-        self.last_epoch, self.producer = self.producer.epoch, self.producer.bumped
-        self.successor = None if new_id is None else Producer(new_id, 0)
+        self.last_producer_epoch, self.producer = self.producer.epoch, self.producer.bumped
+        self.next_producer = None if new_id is None else ProducerIdAndEpoch(new_id, 0)
 
     def complete(self) -> None:
         """Every partition has the marker."""
         committed = self.state is TransactionState.PREPARE_COMMIT
         self.transition_to(TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
         self.partitions.clear()
-        if self.successor is not None:
-            self._hand_over_to(self.successor)
-            self.successor = None
+        if self.next_producer is not None:
+            self._rotate_producer_id(self.next_producer)
+            self.next_producer = None
 
-    def _hand_over_to(self, producer: Producer) -> None:
-        self.previous_id, self.producer = self.producer.id, producer
+    def _rotate_producer_id(self, producer: ProducerIdAndEpoch) -> None:
+        self.previous_producer_id, self.producer = self.producer.id, producer
 
     # -- as it was -------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class TransactionMetadata:
         copied.partitions = dict(self.partitions)
         return copied
 
-    def become(self, other: TransactionMetadata) -> None:
+    def restore_from(self, other: TransactionMetadata) -> None:
         """Be as `other` is."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 ID_EXPIRATION_MS: Final = 604_800_000
 """Kafka's default of `transactional.id.expiration.ms`."""
 
-LOOKED_AT: Final = 1000
+MIN_EXPIRY_SCAN: Final = 1000
 """Transactional ids that may be known before those are looked for that nobody asks for any more."""
 
 
@@ -34,7 +34,7 @@ class TransactionStore:
     def __init__(self, controller: Controller, clock: Callable[[], int]) -> None:
         self._controller, self._clock = controller, clock
         self._transactions: dict[str, TransactionMetadata] = {}
-        self._look_at = LOOKED_AT
+        self._next_expiry_scan = MIN_EXPIRY_SCAN
 
     def __repr__(self) -> str:
         return f"<TransactionStore {len(self._transactions)} transactional ids>"
@@ -47,41 +47,41 @@ class TransactionStore:
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         """What is known of a transactional id, None for one that is unknown, or idle for so long that it is forgotten."""
-        found = self._transactions.get(transactional_id)
-        if found is None or found.state not in IDLE_STATES:
-            return found
-        if self._clock() - found.updated < ID_EXPIRATION_MS:
-            return found
+        metadata = self._transactions.get(transactional_id)
+        if metadata is None or metadata.state not in IDLE_STATES:
+            return metadata
+        if self._clock() - metadata.last_update_timestamp < ID_EXPIRATION_MS:
+            return metadata
         del self._transactions[transactional_id]
         self._controller.journal.transaction_deleted(transactional_id)
         return None
 
-    def add(self, found: TransactionMetadata) -> None:
+    def add(self, metadata: TransactionMetadata) -> None:
         """Know a transactional id from now on."""
-        self._transactions[found.transactional_id] = found
-        if len(self._transactions) >= self._look_at:
-            self._look_at = max(LOOKED_AT, 2 * len(self.all()))
+        self._transactions[metadata.transactional_id] = metadata
+        if len(self._transactions) >= self._next_expiry_scan:
+            self._next_expiry_scan = max(MIN_EXPIRY_SCAN, 2 * len(self.all()))
 
     @contextmanager
-    def keeping(self, found: TransactionMetadata) -> Iterator[None]:
+    def saving(self, metadata: TransactionMetadata) -> Iterator[None]:
         """What is done to a transactional id inside is kept when this is left, or it is taken back: StorageError, which is
         NOT_COORDINATOR for clients (`TransactionStateManager.appendTransactionToLog`).
         """
-        before = found.copy()
+        before = metadata.copy()
         try:
             yield
-            self._keep(found)
+            self._save(metadata)
         except StorageError as error:
-            found.become(before)
+            metadata.restore_from(before)
             raise StorageError(str(error), ErrorCode.NOT_COORDINATOR) from error
 
-    def completed(self, found: TransactionMetadata) -> None:
+    def save_completed(self, metadata: TransactionMetadata) -> None:
         """Keep that all is done; if that fails, a cluster that comes back finds it out again."""
         try:
-            self._keep(found)
+            self._save(metadata)
         except StorageError as error:
             log.error("%s", error)
 
-    def _keep(self, found: TransactionMetadata) -> None:
-        found.updated = self._clock()
-        self._controller.journal.transaction_changed(found)
+    def _save(self, metadata: TransactionMetadata) -> None:
+        metadata.last_update_timestamp = self._clock()
+        self._controller.journal.transaction_changed(metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncgroup.broker.transactions.metadata import Producer
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, sequenced
 from tests.broker.transactional import transactional, write_markers
@@ -105,13 +105,21 @@ async def markers_of_nobody(scene: Scene) -> None:
     """WriteTxnMarkers, as administrators send it, for producers without a transaction."""
     topic = await scene.topic("markers", 1)
     for label, commits in (("abort", False), ("commit", True)):
-        await scene.ask(label, write_markers(Producer(TYPED_PRODUCER, 0), 0, commit=commits, topic=topic))
+        await scene.ask(
+            label, write_markers(ProducerIdAndEpoch(TYPED_PRODUCER, 0), 0, commit=commits, topic=topic)
+        )
     await scene.ask(
-        "an older epoch", write_markers(Producer(TYPED_PRODUCER, 4), 0, commit=False, topic=topic)
+        "an older epoch", write_markers(ProducerIdAndEpoch(TYPED_PRODUCER, 4), 0, commit=False, topic=topic)
     )
-    await scene.ask("a fenced one", write_markers(Producer(TYPED_PRODUCER, 3), 0, commit=False, topic=topic))
-    await scene.ask("an unknown partition", write_markers(Producer(7, 0), 0, 9, commit=True, topic=topic))
-    await scene.ask("an unknown topic", write_markers(Producer(7, 0), 0, commit=True, topic="nothing"))
+    await scene.ask(
+        "a fenced one", write_markers(ProducerIdAndEpoch(TYPED_PRODUCER, 3), 0, commit=False, topic=topic)
+    )
+    await scene.ask(
+        "an unknown partition", write_markers(ProducerIdAndEpoch(7, 0), 0, 9, commit=True, topic=topic)
+    )
+    await scene.ask(
+        "an unknown topic", write_markers(ProducerIdAndEpoch(7, 0), 0, commit=True, topic="nothing")
+    )
     await look(scene, "afterwards", topic)
 
 

@@ -12,7 +12,6 @@ from asyncgroup.model import TopicPartition
 __all__ = [
     "CommitReply",
     "CommitRequest",
-    "CommittedOffset",
     "GroupSnapshot",
     "JoinReply",
     "JoinRequest",
@@ -21,6 +20,7 @@ __all__ = [
     "LeaveResult",
     "LeavingMember",
     "MemberSnapshot",
+    "OffsetAndMetadata",
     "SyncReply",
     "SyncRequest",
     "SyncResult",
@@ -31,8 +31,8 @@ __all__ = [
 class JoinRequest:
     """A JoinGroup request.
 
-    `protocols` are (name, metadata) pairs, the most wanted first. `needs_member_id` (version 4 and up,
-    KIP-394): a new dynamic member must come back with the id that it is given. `may_skip_assignment` (version
+    `protocols` are (name, metadata) pairs, the most wanted first. `require_known_member_id` (version 4 and up,
+    KIP-394): a new dynamic member must come back with the id that it is given. `supports_skipping_assignment` (version
     9 and up, KIP-814): a static leader that returns may be told to leave the assignment as it is.
     """
 
@@ -46,8 +46,8 @@ class JoinRequest:
     protocol_type: str = "consumer"
     protocols: tuple[tuple[str, bytes], ...] = ()
     reason: str | None = None
-    needs_member_id: bool = True
-    may_skip_assignment: bool = True
+    require_known_member_id: bool = True
+    supports_skipping_assignment: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class LeaveResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class OffsetAndMetadata:
     """A committed offset: the next one to read.
 
     `commit_timestamp` says when it was committed, `expire_timestamp` when it is to be forgotten if the client said so
@@ -142,7 +142,7 @@ class CommitRequest:
     member_id: str = ""
     group_instance_id: str | None = None
     api_version: int = 9
-    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     producer_id: int | None = None
     producer_epoch: int = -1
     retention: float | None = None

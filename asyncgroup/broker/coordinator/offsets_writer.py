@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from asyncgroup.broker.coordinator.ports import Clock, OffsetsLog, TimerKey, Timers, Written
+from asyncgroup.broker.coordinator.interfaces import Clock, OffsetsLog, TimerKey, Timers, WriteCallback
 from asyncgroup.broker.coordinator.records import CoordinatorRecord, encode_record
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
 from asyncgroup.broker.errors import Refused
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchBuilder
 
-__all__ = ["APPEND_ERRORS", "COMMIT_TIMEOUT", "NOBODY", "Appends", "Records"]
+__all__ = ["APPEND_ERRORS", "COMMIT_TIMEOUT", "NON_TRANSACTIONAL", "OffsetsWriter", "RecordsSupplier"]
 
 APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -38,32 +38,32 @@ APPEND_ERRORS: Final = {
 COMMIT_TIMEOUT: Final = 5.0
 """Seconds after which a write is answered that is in the log, but not on all replicas (`offsets.commit.timeout.ms`)."""
 
-NOBODY: Final = (-1, -1)
+NON_TRANSACTIONAL: Final = (-1, -1)
 """The producer (id, epoch) of what is written outside of transactions."""
 
-Records: TypeAlias = Callable[[], list[CoordinatorRecord]]
+RecordsSupplier: TypeAlias = Callable[[], list[CoordinatorRecord]]
 """What to write, said when its turn comes: tombstones are for what is there by then."""
 
-_ONE_BATCH: Final = 2**31 - 1
+_NO_SIZE_LIMIT: Final = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
+class _QueuedWrite:
     """A batch on its way to the log; without a timer it goes with the one before it."""
 
-    records: Records
+    records: RecordsSupplier
     producer: tuple[int, int]
-    done: Written
+    done: WriteCallback
     timer: TimerKey | None
 
 
 @dataclass(slots=True, eq=False)
-class _Logged:
+class _DeferredEvent:
     """Something that stands in the log before `end_offset`: how it counts, whom to answer, what it says."""
 
     end_offset: int
     apply: Callable[[], None]
-    done: Written | None
+    done: WriteCallback | None
     records: Sequence[CoordinatorRecord] = ()
     timer: TimerKey | None = None
 
@@ -74,7 +74,7 @@ class _Logged:
             done(error)
 
 
-class Appends:
+class OffsetsWriter:
     """The writes to the partitions that a node has loaded, which are in `replayed`.
 
     `clock` stamps the records. With an `append_delay` (seconds) a batch enters the log that much later, and is lost
@@ -91,18 +91,22 @@ class Appends:
     ) -> None:
         self._log, self._timers, self._clock = log, timers, clock
         self._replayed, self._append_delay = replayed, append_delay
-        self._sent: dict[int, deque[_Sent]] = {}
-        self._logged: dict[int, deque[_Logged]] = {}
-        self._timers_set = 0
+        self._queued: dict[int, deque[_QueuedWrite]] = {}
+        self._deferred: dict[int, deque[_DeferredEvent]] = {}
+        self._timer_count = 0
 
     def __repr__(self) -> str:
-        sent, logged = (sum(map(len, queues.values())) for queues in (self._sent, self._logged))
-        return f"<Appends {sent} sent, {logged} not replicated>"
+        queued, deferred = (sum(map(len, queues.values())) for queues in (self._queued, self._deferred))
+        return f"<OffsetsWriter {queued} queued, {deferred} not replicated>"
 
     # -- what comes ------------------------------------------------------------------------------------------
 
     def write(
-        self, partition: int, records: Records, done: Written, producer: tuple[int, int] = NOBODY
+        self,
+        partition: int,
+        records: RecordsSupplier,
+        done: WriteCallback,
+        producer: tuple[int, int] = NON_TRANSACTIONAL,
     ) -> None:
         """Append a batch; an empty one is answered when its turn comes."""
         if partition not in self._replayed:
@@ -110,48 +114,50 @@ class Appends:
         elif self._append_delay <= 0:
             self._append(partition, records(), done, producer)
         else:
-            timer = self._timer("append", partition, self._append_delay, partial(self._arrive, partition))
-            self._sent.setdefault(partition, deque()).append(_Sent(records, producer, done, timer))
+            timer = self._timer(
+                "append", partition, self._append_delay, partial(self._append_next, partition)
+            )
+            self._queued.setdefault(partition, deque()).append(_QueuedWrite(records, producer, done, timer))
 
-    def settle(self, partition: int, done: Written) -> None:
+    def after_writes(self, partition: int, done: WriteCallback) -> None:
         """Answer when all that was written before is answered, at once if nothing is under way."""
         if partition not in self._replayed:
             done(ErrorCode.NOT_COORDINATOR)
-        elif sent := self._sent.get(partition):
-            sent.append(_Sent(list, NOBODY, done, None))
+        elif sent := self._queued.get(partition):
+            sent.append(_QueuedWrite(list, NON_TRANSACTIONAL, done, None))
         else:
-            self._append(partition, [], done, NOBODY)
+            self._append(partition, [], done, NON_TRANSACTIONAL)
 
-    def is_settled(self, partition: int) -> bool:
+    def is_idle(self, partition: int) -> bool:
         """Whether nothing is under way."""
-        return not self._sent.get(partition) and not self._logged.get(partition)
+        return not self._queued.get(partition) and not self._deferred.get(partition)
 
-    def not_replicated(self, partition: int) -> Iterator[CoordinatorRecord]:
+    def unreplicated_records(self, partition: int) -> Iterator[CoordinatorRecord]:
         """What stands in the log and does not count yet."""
-        for one in self._logged.get(partition, ()):
+        for one in self._deferred.get(partition, ()):
             yield from one.records
 
-    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """The marker of a producer's transaction was appended: what is still on its way came too late for it (the
         verification guard of KIP-890).
         """
-        if sent := self._sent.get(partition):
+        if sent := self._queued.get(partition):
             late = [one for one in sent if one.producer[0] == producer_id]
-            self._sent[partition] = deque(one for one in sent if one.producer[0] != producer_id)
-            self._refuse(late, ErrorCode.INVALID_TXN_STATE)
-            self._settle(partition)
+            self._queued[partition] = deque(one for one in sent if one.producer[0] != producer_id)
+            self._fail_queued(late, ErrorCode.INVALID_TXN_STATE)
+            self._append_untimed(partition)
         ends = partial(self._replayed[partition].end_transaction, producer_id, commit=commit)
-        self._await_replicas(partition, _Logged(self._log.end_offset(partition), ends, None))
+        self._defer(partition, _DeferredEvent(self._log.end_offset(partition), ends, None))
 
     def fail(self, partition: int) -> None:
         """The partition is not this node's any more: NOT_COORDINATOR for all that was not answered."""
-        self._refuse(self._sent.pop(partition, ()), ErrorCode.NOT_COORDINATOR)
-        for one in self._logged.pop(partition, ()):
+        self._fail_queued(self._queued.pop(partition, ()), ErrorCode.NOT_COORDINATOR)
+        for one in self._deferred.pop(partition, ()):
             if one.timer is not None:
                 self._timers.cancel(one.timer)
             one.answer(ErrorCode.NOT_COORDINATOR)
 
-    def _refuse(self, sent: Iterable[_Sent], error: ErrorCode) -> None:
+    def _fail_queued(self, sent: Iterable[_QueuedWrite], error: ErrorCode) -> None:
         for one in sent:
             if one.timer is not None:
                 self._timers.cancel(one.timer)
@@ -159,22 +165,22 @@ class Appends:
 
     # -- on the way ------------------------------------------------------------------------------------------
 
-    def _arrive(self, partition: int) -> None:
+    def _append_next(self, partition: int) -> None:
         """One more batch comes to the log: the oldest, whichever timer fired."""
-        one = self._sent[partition].popleft()
+        one = self._queued[partition].popleft()
         self._append(partition, one.records(), one.done, one.producer)
-        self._settle(partition)
+        self._append_untimed(partition)
 
-    def _settle(self, partition: int) -> None:
+    def _append_untimed(self, partition: int) -> None:
         """What waited for the batches before it only has waited long enough."""
-        while (sent := self._sent.get(partition)) and sent[0].timer is None:
+        while (sent := self._queued.get(partition)) and sent[0].timer is None:
             one = sent.popleft()
             self._append(partition, one.records(), one.done, one.producer)
 
     def _append(
-        self, partition: int, records: list[CoordinatorRecord], done: Written, producer: tuple[int, int]
+        self, partition: int, records: list[CoordinatorRecord], done: WriteCallback, producer: tuple[int, int]
     ) -> None:
-        if not records and not self._logged.get(partition):
+        if not records and not self._deferred.get(partition):
             done(ErrorCode.NONE)
             return
         try:
@@ -183,12 +189,12 @@ class Appends:
             done(APPEND_ERRORS.get(error.code, error.code))
             return
         apply = partial(self._replayed[partition].apply_all, base_offset, producer[0], records)
-        self._await_replicas(partition, _Logged(self._log.end_offset(partition), apply, done, records))
+        self._defer(partition, _DeferredEvent(self._log.end_offset(partition), apply, done, records))
 
     def _batch(self, records: list[CoordinatorRecord], producer: tuple[int, int]) -> bytes:
         builder = BatchBuilder(
-            size_limit=_ONE_BATCH,
-            transactional=producer != NOBODY,
+            size_limit=_NO_SIZE_LIMIT,
+            transactional=producer != NON_TRANSACTIONAL,
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=0,
@@ -200,18 +206,18 @@ class Appends:
 
     # -- in the log ------------------------------------------------------------------------------------------
 
-    def _await_replicas(self, partition: int, one: _Logged) -> None:
-        logged = self._logged.setdefault(partition, deque())
+    def _defer(self, partition: int, one: _DeferredEvent) -> None:
+        logged = self._deferred.setdefault(partition, deque())
         logged.append(one)
         if len(logged) == 1 and self._log.high_watermark(partition) >= one.end_offset:
-            self.replicated(partition)
+            self.on_high_watermark_updated(partition)
         elif one.done is not None:
             give_up = partial(one.answer, APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT])
             one.timer = self._timer("replicas", partition, COMMIT_TIMEOUT, give_up)
 
-    def replicated(self, partition: int) -> None:
+    def on_high_watermark_updated(self, partition: int) -> None:
         """The partition's high watermark may have moved: what is below it counts."""
-        logged = self._logged.get(partition)
+        logged = self._deferred.get(partition)
         while logged and self._log.high_watermark(partition) >= logged[0].end_offset:
             one = logged.popleft()
             if one.timer is not None:
@@ -220,7 +226,7 @@ class Appends:
             one.answer(ErrorCode.NONE)
 
     def _timer(self, kind: str, partition: int, delay: float, action: Callable[[], None]) -> TimerKey:
-        self._timers_set += 1
-        key = (kind, partition, self._timers_set)
+        self._timer_count += 1
+        key = (kind, partition, self._timer_count)
         self._timers.schedule(key, delay, action)
         return key

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from asyncgroup.broker.coordinator.calls import CommittedOffset, GroupSnapshot
+from asyncgroup.broker.coordinator.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.primitives import Buffer
@@ -14,30 +14,30 @@ from asyncgroup.wire.primitives import Buffer
 __all__ = [
     "Clock",
     "CoordinatorConfig",
-    "Expired",
+    "ExpiredOffsets",
     "FindExpired",
     "OffsetStore",
     "OffsetsLog",
     "TimerKey",
     "Timers",
-    "Written",
+    "WriteCallback",
 ]
 
 Clock = Callable[[], int]
 """Gives the time of day in ms since 1970."""
 
-Written = Callable[[ErrorCode], None]
+WriteCallback = Callable[[ErrorCode], None]
 """Told when a write is durable (NONE) or failed."""
 
 
-class Expired(NamedTuple):
+class ExpiredOffsets(NamedTuple):
     """The offsets of a group that expired, and whether the group goes with them."""
 
     partitions: Collection[TopicPartition] = ()
     group: bool = False
 
 
-FindExpired: TypeAlias = Callable[[Collection[TopicPartition]], Expired]
+FindExpired: TypeAlias = Callable[[Collection[TopicPartition]], ExpiredOffsets]
 """Given the partitions with commits under way (in the log, not replicated), return what expired."""
 
 
@@ -105,7 +105,7 @@ class OffsetsLog(Protocol):
 class OffsetStore(Protocol):
     """Where groups and offsets outlive a coordinator: `__consumer_offsets`, and what it says read into memory.
 
-    Reads and writes are for groups of the partitions that were loaded. A write is acknowledged through its `Written`
+    Reads and writes are for groups of the partitions that were loaded. A write is acknowledged through its `WriteCallback`
     callback, which may come at once or later; reads see what was acknowledged. `partition` is the number of a partition
     of `__consumer_offsets`.
     """
@@ -119,20 +119,20 @@ class OffsetStore(Protocol):
     def unload(self, partition: int) -> None:
         """Forget the partition; what is being written to it fails with NOT_COORDINATOR."""
 
-    def settle(self, group_id: str, done: Written) -> None:
+    def after_writes(self, group_id: str, done: WriteCallback) -> None:
         """Answer when all that was written before to the group's partition is answered, at once if nothing is under way."""
 
-    def is_settled(self, group_id: str) -> bool:
+    def is_idle(self, group_id: str) -> bool:
         """Whether nothing is being written to the group's partition."""
 
-    def replicated(self, partition: int) -> None:
+    def on_high_watermark_updated(self, partition: int) -> None:
         """The partition's high watermark may have moved: what is below it is answered."""
 
-    def write_group(self, snapshot: GroupSnapshot, done: Written) -> None:
+    def write_group(self, snapshot: GroupSnapshot, done: WriteCallback) -> None:
         """Append a group-metadata record."""
 
     def write_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], done: Written
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: WriteCallback
     ) -> None:
         """Append offset-commit records."""
 
@@ -140,31 +140,33 @@ class OffsetStore(Protocol):
         self,
         group_id: str,
         producer: tuple[int, int],
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        done: Written,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        done: WriteCallback,
     ) -> None:
         """Append offset-commit records of a transaction of `producer` (id, epoch); they count from its commit marker on."""
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
         """The marker of a producer's transaction was appended to `partition`: its offsets count now, or never."""
 
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions for which a group has offsets in an open transaction."""
 
     def has_open_transactions(self, group_id: str) -> bool:
         """Whether a transaction with offsets of a group is open, even if tombstones took the offsets back."""
 
-    def remove_offsets(self, group_id: str, partitions: Iterable[TopicPartition], done: Written) -> None:
+    def remove_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
+    ) -> None:
         """Append tombstones for those of a group's offsets that are there by then, pending and unreplicated ones included."""
 
-    def remove_expired(self, group_id: str, find: FindExpired, done: Written) -> None:
+    def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
         """Append tombstones for what `find` returns when their turn to be appended comes."""
 
     def remove_topic(self, topic: str) -> None:
         """Append tombstones for all offsets of a topic."""
 
-    def remove_group(self, group_id: str, done: Written) -> None:
+    def remove_group(self, group_id: str, done: WriteCallback) -> None:
         """Append tombstones for the group and all its offsets."""
 
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group."""
