@@ -1,4 +1,4 @@
-"""A crowd that connects at once, on real sockets: nobody is left to try again a second later."""
+"""Many clients that connect at once, on real sockets: the listen backlog has room for all of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 
-CROWD = 120
-"""More than asyncio lets wait (100), fewer than any system does (128)."""
+CLIENTS = 120
+"""More than asyncio's default backlog (100), fewer than the smallest limit of an operating system (128)."""
 
 
 @pytest.mark.asyncio
-async def test_a_crowd_connects_before_the_loop_accepts_anyone() -> None:
+async def test_many_clients_connect_before_the_loop_accepts_one() -> None:
     async with EmbeddedCluster() as cluster:
         host, _, port = cluster.bootstrap_servers.rpartition(":")
         with ExitStack() as stack:
-            for _ in range(CROWD):
-                # no turn of the loop in between, so all wait; one that finds no room would wait for its second SYN
+            for _ in range(CLIENTS):
+                # The loop does not run in between, so all connections wait in the backlog. Without room there, a client
+                # would wait a second for its next SYN.
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=0.9))

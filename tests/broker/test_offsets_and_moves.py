@@ -1,4 +1,4 @@
-"""Committed offsets, and what survives when a group gets another coordinator."""
+"""Offset commits of classic groups, and the move of a group to another coordinator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.broker.harness import GROUP, Harness
 
 T0 = TopicPartition("t", 0)
 
-# -- who may commit ------------------------------------------------------------------------------------------
+# -- commits -----------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_without_a_group_commits_with_generation_minus_one():
+def test_a_consumer_with_manual_assignment_commits_with_generation_minus_one():
     harness = Harness()
     assert harness.commit(7, metadata="m") == ErrorCode.NONE
     assert harness.group.is_simple
@@ -25,7 +25,7 @@ def test_a_consumer_without_a_group_commits_with_generation_minus_one():
 @pytest.mark.parametrize(
     ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_a_commit_of_a_generation_of_a_group_that_does_not_exist(version, error):
+def test_a_commit_with_a_generation_for_an_unknown_group(version, error):
     assert Harness().commit(member_id="m", generation_id=1, api_version=version) == error
 
 
@@ -48,7 +48,7 @@ def test_commits_to_a_stable_group(fields, error):
     assert (T0 in harness.coordinator.offsets(GROUP)) == (error == ErrorCode.NONE)
 
 
-def test_commits_through_a_rebalance():
+def test_commits_during_a_rebalance():
     harness = Harness()
     one, two = harness.stable(2)
     harness.join(one)
@@ -63,7 +63,7 @@ def test_commits_through_a_rebalance():
     assert harness.coordinator.offsets(GROUP)[T0].offset == 2
 
 
-def test_an_empty_group_takes_commits_from_outside():
+def test_an_empty_group_accepts_commits_of_non_members():
     harness = Harness()
     (one,) = harness.stable(1)
     harness.leave(one)
@@ -71,7 +71,7 @@ def test_an_empty_group_takes_commits_from_outside():
     assert harness.commit(9, member_id=one, generation_id=1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_metadata_has_a_limit():
+def test_metadata_is_limited_by_offset_metadata_max_size():
     harness = Harness(offset_metadata_max_size=4)
     assert harness.commit(1, metadata="12345") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert T0 not in harness.coordinator.offsets(GROUP)
@@ -93,7 +93,7 @@ def test_deleting_a_group():
     assert harness.coordinator.groups == {}
 
 
-def test_a_deleted_topic_takes_its_offsets_along():
+def test_the_offsets_of_a_deleted_topic_are_removed():
     harness = Harness()
     harness.commit(3)
     harness.coordinator.remove_topic("other")
@@ -108,7 +108,7 @@ def test_a_deleted_topic_takes_its_offsets_along():
 
 
 def move(harness: Harness) -> None:
-    """The partition of `__consumer_offsets` goes to another node with a coordinator of its own."""
+    """Move the partition of `__consumer_offsets` to another node, with another coordinator."""
     harness.move()
 
 
@@ -127,7 +127,7 @@ def test_a_stable_group_survives_with_members_assignments_and_offsets():
     assert harness.heartbeat(one) == ErrorCode.NONE
     assert harness.sync(two)[0].assignment == b"1"
     assert harness.coordinator.offsets(GROUP)[T0].offset == 42
-    harness.advance(9.9)  # a whole session timeout from the move on
+    harness.advance(9.9)  # the move restarts the session timers
     assert harness.heartbeat(two) == ErrorCode.NONE
     assert harness.leave(one) == [0]
     assert harness.join(two)[0].generation_id == 2
@@ -141,7 +141,7 @@ def test_members_that_do_not_find_the_new_coordinator_expire():
     assert harness.group.state is ClassicGroupState.EMPTY
 
 
-def test_a_rebalance_under_way_is_lost():
+def test_a_rebalance_in_progress_is_lost():
     harness = Harness()
     one, two = harness.stable(2)
     parked = harness.join(one)
@@ -152,7 +152,7 @@ def test_a_rebalance_under_way_is_lost():
     assert harness.heartbeat(two) == ErrorCode.NONE
 
 
-def test_a_generation_that_was_not_synced_is_lost_and_parked_syncs_are_told():
+def test_a_generation_without_an_assignment_is_lost_and_parked_syncs_are_answered():
     harness = Harness()
     one, two = harness.stable(2)
     harness.join(one)
@@ -164,7 +164,7 @@ def test_a_generation_that_was_not_synced_is_lost_and_parked_syncs_are_told():
     assert harness.heartbeat(two, generation=2) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_an_id_that_was_given_out_is_lost():
+def test_a_pending_member_id_is_lost():
     harness = Harness()
     pending = harness.new_id()
     move(harness)
@@ -201,7 +201,7 @@ def test_a_static_member_survives_and_can_be_replaced():
     assert set(harness.group.members) == {answer.member_id}
 
 
-def test_a_group_beyond_a_lowered_max_size_rebalances_after_loading():
+def test_a_group_above_a_lowered_max_size_rebalances_after_loading():
     harness = Harness()
     one, two, three = harness.stable(3, session_timeout=100.0)
     harness.config = type(harness.config)(max_size=2)
@@ -209,6 +209,6 @@ def test_a_group_beyond_a_lowered_max_size_rebalances_after_loading():
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     first, second = harness.join(one), harness.join(two)
     assert harness.join(three)[0].error == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert first == second == []  # as in Kafka, nobody looks whether the join phase is complete now
+    assert first == second == []  # as in Kafka, the rejected JoinGroup does not complete the join phase
     harness.advance(60.0)
     assert first[0].generation_id == second[0].generation_id == 2

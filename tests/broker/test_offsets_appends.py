@@ -1,4 +1,4 @@
-"""Appends to `__consumer_offsets` that fail or take their time, loading that does, commits inside transactions."""
+"""Failed and slow appends to `__consumer_offsets`, slow loading, and transactional commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.broker.harness import GROUP, Harness
 
 T0 = TopicPartition("t", 0)
 
-# -- appends that take their time ------------------------------------------------------------------------------
+# -- failed and slow appends ----------------------------------------------------------------------------------
 
 
 def in_sync_phase(**config) -> tuple[Harness, list[str]]:
@@ -23,7 +23,7 @@ def in_sync_phase(**config) -> tuple[Harness, list[str]]:
     return harness, ids
 
 
-def test_assignments_are_given_out_only_when_they_are_written():
+def test_assignments_are_sent_only_after_they_are_written():
     harness, (one, two) = in_sync_phase()
     second, first = harness.sync(two), harness.sync(one, {one: b"A", two: b"B"})
     harness.advance(0.99)
@@ -45,7 +45,7 @@ def test_assignments_are_given_out_only_when_they_are_written():
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_an_assignment_that_could_not_be_written_is_refused_and_the_group_rebalances(failure, error):
+def test_after_a_failed_write_of_the_assignment_the_group_rebalances(failure, error):
     harness, (one, two) = in_sync_phase()
     second, first = harness.sync(two), harness.sync(one, {one: b"A"})
     harness.log.refuses = failure
@@ -54,7 +54,7 @@ def test_an_assignment_that_could_not_be_written_is_refused_and_the_group_rebala
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_an_assignment_written_too_late_is_void():
+def test_an_assignment_that_is_written_too_late_is_dropped():
     harness, (one, two) = in_sync_phase()
     first = harness.sync(one, {one: b"A", two: b"B"})
     harness.leave(two)
@@ -64,7 +64,7 @@ def test_an_assignment_written_too_late_is_void():
     assert harness.group.members[one].assignment == b""
 
 
-def test_a_commit_is_answered_only_when_it_is_written():
+def test_a_commit_is_answered_only_after_it_is_written():
     harness = Harness(offsets_append_delay=1.0)
     answers = harness.send_commit(5)
     assert answers == []
@@ -74,7 +74,7 @@ def test_a_commit_is_answered_only_when_it_is_written():
     assert harness.coordinator.offsets(GROUP)[T0].offset == 5
 
 
-def test_a_commit_that_could_not_be_written_leaves_no_group_behind():
+def test_a_failed_commit_creates_no_group():
     harness = Harness()
     harness.log.refuses = ErrorCode.KAFKA_STORAGE_ERROR
     assert harness.commit(5) == ErrorCode.NOT_COORDINATOR
@@ -86,7 +86,7 @@ def test_a_commit_that_could_not_be_written_leaves_no_group_behind():
     assert harness.coordinator.offsets(GROUP)[T0].offset == 6
 
 
-def test_a_group_that_could_not_be_written_is_forgotten():
+def test_a_group_whose_first_write_fails_is_removed():
     harness = Harness()
     harness.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
     harness.join()
@@ -95,7 +95,7 @@ def test_a_group_that_could_not_be_written_is_forgotten():
     assert parked[0].error in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE)
 
 
-def test_what_was_on_its_way_when_the_partition_moved_is_refused_and_lost():
+def test_a_commit_that_is_pending_when_the_partition_moves_is_rejected_and_lost():
     harness = Harness(offsets_append_delay=1.0)
     harness.send_commit(1)
     harness.advance(1.0)
@@ -108,7 +108,7 @@ def test_what_was_on_its_way_when_the_partition_moved_is_refused_and_lost():
     assert harness.coordinator.offsets(GROUP)[T0].offset == 1
 
 
-def test_what_was_on_its_way_when_the_node_died_is_neither_answered_nor_there():
+def test_writes_that_are_pending_when_the_node_crashes_are_lost_and_not_answered():
     harness, (one, two) = in_sync_phase()
     syncs = [harness.sync(two), harness.sync(one, {one: b"A", two: b"B"})]
     harness.advance(0.5)
@@ -118,7 +118,7 @@ def test_what_was_on_its_way_when_the_node_died_is_neither_answered_nor_there():
     assert harness.group.generation_id == 0
 
 
-def test_appends_keep_their_order_on_their_way():
+def test_delayed_appends_keep_their_order():
     harness = Harness(offsets_append_delay=1.0)
     for offset in range(1, 6):
         harness.send_commit(offset)
@@ -127,7 +127,7 @@ def test_appends_keep_their_order_on_their_way():
     assert [record.offset for record in harness.log.log.records()] == [0, 1, 2, 3, 4]
 
 
-def test_a_group_deleted_while_a_commit_is_on_its_way():
+def test_a_group_that_is_deleted_while_a_commit_is_pending():
     harness = Harness(offsets_append_delay=1.0)
     harness.send_commit(1)
     harness.advance(1.0)
@@ -144,25 +144,25 @@ def test_a_group_deleted_while_a_commit_is_on_its_way():
 # -- loading ---------------------------------------------------------------------------------------------------
 
 
-def test_while_its_groups_are_being_loaded_a_coordinator_asks_for_patience():
+def test_a_loading_coordinator_answers_with_load_in_progress():
     harness = Harness(offsets_load_delay=2.0)
     harness.advance(2.0)
     (one,) = harness.stable(1)
     harness.commit(4, member_id=one, generation_id=1)
     harness.move()
-    coordinator, patience = harness.coordinator, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert coordinator.error_for(GROUP) is patience
-    assert harness.join(one)[0].error is patience
-    assert harness.commit(5, member_id=one, generation_id=1) is patience
-    assert harness.delete() == [patience]
-    assert coordinator.leave(GROUP, []).error is patience
+    coordinator, loading = harness.coordinator, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert coordinator.error_for(GROUP) is loading
+    assert harness.join(one)[0].error is loading
+    assert harness.commit(5, member_id=one, generation_id=1) is loading
+    assert harness.delete() == [loading]
+    assert coordinator.leave(GROUP, []).error is loading
     assert coordinator.heartbeat(GROUP, one, 1) is ErrorCode.NONE  # as in Kafka
     harness.advance(2.0)
     assert harness.heartbeat(one) is ErrorCode.NONE
     assert coordinator.offsets(GROUP)[T0].offset == 4
 
 
-def test_a_partition_that_is_taken_away_while_it_is_being_loaded():
+def test_a_partition_that_moves_away_while_it_is_being_loaded():
     harness = Harness(offsets_load_delay=2.0)
     harness.advance(1.0)
     harness.coordinator.unload(0)
@@ -173,28 +173,28 @@ def test_a_partition_that_is_taken_away_while_it_is_being_loaded():
 # -- transactional commits -------------------------------------------------------------------------------------
 
 
-def test_who_may_commit_inside_a_transaction():
+def test_checks_of_transactional_commits():
     harness = Harness()
-    inside = {"producer_id": 7, "producer_epoch": 0}
-    assert harness.commit(1, generation_id=1, member_id="m", **inside) == ErrorCode.ILLEGAL_GENERATION
+    transactional = {"producer_id": 7, "producer_epoch": 0}
+    assert harness.commit(1, generation_id=1, member_id="m", **transactional) == ErrorCode.ILLEGAL_GENERATION
     assert harness.coordinator.groups == {}
     (one,) = harness.stable(1)
-    assert harness.commit(1, generation_id=1, member_id="who", **inside) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert harness.commit(1, generation_id=2, member_id=one, **inside) == ErrorCode.ILLEGAL_GENERATION
-    assert harness.commit(1, generation_id=1, member_id=one, **inside) == ErrorCode.NONE
-    assert harness.commit(2, **inside) == ErrorCode.NONE  # early versions name no member
+    assert harness.commit(1, generation_id=1, member_id="who", **transactional) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.commit(1, generation_id=2, member_id=one, **transactional) == ErrorCode.ILLEGAL_GENERATION
+    assert harness.commit(1, generation_id=1, member_id=one, **transactional) == ErrorCode.NONE
+    assert harness.commit(2, **transactional) == ErrorCode.NONE  # early versions name no member
     harness.coordinator.unload(0)
-    assert harness.commit(3, **inside) == ErrorCode.NOT_COORDINATOR
+    assert harness.commit(3, **transactional) == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_producer_of_an_older_epoch_is_refused():
+def test_a_producer_with_an_older_epoch_is_rejected():
     harness = Harness()
     assert harness.commit(1, producer_id=7, producer_epoch=3) == ErrorCode.NONE
     assert harness.commit(2, producer_id=7, producer_epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert harness.commit(3, producer_id=7, producer_epoch=3) == ErrorCode.NONE
 
 
-def test_a_commit_on_its_way_when_its_transaction_ends_is_refused():
+def test_a_commit_that_is_pending_when_its_transaction_ends_is_rejected():
     harness = Harness(offsets_append_delay=1.0)
     late = harness.send_commit(1, producer_id=7, producer_epoch=0)
     other = harness.send_commit(2, partition=1)
@@ -204,7 +204,7 @@ def test_a_commit_on_its_way_when_its_transaction_ends_is_refused():
     assert set(harness.coordinator.offsets(GROUP)) == {TopicPartition("t", 1)}
 
 
-def test_somebody_who_joins_while_the_group_is_being_deleted_stays():
+def test_a_member_that_joins_while_the_group_is_being_deleted_stays():
     harness = Harness(offsets_append_delay=1.0)
     harness.send_commit(1)
     harness.advance(1.0)
@@ -216,7 +216,7 @@ def test_somebody_who_joins_while_the_group_is_being_deleted_stays():
     assert harness.coordinator.offsets(GROUP) == {}
 
 
-def test_short_descriptions():
+def test_reprs():
     harness = Harness()
     harness.commit(1)
     assert repr(harness.coordinator) == "<GroupCoordinator partitions=1 groups=1>"

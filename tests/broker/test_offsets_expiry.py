@@ -1,4 +1,4 @@
-"""Which offsets a group loses after a time, and what becomes of groups without any (KIP-211)."""
+"""Expiration of offsets and of empty groups, and OffsetDelete (KIP-211, KIP-496)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DAY = 24 * 3600.0
 WEEK = 7 * DAY
 
 
-def wants(*topics: str) -> tuple[tuple[str, bytes], ...]:
+def subscribed_to(*topics: str) -> tuple[tuple[str, bytes], ...]:
+    """Return the protocols of a JoinGroup with a subscription to these topics."""
     return (("range", encode_versioned(m.ConsumerProtocolSubscription(topics=list(topics)), 1)),)
 
 
@@ -44,25 +45,26 @@ def group_in(
                 protocols=protocols,
             )
         )
-    group.protocol_type, group.protocol_name = protocol_type, "range" if subscriptions else None
+    group.protocol_type = protocol_type
+    group.protocol_name = "range" if subscriptions else None
     group.compute_subscribed_topics()
     group.state = state
     return group
 
 
-def expired(group: ClassicGroup, now: int, retention: int = 100, pending=(), **offset) -> bool:
+def expired(group: ClassicGroup, now: int, retention: int = 100, unstable=(), **offset) -> bool:
     offsets = {T: OffsetAndMetadata(1, **{"commit_timestamp": 1000, **offset})}
-    return expired_offsets(group, offsets, pending, now, retention) == [T]
+    return expired_offsets(group, offsets, unstable, now, retention) == [T]
 
 
-def test_a_consumer_without_a_group_keeps_an_offset_for_a_time_after_its_commit():
+def test_with_manual_assignment_an_offset_expires_a_retention_after_its_commit():
     group = group_in(ClassicGroupState.EMPTY, None)
     group.current_state_timestamp = 1090
     assert not expired(group, 1099)
     assert expired(group, 1100)
 
 
-def test_an_empty_group_keeps_offsets_for_a_time_after_it_became_empty():
+def test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty():
     group = group_in(ClassicGroupState.EMPTY)
     group.current_state_timestamp = 5000
     assert not expired(group, 5099)
@@ -72,8 +74,8 @@ def test_an_empty_group_keeps_offsets_for_a_time_after_it_became_empty():
 
 
 def test_a_stable_group_keeps_the_offsets_of_its_topics():
-    assert not expired(group_in(ClassicGroupState.STABLE, "consumer", wants("t", "v")), 10**9)
-    group = group_in(ClassicGroupState.STABLE, "consumer", wants("u"), wants("v"))
+    assert not expired(group_in(ClassicGroupState.STABLE, "consumer", subscribed_to("t", "v")), 10**9)
+    group = group_in(ClassicGroupState.STABLE, "consumer", subscribed_to("u"), subscribed_to("v"))
     assert not expired(group, 1099)
     assert expired(group, 1100)
 
@@ -81,16 +83,16 @@ def test_a_stable_group_keeps_the_offsets_of_its_topics():
 @pytest.mark.parametrize(
     "state", [ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE]
 )
-def test_a_group_that_rebalances_keeps_all(state):
-    assert not expired(group_in(state, "consumer", wants("u")), 10**9)
+def test_a_rebalancing_group_keeps_all_offsets(state):
+    assert not expired(group_in(state, "consumer", subscribed_to("u")), 10**9)
 
 
-def test_a_live_group_whose_topics_are_not_known_keeps_all():
+def test_a_live_group_with_unknown_subscriptions_keeps_all_offsets():
     assert not expired(group_in(ClassicGroupState.STABLE, "connect", (("range", b""),)), 10**9)
     assert not expired(group_in(ClassicGroupState.STABLE, "consumer", (("range", b"\x00"),)), 10**9)
 
 
-def test_a_commit_that_said_when_it_expires_does_so_then():
+def test_an_offset_with_an_expire_timestamp_expires_then():
     group = group_in(ClassicGroupState.EMPTY)
     group.current_state_timestamp = 5000
     assert not expired(group, 1999, expire_timestamp=2000)
@@ -98,16 +100,16 @@ def test_a_commit_that_said_when_it_expires_does_so_then():
     assert not expired(group, 10**9, expire_timestamp=10**10)
 
 
-def test_an_offset_in_an_open_transaction_stays():
-    assert not expired(group_in(ClassicGroupState.EMPTY, None), 10**9, pending={T})
+def test_an_offset_in_an_open_transaction_does_not_expire():
+    assert not expired(group_in(ClassicGroupState.EMPTY, None), 10**9, unstable={T})
 
 
-def test_the_topics_of_a_group():
-    live = group_in(ClassicGroupState.STABLE, "consumer", wants("t"), wants("u"))
+def test_the_subscribed_topics_of_a_group():
+    live = group_in(ClassicGroupState.STABLE, "consumer", subscribed_to("t"), subscribed_to("u"))
     assert live.subscribed_topics == {"t", "u"}
     assert not live.is_subscribed_to("v")
     assert group_in(ClassicGroupState.EMPTY).subscribed_topics == frozenset()
-    other = group_in(ClassicGroupState.STABLE, "connect", wants("t"))
+    other = group_in(ClassicGroupState.STABLE, "connect", subscribed_to("t"))
     assert other.subscribed_topics is None
     assert not other.is_subscribed_to("t")
     unreadable = group_in(ClassicGroupState.STABLE, "consumer", (("range", b"\x00"),))
@@ -115,31 +117,31 @@ def test_the_topics_of_a_group():
     assert unreadable.is_subscribed_to("anything")
 
 
-def test_a_group_keeps_the_topics_of_its_generation_while_it_rebalances():
-    """As `ClassicGroup.subscribedTopics`, which is read again when the join phase ends."""
+def test_a_rebalancing_group_keeps_the_subscribed_topics_of_its_generation():
+    """Like `ClassicGroup.subscribedTopics`, which is computed at the end of the join phase."""
     harness = Harness()
-    (one,) = harness.stable(1, protocols=wants("t"))
+    (one,) = harness.stable(1, protocols=subscribed_to("t"))
     harness.commit(1, member_id=one, generation_id=1)
-    new = harness.new_id(protocols=wants("u"))
-    harness.join(new, protocols=wants("u"))
+    new = harness.new_id(protocols=subscribed_to("u"))
+    harness.join(new, protocols=subscribed_to("u"))
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.group.subscribed_topics == {"t"}
-    harness.join(one, protocols=wants("v"))
+    harness.join(one, protocols=subscribed_to("v"))
     assert harness.group.subscribed_topics == {"u", "v"}
     harness.move()
     assert harness.group.subscribed_topics == {"t"}
 
 
-# -- in a coordinator ------------------------------------------------------------------------------------------
+# -- with a coordinator----------------------------------------------------------------------------------------
 
 
 def written(harness: Harness) -> list[tuple[bytes, bool]]:
-    """The records of the log: keys, and whether each is a tombstone."""
+    """Return the records of the log: key, and whether it is a tombstone."""
     records = list(harness.log.log.records())
     return [(bytes(r.key or b""), r.value is None) for r in records]
 
 
-def test_offsets_and_groups_go_after_a_week():
+def test_offsets_and_groups_expire_after_a_week():
     harness = Harness()
     harness.commit(3)
     harness.advance(WEEK - 1)
@@ -149,10 +151,10 @@ def test_offsets_and_groups_go_after_a_week():
     assert [tombstone for _, tombstone in written(harness)] == [False, True, True]
     harness.move()
     assert harness.coordinator.groups == {}
-    assert harness.timers.next_deadline() is None  # nothing is left to be looked at
+    assert harness.timers.next_deadline() is None  # without groups there are no more checks
 
 
-def test_a_new_commit_begins_a_new_week():
+def test_a_new_commit_restarts_the_retention():
     harness = Harness()
     harness.commit(3)
     harness.advance(WEEK - 1)
@@ -161,7 +163,7 @@ def test_a_new_commit_begins_a_new_week():
     assert harness.coordinator.offsets(GROUP)[T].offset == 4
 
 
-def test_how_long_and_how_often_can_be_set():
+def test_retention_and_check_interval_can_be_set():
     harness = Harness(offsets_retention=60.0, offsets_retention_check_interval=5.0)
     harness.advance(1.0)
     harness.commit(3)
@@ -171,9 +173,9 @@ def test_how_long_and_how_often_can_be_set():
     assert harness.coordinator.groups == {}
 
 
-def test_a_live_group_loses_what_it_does_not_read_any_more():
+def test_offsets_of_a_topic_without_subscribers_expire_in_a_live_group():
     harness = Harness(max_session_timeout=20 * DAY)
-    fields = {"protocols": wants("t"), "session_timeout": 20 * DAY}
+    fields = {"protocols": subscribed_to("t"), "session_timeout": 20 * DAY}
     (one,) = harness.stable(1, **fields)
     harness.commit(1, member_id=one, generation_id=1)
     harness.commit(2, topic="u", member_id=one, generation_id=1)
@@ -184,7 +186,7 @@ def test_a_live_group_loses_what_it_does_not_read_any_more():
     assert set(harness.coordinator.offsets(GROUP)) == {T}
 
 
-def test_a_group_that_became_empty_begins_its_week_then_even_over_a_move():
+def test_the_retention_of_an_empty_group_survives_a_move():
     harness = Harness(max_session_timeout=20 * DAY)
     (one,) = harness.stable(1, session_timeout=20 * DAY)
     harness.commit(1, member_id=one, generation_id=1)
@@ -198,7 +200,7 @@ def test_a_group_that_became_empty_begins_its_week_then_even_over_a_move():
     assert harness.coordinator.groups == {}
 
 
-def test_an_empty_group_without_offsets_goes_with_the_next_check():
+def test_an_empty_group_without_offsets_is_removed_by_the_next_check():
     harness = Harness()
     (one,) = harness.stable(1)
     harness.leave(one)
@@ -206,7 +208,7 @@ def test_an_empty_group_without_offsets_goes_with_the_next_check():
     assert harness.coordinator.groups == {}
 
 
-def test_an_open_transaction_keeps_a_group():
+def test_a_group_with_an_open_transaction_does_not_expire():
     harness = Harness()
     harness.commit(1)
     harness.commit(2, producer_id=7, producer_epoch=0)
@@ -218,7 +220,7 @@ def test_an_open_transaction_keeps_a_group():
     assert harness.coordinator.groups == {}
 
 
-def test_a_commit_may_say_how_long_it_is_to_be_kept():
+def test_a_commit_with_its_own_retention():
     harness = Harness()
     harness.commit(1, retention=30.0)
     harness.move()
@@ -229,11 +231,11 @@ def test_a_commit_may_say_how_long_it_is_to_be_kept():
     assert harness.coordinator.groups == {}
 
 
-# -- commits under way -------------------------------------------------------------------------------------------
+# -- expiration and pending commits---------------------------------------------------------------------------------------
 
 
 def hold(harness: Harness) -> None:
-    """The followers stand still: what is written from now on is under way."""
+    """Stop the followers: later writes are not replicated."""
     harness.log.log.held_at = harness.log.log.end_offset
 
 
@@ -247,7 +249,7 @@ def kept(harness: Harness) -> dict[TopicPartition, int]:
 
 
 @pytest.mark.parametrize("producer", [{}, {"producer_id": 7, "producer_epoch": 0}])
-def test_an_expired_offset_stays_whose_next_commit_is_in_the_log_and_not_replicated_yet(producer):
+def test_an_expired_offset_is_kept_if_a_new_commit_is_not_replicated_yet(producer):
     harness = Harness(offsets_retention=3600.0, offsets_retention_check_interval=600.0)
     harness.commit(3)
     harness.commit(3, topic="u")
@@ -265,15 +267,15 @@ def test_an_expired_offset_stays_whose_next_commit_is_in_the_log_and_not_replica
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_expired_offset_stays_whose_next_commit_is_on_its_way_to_the_log(first):
-    """Also the first one of a group that has nothing else yet."""
+def test_an_expired_offset_is_kept_if_a_new_commit_is_not_appended_yet(first):
+    """With `first`, the commit is the first one of the group."""
     harness = Harness(
         offsets_retention=3600.0, offsets_retention_check_interval=600.0, offsets_append_delay=50.0
     )
     if not first:
         harness.send_commit(3)
     else:
-        harness.new_id()  # the group is there, and looked at
+        harness.new_id()  # creates the group, which the next check looks at
     harness.advance(590 if first else 3590)
     answers = harness.send_commit(4)
     harness.advance(100)
@@ -283,7 +285,7 @@ def test_an_expired_offset_stays_whose_next_commit_is_on_its_way_to_the_log(firs
     assert kept(harness) == {T: 4}
 
 
-def test_a_group_whose_first_commit_is_under_way_is_not_removed():
+def test_a_group_whose_first_commit_is_not_replicated_yet_is_not_removed():
     harness = Harness(offsets_retention_check_interval=600.0)
     harness.new_id()
     harness.advance(595)
@@ -297,10 +299,10 @@ def test_a_group_whose_first_commit_is_under_way_is_not_removed():
     assert kept(harness) == {T: 4}
 
 
-def test_a_group_that_is_joined_while_its_removal_is_on_its_way_is_not_removed():
+def test_a_group_with_a_new_member_is_not_removed_by_a_pending_removal():
     harness = Harness(offsets_retention_check_interval=600.0, offsets_append_delay=50.0)
     one = harness.new_id(session_timeout=1800.0)
-    harness.advance(610)  # its removal arrives at 650
+    harness.advance(610)  # its tombstone is due at 650 s
     harness.join(one, session_timeout=1800.0, rebalance_timeout=600.0)
     harness.advance(60)
     assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
@@ -309,11 +311,11 @@ def test_a_group_that_is_joined_while_its_removal_is_on_its_way_is_not_removed()
     assert GROUP in harness.coordinator.groups
 
 
-def test_looking_for_expired_offsets_goes_on_after_an_error():
+def test_the_checks_go_on_after_an_error():
     harness = Harness(offsets_retention=3600.0, offsets_retention_check_interval=600.0)
     harness.commit(3)
     harness.advance(3550)
-    harness.store.offsets = None  # any bug
+    harness.store.offsets = None  # stands for any bug
     with pytest.raises(TypeError):
         harness.advance(100)
     del harness.store.offsets
@@ -321,7 +323,7 @@ def test_looking_for_expired_offsets_goes_on_after_an_error():
     assert harness.coordinator.groups == {}
 
 
-def test_an_offset_is_deleted_whose_commit_is_under_way():
+def test_offset_delete_includes_pending_commits():
     for config in ({}, {"offsets_append_delay": 50.0}):
         harness = Harness(**config)
         harness.send_commit(1, topic="u")
@@ -344,7 +346,7 @@ def test_an_offset_is_deleted_whose_commit_is_under_way():
 # -- deleting offsets ------------------------------------------------------------------------------------------
 
 
-def test_deleting_offsets():
+def test_offset_delete():
     harness = Harness()
     assert harness.delete_offsets(T) == [ErrorCode.GROUP_ID_NOT_FOUND]
     harness.commit(1)
@@ -355,9 +357,9 @@ def test_deleting_offsets():
     assert set(harness.coordinator.offsets(GROUP)) == {U}
 
 
-def test_offsets_of_subscribed_topics_are_not_deleted():
+def test_offset_delete_keeps_the_offsets_of_subscribed_topics():
     harness = Harness()
-    (one,) = harness.stable(1, protocols=wants("t"))
+    (one,) = harness.stable(1, protocols=subscribed_to("t"))
     harness.commit(1, member_id=one, generation_id=1)
     harness.commit(1, topic="u", member_id=one, generation_id=1)
     assert harness.delete_offsets(T, U) == [{T: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, U: 0}]
@@ -366,13 +368,13 @@ def test_offsets_of_subscribed_topics_are_not_deleted():
     assert harness.delete_offsets(T) == [{T: 0}]
 
 
-def test_offsets_of_a_live_group_of_another_kind_are_not_deleted():
+def test_offset_delete_rejects_a_live_group_that_is_not_a_consumer_group():
     harness = Harness()
     harness.stable(1, protocol_type="connect")
     assert harness.delete_offsets(T) == [ErrorCode.NON_EMPTY_GROUP]
 
 
-def test_pending_offsets_are_deleted_as_well():
+def test_offset_delete_includes_offsets_in_an_open_transaction():
     harness = Harness()
     harness.commit(2, producer_id=7, producer_epoch=0)
     assert harness.delete_offsets(T) == [{T: 0}]

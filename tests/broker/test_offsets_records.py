@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` and what a partition of them says when it is read."""
+"""Encoding and decoding the records of `__consumer_offsets`, and replaying a partition."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ snapshots = st.builds(
     members=st.lists(members, max_size=3).map(tuple),
     current_state_timestamp=timestamps,
 )
-places = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))
+topic_partitions = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))
 
 
-def everything(offset: OffsetAndMetadata | None) -> tuple[int, ...] | None:
+def all_fields(offset: OffsetAndMetadata | None) -> tuple[int, ...] | None:
     return offset and (
         offset.offset,
         offset.leader_epoch,
@@ -56,7 +56,7 @@ def everything(offset: OffsetAndMetadata | None) -> tuple[int, ...] | None:
 
 
 @given(snapshot=st.none() | snapshots)
-def test_a_group_comes_back_from_its_record(snapshot):
+def test_a_group_record_round_trips(snapshot):
     record = GroupRecord("g", snapshot)
     key, value = encode_record(record)
     assert decode_record(key, value) == record
@@ -64,7 +64,7 @@ def test_a_group_comes_back_from_its_record(snapshot):
 
 
 @given(
-    place=places,
+    tp=topic_partitions,
     offset=st.none()
     | st.builds(
         OffsetAndMetadata,
@@ -76,25 +76,27 @@ def test_a_group_comes_back_from_its_record(snapshot):
         st.uuids(),
     ),
 )
-def test_an_offset_comes_back_from_its_record(place, offset):
-    key, value = encode_record(OffsetRecord("g", place, offset))
+def test_an_offset_record_round_trips(tp, offset):
+    key, value = encode_record(OffsetRecord("g", tp, offset))
     back = decode_record(key, value)
-    assert (back.group_id, back.partition, everything(back.offset)) == ("g", place, everything(offset))
+    assert (back.group_id, back.partition, all_fields(back.offset)) == ("g", tp, all_fields(offset))
     if value is not None:
         assert read_prefix(value) == 4
 
 
 @given(millis, millis)
-def test_an_offset_that_says_when_it_expires_is_written_in_the_version_that_can_say_so(commit, expire):
+def test_an_offset_with_an_expire_timestamp_is_written_in_version_1(commit, expire):
     offset = OffsetAndMetadata(7, 3, "m", commit, expire)
     _, value = encode_record(OffsetRecord("g", TopicPartition("t", 0), offset))
-    assert read_prefix(value) == 1  # which has neither leader epoch nor topic id
+    assert (
+        read_prefix(value) == 1
+    )  # the only one with an expire timestamp; it has neither leader epoch nor topic id
     key, _ = encode_record(OffsetRecord("g", TopicPartition("t", 0), None))
-    assert everything(decode_record(key, value).offset) == (7, -1, "m", commit, expire, m.NO_UUID)
+    assert all_fields(decode_record(key, value).offset) == (7, -1, "m", commit, expire, m.NO_UUID)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_offsets_of_every_version_are_read(version):
+def test_offset_values_of_every_version_are_decoded(version):
     key = encode_versioned(m.OffsetCommitKey("g", "t", 1), 0)
     value = m.OffsetCommitValue(offset=5, metadata="m", commit_timestamp=9)
     found = decode_record(key, encode_versioned(value, version))
@@ -102,12 +104,12 @@ def test_offsets_of_every_version_are_read(version):
     assert found.offset.commit_timestamp == 9
 
 
-def test_an_old_key_is_read_like_a_new_one():
+def test_a_legacy_offset_key_is_decoded():
     key = encode_versioned(m.LegacyOffsetCommitKey("g", "t", 1), 0)
     assert decode_record(key, None) == OffsetRecord("g", TopicPartition("t", 1), None)
 
 
-def test_a_member_of_before_there_were_rebalance_timeouts():
+def test_a_member_without_a_rebalance_timeout():
     member = m.GroupMetadataValue.MemberMetadata(member_id="a", session_timeout=6000)
     value = m.GroupMetadataValue("consumer", 1, "range", "a", members=[member])
     found = decode_record(encode_versioned(m.GroupMetadataKey("g"), 0), encode_versioned(value, 0))
@@ -115,7 +117,7 @@ def test_a_member_of_before_there_were_rebalance_timeouts():
     assert found.snapshot.current_state_timestamp == -1
 
 
-def test_records_of_other_kinds_of_groups_are_left_alone():
+def test_records_of_other_group_types_are_ignored():
     assert decode_record(b"\x00\x03\x00\x01g", b"\x00\x00") is None
     for key in (None, b"", b"\x00"):
         with pytest.raises(DecodeError):
@@ -141,7 +143,7 @@ def batch_of(*records, producer: int = -1) -> bytes:
     return builder.build()
 
 
-def test_a_batch_that_cannot_be_read_does_not_hide_the_others(caplog):
+def test_a_batch_that_cannot_be_read_is_skipped(caplog):
     replayed = ReplayedPartition(4)
     good = batch_of(OffsetRecord("g", T0, OffsetAndMetadata(1)))
     bad = batch_of((b"\x00\x01\x00", b"?"))
@@ -149,10 +151,10 @@ def test_a_batch_that_cannot_be_read_does_not_hide_the_others(caplog):
     torn[-1] ^= 1
     replayed.replay(bad + bytes(torn) + good)
     assert dict(replayed.offsets("g")) == {T0: OffsetAndMetadata(1)}
-    assert caplog.text.count("__consumer_offsets-4: a batch that cannot be read") == 2
+    assert caplog.text.count("__consumer_offsets-4: skipped a batch that cannot be read") == 2
 
 
-def test_the_tombstone_of_a_group_comes_after_those_of_its_offsets():
+def test_tombstones_of_offsets_followed_by_the_tombstone_of_their_group():
     replayed = ReplayedPartition(0)
     replayed.replay(
         batch_of(OffsetRecord("g", T0, OffsetAndMetadata(1)), OffsetRecord("h", T0, OffsetAndMetadata(1)))
@@ -164,7 +166,7 @@ def test_the_tombstone_of_a_group_comes_after_those_of_its_offsets():
 
 class TestTransactions:
     def replayed(self, *steps) -> ReplayedPartition:
-        """What is read from a log of these steps: offsets, or a marker's method."""
+        """Return the state after a log of these steps: (producer id, offset or the name of a `Writer` method for a marker)."""
         from asyncgroup.broker.log import PartitionLog
 
         log = PartitionLog("__consumer_offsets", 0)
@@ -192,10 +194,10 @@ class TestTransactions:
         replayed = self.replayed((-1, OffsetAndMetadata(4)), (1, OffsetAndMetadata(5)), (1, "abort"))
         assert replayed.offsets("g")[T0].offset == 4
 
-    def test_a_later_commit_wins_although_its_marker_came_first(self):
+    def test_a_later_commit_outside_of_the_transaction_wins(self):
         steps = (1, OffsetAndMetadata(5)), (-1, OffsetAndMetadata(6)), (1, "commit")
         assert self.replayed(*steps).offsets("g")[T0].offset == 6
 
-    def test_a_tombstone_takes_pending_offsets_along(self):
+    def test_a_tombstone_removes_pending_offsets(self):
         replayed = self.replayed((1, OffsetAndMetadata(5)), (-1, None), (1, "commit"))
         assert replayed.offsets("g") == {}

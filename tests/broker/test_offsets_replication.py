@@ -1,5 +1,5 @@
-"""What coordinators have written, but not all replicas have yet: it is answered when they do, counts then, and is found by
-the next coordinator whether it was answered or not.
+"""Coordinator writes that are in the log, but not replicated: they are answered and take effect when they are replicated,
+and the next coordinator finds them in any case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T1 = TopicPartition("t", 1)
 
 
 def held(**config) -> Harness:
-    """The followers stand still."""
+    """Return a harness whose followers are stopped."""
     harness = Harness(**config)
     hold(harness)
     return harness
@@ -43,8 +43,8 @@ def offsets(harness: Harness) -> dict[TopicPartition, int]:
     return {tp: kept.offset for tp, kept in harness.coordinator.offsets(GROUP).items()}
 
 
-def settled(harness: Harness) -> list[ErrorCode]:
-    """The answer to somebody who waits for all that was written before."""
+def after_writes(harness: Harness) -> list[ErrorCode]:
+    """Return a list that gets the result of `after_writes`."""
     answers: list[ErrorCode] = []
     harness.coordinator.after_writes(GROUP, answers.append)
     return answers
@@ -53,7 +53,7 @@ def settled(harness: Harness) -> list[ErrorCode]:
 # -- one coordinator -------------------------------------------------------------------------------------------
 
 
-def test_a_commit_is_answered_and_counts_when_all_replicas_have_it():
+def test_a_commit_is_answered_and_visible_when_it_is_replicated():
     harness = held()
     first, second = harness.send_commit(5), harness.send_commit(6, partition=1)
     assert (first, second, offsets(harness)) == ([], [], {})
@@ -66,7 +66,7 @@ def test_a_commit_is_answered_and_counts_when_all_replicas_have_it():
     assert harness.timers.keys == set()
 
 
-def test_after_a_time_it_is_answered_and_counts_nevertheless_in_the_end():
+def test_a_commit_that_timed_out_takes_effect_when_it_is_replicated():
     harness = held()
     answers = harness.send_commit(5)
     harness.advance(COMMIT_TIMEOUT)
@@ -76,7 +76,7 @@ def test_after_a_time_it_is_answered_and_counts_nevertheless_in_the_end():
     assert (len(answers), offsets(harness)) == (1, {T0: 5})
 
 
-def test_the_next_coordinator_finds_it():
+def test_the_next_coordinator_finds_an_unreplicated_commit():
     harness = held()
     answers = harness.send_commit(5)
     harness.move()
@@ -87,7 +87,7 @@ def test_the_next_coordinator_finds_it():
     assert (answers, offsets(harness)) == ([], {T0: 6})
 
 
-def test_a_generation_is_stable_when_all_replicas_have_its_assignment():
+def test_a_group_is_stable_when_its_assignment_is_replicated():
     harness = Harness()
     one = harness.new_id()
     harness.join(one)
@@ -101,7 +101,7 @@ def test_a_generation_is_stable_when_all_replicas_have_its_assignment():
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_counts_after_the_commits_before_it(committed):
+def test_a_marker_takes_effect_after_the_commits_before_it(committed):
     harness = held()
     answers = harness.send_commit(5, producer_id=7, producer_epoch=0)
     harness.log.end_transaction(harness.coordinator, 7, commit=committed)
@@ -113,7 +113,7 @@ def test_a_marker_counts_after_the_commits_before_it(committed):
     assert set(harness.coordinator.unstable_partitions(GROUP)) == {T1}
 
 
-def test_a_deletion_takes_along_what_does_not_count_yet():
+def test_deletions_include_unreplicated_commits():
     harness = Harness()
     harness.commit(1)
     hold(harness)
@@ -127,7 +127,7 @@ def test_a_deletion_takes_along_what_does_not_count_yet():
     assert (offsets(harness), dict(harness.coordinator.groups)) == ({}, {})
 
 
-def test_a_commit_behind_a_deletion_stays():
+def test_a_commit_after_a_deletion_stays():
     harness = Harness()
     harness.commit(1)
     hold(harness)
@@ -139,30 +139,30 @@ def test_a_commit_behind_a_deletion_stays():
     assert offsets(harness) == {T0: 2}
 
 
-def test_who_waits_for_what_was_written_before():
+def test_after_writes_waits_for_earlier_writes_only():
     harness = Harness(offsets_append_delay=1.0)
-    assert settled(harness) == [ErrorCode.NONE]
+    assert after_writes(harness) == [ErrorCode.NONE]
     harness.send_commit(1)
     harness.advance(0.5)
-    answers = settled(harness)
+    answers = after_writes(harness)
     later = harness.send_commit(2)
     harness.advance(0.5)
     assert (answers, later) == ([ErrorCode.NONE], [])
     harness.advance(0.5)
     assert later == [ErrorCode.NONE]
     harness.send_commit(3)
-    answers = settled(harness)
+    answers = after_writes(harness)
     harness.move()
     assert answers == [ErrorCode.NOT_COORDINATOR]
-    assert settled(harness) == [ErrorCode.NONE]
+    assert after_writes(harness) == [ErrorCode.NONE]
     harness.coordinator.unload(0)
-    assert settled(harness) == [ErrorCode.NOT_COORDINATOR]
+    assert after_writes(harness) == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_who_waits_for_a_commit_that_came_too_late_for_its_transaction():
+def test_after_writes_behind_a_commit_that_missed_its_transaction():
     harness = Harness(offsets_append_delay=1.0)
     harness.send_commit(1, producer_id=7, producer_epoch=0)
-    answers = settled(harness)
+    answers = after_writes(harness)
     later = harness.send_commit(2, partition=1)
     harness.log.end_transaction(harness.coordinator, 7, commit=True)
     assert answers == [ErrorCode.NONE]
@@ -170,11 +170,11 @@ def test_who_waits_for_a_commit_that_came_too_late_for_its_transaction():
     assert later == [ErrorCode.NONE]
 
 
-def test_nothing_to_write_waits_for_its_turn():
+def test_an_empty_write_is_answered_after_earlier_writes():
     harness = held()
     harness.send_commit(1)
     answers = harness.send_commit(1, metadata="m" * 5000)
-    waiting = settled(harness)
+    waiting = after_writes(harness)
     assert answers == waiting == []
     assert repr(harness.store._writer) == "<OffsetsWriter 0 queued, 3 not replicated>"
     harness.advance(COMMIT_TIMEOUT)
@@ -186,7 +186,7 @@ def test_nothing_to_write_waits_for_its_turn():
 # -- a cluster -------------------------------------------------------------------------------------------------
 
 
-def place_of(cluster: EmbeddedCluster) -> int:
+def offsets_partition(cluster: EmbeddedCluster) -> int:
     return cluster.nodes[1].controller.coordinators.offsets_partition("g")
 
 
@@ -196,7 +196,7 @@ def offset_of(cluster: EmbeddedCluster) -> int:
     return kept.offset
 
 
-async def answered(client: Client, request, sent) -> bool:
+async def is_answered(client: Client, request, sent) -> bool:
     try:
         await client.receive(request, *sent)
     except Disconnected:
@@ -207,14 +207,14 @@ async def answered(client: Client, request, sent) -> bool:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("dies", [True, False])
-async def test_a_node_that_goes_between_a_commit_in_the_log_and_its_answer(dies):
-    """Nobody was told, but the commit is there: the client commits the same once more, or finds it."""
+async def test_a_node_that_stops_or_resigns_between_append_and_response(dies):
+    """The commit is stored although the client got no response."""
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", replication_factor=2)
         old = cluster.coordinator("g")
         async with connect(cluster, old) as client:
             await commit(client, cluster, {0: 5})
-            cluster.hold_followers(TOPIC, place_of(cluster))
+            cluster.hold_followers(TOPIC, offsets_partition(cluster))
             request = commit_request(cluster, 9, {0: 6})
             sent = client.send(request, 9)
             await asyncio.sleep(1.0)
@@ -222,7 +222,7 @@ async def test_a_node_that_goes_between_a_commit_in_the_log_and_its_answer(dies)
             assert len(said(cluster)) == 2
             if dies:
                 await cluster.stop_node(old)
-                assert not await answered(client, request, sent)
+                assert not await is_answered(client, request, sent)
             else:
                 cluster.move_coordinator("g", 3 - old)
                 answer = await client.receive(request, *sent)
@@ -232,20 +232,20 @@ async def test_a_node_that_goes_between_a_commit_in_the_log_and_its_answer(dies)
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_node_that_dies_between_an_assignment_in_the_log_and_its_answer():
-    """The next coordinator has the generation; the member asks it for its assignment."""
+async def test_a_node_that_stops_between_the_append_of_an_assignment_and_its_response():
+    """The next coordinator has the generation; the member gets its assignment from it."""
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", replication_factor=2)
         old = cluster.coordinator("g")
         async with connect(cluster, old) as client:
             joined = await join(client)
-            cluster.hold_followers(TOPIC, place_of(cluster))
+            cluster.hold_followers(TOPIC, offsets_partition(cluster))
             request = sync_request(joined, plan={joined.member_id: assigned(0)})
             sent = client.send(request)
             await asyncio.sleep(1.0)
             assert cluster.group("g").state == "CompletingRebalance"
             await cluster.stop_node(old)
-            assert not await answered(client, request, sent)
+            assert not await is_answered(client, request, sent)
         view = cluster.group("g")
         assert (view.state, view.generation, set(view.members)) == ("Stable", 1, {joined.member_id})
         async with connect(cluster, 3 - old) as client:
@@ -254,41 +254,41 @@ async def test_a_node_that_dies_between_an_assignment_in_the_log_and_its_answer(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_followers_that_catch_up_let_the_answers_go():
+async def test_parked_responses_are_sent_when_the_followers_catch_up():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", replication_factor=2)
         async with connect(cluster, cluster.coordinator("g")) as client:
             joined = await member(client, 0)
             fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
-            cluster.hold_followers(TOPIC, place_of(cluster))
+            cluster.hold_followers(TOPIC, offsets_partition(cluster))
             assert await commit(client, cluster, {0: 5}, **fields) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
             leave = m.LeaveGroupRequest("g", members=[m.LeaveGroupRequest.MemberIdentity(joined.member_id)])
             sent = client.send(leave)
             await asyncio.sleep(1.0)
             assert cluster.history.of("LeaveGroup")[-1].response is None
-            cluster.release_followers(TOPIC, place_of(cluster))
+            cluster.release_followers(TOPIC, offsets_partition(cluster))
             assert (await client.receive(leave, *sent)).error_code == 0
             assert await fetched(client) == {T0: 5}
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_stable_offsets_are_those_after_what_is_under_way():
-    """Else a commit inside a transaction that is on its way still would pass for none (KIP-447)."""
+async def test_require_stable_waits_for_pending_writes():
+    """Otherwise a transactional commit that is not in the log yet would be missed (KIP-447)."""
     async with EmbeddedCluster(offsets_append_delay=1.0) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         await commit(client, cluster, {0: 5})
         producer = await init_producer(client)
         async with connect(cluster) as other:
-            inside = txn_offset_commit(producer, {0: 6})
-            sent = client.send(inside, 5)
+            transactional = txn_offset_commit(producer, {0: 6})
+            sent = client.send(transactional, 5)
             await asyncio.sleep(0.5)
             assert await fetched(other) == {T0: 5}
-            asked = m.OffsetFetchRequest.OffsetFetchRequestGroup("g", topics=None)
-            request = m.OffsetFetchRequest(groups=[asked, asked], require_stable=True)
+            requested = m.OffsetFetchRequest.OffsetFetchRequestGroup("g", topics=None)
+            request = m.OffsetFetchRequest(groups=[requested, requested], require_stable=True)
             groups = (await other.ask(request, 9)).groups
             found = {p.error_code for group in groups for p in group.topics[0].partitions}
             assert found == {ErrorCode.UNSTABLE_OFFSET_COMMIT}
-            await client.receive(inside, *sent)
+            await client.receive(transactional, *sent)
             empty = m.OffsetFetchRequest(groups=[], require_stable=True)
             assert (await other.ask(empty, 9)).groups == []

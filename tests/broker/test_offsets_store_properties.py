@@ -1,5 +1,7 @@
-"""Commits, transactions, tombstones, compaction, followers that stand still and moves in any order: what a coordinator has
-in memory is what its successor reads from the log, and both are what a simple model says.
+"""Stateful property test of the coordinator's store: commits, transactions, tombstones, compaction, stopped followers and
+moves in any order.
+
+The state in memory always equals the state that the next coordinator reads from the log, and both equal a simple model.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from asyncgroup.wire.control import ControlType
 from tests.broker.harness import FakeTimers, OneLog
 
 GROUPS = ("g", "h")
-PLACES = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
+PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
 groups = st.sampled_from(GROUPS)
-places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True)
+some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
 producers = st.sampled_from([1, 2])
 
 
 class Store(RuleBasedStateMachine):
-    """The model: `committed` and `pending` hold (when it was written, offset)."""
+    """The store and its model: `committed` and `pending` hold (number of the write, offset)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.log, self.timers = OneLog(), FakeTimers()
         self.store = self.new_store()
-        self.asked = self.answered = 0
+        self.requested = self.answered = 0
         self.refused: list[ErrorCode] = []
         self.committed: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
         self.pending: dict[int, dict[tuple[str, TopicPartition], tuple[int, int]]] = {}
@@ -44,24 +46,24 @@ class Store(RuleBasedStateMachine):
         if error:
             self.refused.append(error)
 
-    def ask(self) -> int:
-        """Something is written that will be answered; its number."""
-        self.asked += 1
-        return self.asked
+    def count_request(self) -> int:
+        """Count a write that will be answered; return its number."""
+        self.requested += 1
+        return self.requested
 
     @property
     def held(self) -> bool:
         return self.log.log.held_at is not None
 
-    @rule(group=groups, partitions=places)
+    @rule(group=groups, partitions=some_partitions)
     def commit(self, group, partitions):
-        number = self.ask()
+        number = self.count_request()
         self.store.write_offsets(group, {tp: OffsetAndMetadata(number) for tp in partitions}, self.done)
         self.committed |= {(group, tp): (number, number) for tp in partitions}
 
-    @rule(group=groups, partitions=places, producer=producers)
+    @rule(group=groups, partitions=some_partitions, producer=producers)
     def commit_inside(self, group, partitions, producer):
-        number = self.ask()
+        number = self.count_request()
         offsets = {tp: OffsetAndMetadata(number) for tp in partitions}
         self.store.write_pending_offsets(group, (producer, 0), offsets, self.done)
         self.pending.setdefault(producer, {}).update({(group, tp): (number, number) for tp in partitions})
@@ -75,22 +77,22 @@ class Store(RuleBasedStateMachine):
             if commit and value > self.committed.get(key, (-1, -1)):
                 self.committed[key] = value
 
-    @rule(group=groups, partitions=places)
+    @rule(group=groups, partitions=some_partitions)
     def remove_offsets(self, group, partitions):
-        self.ask()
+        self.count_request()
         self.store.remove_offsets(group, partitions, self.done)
         self._forget({(group, tp) for tp in partitions})
 
     @rule(group=groups)
     def remove_group(self, group):
-        self.ask()
+        self.count_request()
         self.store.remove_group(group, self.done)
-        self._forget({(group, tp) for tp in PLACES})
+        self._forget({(group, tp) for tp in PARTITIONS})
 
     @rule(topic=st.sampled_from(["t", "u", "v"]))
     def remove_topic(self, topic):
         self.store.remove_topic(topic)
-        self._forget({(group, tp) for group in GROUPS for tp in PLACES if tp.topic == topic})
+        self._forget({(group, tp) for group in GROUPS for tp in PARTITIONS if tp.topic == topic})
 
     def _forget(self, keys) -> None:
         for offsets in (self.committed, *self.pending.values()):
@@ -101,7 +103,7 @@ class Store(RuleBasedStateMachine):
     def write_group(self, group):
         empty = GroupSnapshot(
             group_id=group,
-            generation_id=self.ask(),
+            generation_id=self.count_request(),
             protocol_type="consumer",
             protocol_name=None,
             leader=None,
@@ -120,7 +122,7 @@ class Store(RuleBasedStateMachine):
 
     @rule()
     def hold(self):
-        """The followers stand still: nothing is answered, and a successor would find it nevertheless."""
+        """Stop the followers: later writes are not answered, but the next coordinator would find them."""
         if not self.held:
             self.log.log.held_at = self.log.log.end_offset
 
@@ -131,7 +133,7 @@ class Store(RuleBasedStateMachine):
 
     @rule()
     def move(self):
-        waiting = self.asked - self.answered
+        waiting = self.requested - self.answered
         self.store.unload(0)
         assert self.refused == [ErrorCode.NOT_COORDINATOR] * waiting
         self.refused.clear()
@@ -139,18 +141,18 @@ class Store(RuleBasedStateMachine):
         self.store = self.new_store()
 
     @invariant()
-    def all_say_the_same(self):
+    def store_log_and_model_agree(self):
         assert self.refused == []
-        assert self.held or self.asked == self.answered
+        assert self.held or self.requested == self.answered
         successor = ReplayedPartition(0)
         for data in self.log.read(0):
             successor.replay(data)
         for group in GROUPS:
             offsets = {tp: offset for (name, tp), (_, offset) in self.committed.items() if name == group}
             pending = {tp for kept in self.pending.values() for name, tp in kept if name == group}
-            for one in (successor,) if self.held else (self.store, successor):
-                assert {tp: found.offset for tp, found in one.offsets(group).items()} == offsets
-                assert set(one.unstable_partitions(group)) == pending
+            for state in (successor,) if self.held else (self.store, successor):
+                assert {tp: found.offset for tp, found in state.offsets(group).items()} == offsets
+                assert set(state.unstable_partitions(group)) == pending
 
 
 Store.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

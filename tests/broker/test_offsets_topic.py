@@ -1,4 +1,4 @@
-"""`__consumer_offsets` as a topic of a cluster: when it is there, what is in it, and how it becomes less."""
+"""`__consumer_offsets` as a topic of a cluster: its creation, records, transactions, expiration and deletion."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.broker.transactional import end_transaction, init_producer, txn_offse
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-# -- being there -----------------------------------------------------------------------------------------------
+# -- creation and deletion --------------------------------------------------------------------------------------
 
 
-async def test_a_cluster_has_it_when_somebody_looks_for_a_coordinator():
+async def test_it_is_created_by_the_first_find_coordinator_for_a_group():
     async with EmbeddedCluster(nodes=3) as cluster, connect(cluster) as client:
         assert await topics(client) == {}
         find_transactional = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
@@ -41,7 +41,7 @@ async def test_a_cluster_has_it_when_somebody_looks_for_a_coordinator():
         assert not (await topics(client, "t"))["t"].is_internal
 
 
-async def test_nothing_else_is_made_differently_because_of_it():
+async def test_its_creation_does_not_change_random_choices_for_other_topics():
     async def made(first: bool) -> list[tuple]:
         async with EmbeddedCluster(nodes=3, seed=5) as cluster, connect(cluster) as client:
             if first:
@@ -53,7 +53,7 @@ async def test_nothing_else_is_made_differently_because_of_it():
     assert await made(True) == await made(False)
 
 
-async def test_its_settings_are_kafkas():
+async def test_its_settings_are_those_of_kafka():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         await find(client)
         resource = m.DescribeConfigsRequest.DescribeConfigsResource(2, TOPIC, None)
@@ -63,7 +63,7 @@ async def test_its_settings_are_kafkas():
         assert values["segment.bytes"] == "104857600"
 
 
-async def test_making_and_changing_it_by_hand():
+async def test_creating_and_changing_it_explicitly():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         for make in (lambda: cluster.create_topic(TOPIC, 3), lambda: cluster.create_topic(TOPIC, 60)):
             with pytest.raises(Refused) as refused:
@@ -81,7 +81,7 @@ async def test_making_and_changing_it_by_hand():
         assert len(cluster.topic(TOPIC).partitions) == 50
 
 
-async def test_groups_go_when_it_is_deleted():
+async def test_groups_are_lost_when_it_is_deleted():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         joined = await member(client, 0)
@@ -94,10 +94,10 @@ async def test_groups_go_when_it_is_deleted():
         assert len(said(cluster)) == 1
 
 
-# -- what is in it ---------------------------------------------------------------------------------------------
+# -- records --------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_group_leaves_there():
+async def test_the_records_of_the_life_of_a_group():
     start = 1_700_000_000_000
     async with EmbeddedCluster(start_time=start) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
@@ -108,9 +108,9 @@ async def test_what_a_group_leaves_there():
         leave = m.LeaveGroupRequest("g", members=[m.LeaveGroupRequest.MemberIdentity(joined.member_id)])
         await client.ask(leave)
         await client.ask(m.DeleteGroupsRequest(["g"]))
-        made, stable, zero, one, empty, *tombstones = said(cluster)
-        assert (made.snapshot.generation_id, made.snapshot.members) == (0, ())
-        assert made.snapshot.protocol_type is None
+        created, stable, zero, one, empty, *tombstones = said(cluster)
+        assert (created.snapshot.generation_id, created.snapshot.members) == (0, ())
+        assert created.snapshot.protocol_type is None
         (kept,) = stable.snapshot.members
         assert (kept.member_id, kept.assignment) == (joined.member_id, assigned(0, 1))
         assert (kept.client_id, kept.session_timeout, kept.rebalance_timeout) == ("test", 10.0, 30.0)
@@ -131,8 +131,8 @@ async def test_a_commit_is_one_batch():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 3)
         await commit(client, cluster, {0: 1, 1: 1, 2: 1})
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
-        log = cluster.partition(TOPIC, place).log
+        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        log = cluster.partition(TOPIC, offsets_partition).log
         assert log.end_offset == 3
         assert len(log.read(0, 1, at_least_one=True)) == log.size
 
@@ -140,11 +140,11 @@ async def test_a_commit_is_one_batch():
 async def test_any_consumer_can_read_it():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
         async with connect(cluster, cluster.coordinator("g")) as client:
             await commit(client, cluster, {0: 5})
             async with Consumer(cluster.bootstrap_servers) as consumer:
-                partition = await consumer.partition(TOPIC, place, 0)
+                partition = await consumer.partition(TOPIC, offsets_partition, 0)
                 found = []
                 async for record in partition:
                     found.append(decode_record(record.key, record.value))
@@ -179,19 +179,19 @@ async def test_the_log_stays_small():
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("moves", [True, False])
-async def test_offsets_in_a_transaction_are_pending_over_a_move(committed, moves):
+async def test_offsets_in_a_transaction_stay_pending_over_a_move(committed, moves):
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
         cluster.move_coordinator("g", 1)
         other = cluster.nodes[1].transactions.coordinator_of("tx")
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
         async with connect(cluster, 1) as client, connect(cluster, 2) as second:
             transactional = client if other == 1 else second
             await commit(client, cluster, {0: 1})
             producer = await init_producer(transactional)
             answer = await client.ask(txn_offset_commit(producer, {0: 7}), 5)
             assert answer.topics[0].partitions[0].error_code == 0
-            log = cluster.partition(TOPIC, place).log
+            log = cluster.partition(TOPIC, offsets_partition).log
             assert (log.end_offset, log.last_stable_offset) == (2, 1)
             coordinator = client
             if moves:
@@ -207,7 +207,7 @@ async def test_offsets_in_a_transaction_are_pending_over_a_move(committed, moves
 
 
 async def test_several_commits_in_one_transaction():
-    """They begin with the same sequence number, as a coordinator's do; none is taken for a repetition."""
+    """A coordinator writes them with the same sequence number; none is treated as a duplicate."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         producer = await init_producer(client)
@@ -222,12 +222,12 @@ async def test_an_admin_client_ends_a_transaction_with_offsets():
         cluster.create_topic("t")
         producer = await init_producer(client)
         await client.ask(txn_offset_commit(producer, {0: 7}), 5)
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
-        await client.ask(write_markers(producer, place, commit=True, topic=TOPIC))
+        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        await client.ask(write_markers(producer, offsets_partition, commit=True, topic=TOPIC))
         assert await fetched(client, stable=True) == {T0: 7}
 
 
-async def test_a_marker_ends_a_transaction_whose_commit_is_still_on_its_way():
+async def test_a_marker_ends_a_transaction_with_a_pending_commit():
     async with EmbeddedCluster(offsets_append_delay=1.0) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         async with connect(cluster) as other:
@@ -243,7 +243,7 @@ async def test_a_marker_ends_a_transaction_whose_commit_is_still_on_its_way():
             assert await fetched(client, stable=True) == {}
 
 
-# -- expiry and deletion over the wire -------------------------------------------------------------------------
+# -- expiration and deletion, over the wire----------------------------------------------------------------------
 
 
 async def test_offsets_expire():
@@ -260,7 +260,7 @@ async def test_offsets_expire():
         assert cluster.groups == []
 
 
-async def test_an_old_client_says_when_its_offsets_expire():
+async def test_an_old_client_sets_the_retention_of_its_offsets():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         request = commit_request(cluster, 2, {0: 5}, retention_time_ms=60_000)
@@ -271,12 +271,12 @@ async def test_an_old_client_says_when_its_offsets_expire():
         assert cluster.groups == []
 
 
-async def offset_delete(client: Client, *places: TopicPartition, group: str = "g") -> list[int] | int:
-    """OffsetDelete; the errors by place, or the group's."""
+async def offset_delete(client: Client, *partitions: TopicPartition, group: str = "g") -> list[int] | int:
+    """Send OffsetDelete; return the errors of the partitions, or of the group."""
     cls = m.OffsetDeleteRequest
     wanted = [
         cls.OffsetDeleteRequestTopic(topic, [cls.OffsetDeleteRequestPartition(partition)])
-        for topic, partition in places
+        for topic, partition in partitions
     ]
     answer = await client.ask(cls(group, wanted))
     return answer.error_code or [p.error_code for topic in answer.topics for p in topic.partitions]
@@ -293,8 +293,8 @@ async def test_offset_delete():
         assert await offset_delete(client, T0) == ErrorCode.GROUP_ID_NOT_FOUND
         joined = await member(client, 0)
         await commit(client, cluster, {0: 5}, generation_id_or_member_epoch=1, member_id=joined.member_id)
-        places = T0, u0, TopicPartition("t", 2), TopicPartition("nope", 0)
-        assert await offset_delete(client, *places) == [
+        partitions = T0, u0, TopicPartition("t", 2), TopicPartition("nope", 0)
+        assert await offset_delete(client, *partitions) == [
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
             0,
             unknown,
@@ -308,7 +308,7 @@ async def test_offset_delete():
         assert await offset_delete(client, T0) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_deleting_no_group_and_one_twice():
+async def test_delete_groups_without_groups_and_with_a_duplicate():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         assert (await client.ask(m.DeleteGroupsRequest([]))).results == []

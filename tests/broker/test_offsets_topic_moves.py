@@ -1,4 +1,4 @@
-"""What groups have of `__consumer_offsets` when nodes die and partitions move."""
+"""Groups survive stopped nodes and moved partitions, thanks to `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 @pytest.mark.parametrize(
     "how", ["stop the node", "move the partition", "move the coordinator", "move it twice"]
 )
-async def test_groups_go_on_with_members_generation_and_offsets(how):
+async def test_groups_keep_members_generation_and_offsets(how):
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 2)
         old = cluster.coordinator("g")
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
         async with connect(cluster, old) as client:
             assert await find(client) == old
             joined = await member(client, 0, 1)
@@ -37,16 +37,18 @@ async def test_groups_go_on_with_members_generation_and_offsets(how):
             if how == "stop the node":
                 await cluster.stop_node(old)
             elif how == "move the partition":
-                cluster.move_leader(TOPIC, place, old % 3 + 1)
+                cluster.move_leader(TOPIC, offsets_partition, old % 3 + 1)
             else:
                 cluster.move_coordinator("g", old % 3 + 1)
             if how == "move it twice":
-                cluster.move_leader(TOPIC, place, old)
-                cluster.move_leader(TOPIC, place, 6 - old - (old % 3 + 1))
+                cluster.move_leader(TOPIC, offsets_partition, old)
+                cluster.move_leader(TOPIC, offsets_partition, 6 - old - (old % 3 + 1))
         new = cluster.coordinator("g")
         assert new != old
-        assert cluster.leader(TOPIC, place) == new
-        assert cluster.partition(TOPIC, place).leader_epoch == (3 if how == "move it twice" else 1)
+        assert cluster.leader(TOPIC, offsets_partition) == new
+        assert cluster.partition(TOPIC, offsets_partition).leader_epoch == (
+            3 if how == "move it twice" else 1
+        )
         after = cluster.group("g")
         assert (after.members, after.offsets, after.generation) == (before.members, before.offsets, 1)
         async with connect(cluster, new) as client:
@@ -56,7 +58,7 @@ async def test_groups_go_on_with_members_generation_and_offsets(how):
             assert await fetched(client) == {T0: 7, TopicPartition("t", 1): 6}
 
 
-async def test_every_node_stops_and_comes_back():
+async def test_groups_survive_a_stop_of_all_nodes():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", replication_factor=2)
         async with connect(cluster, cluster.coordinator("g")) as client:
@@ -70,25 +72,27 @@ async def test_every_node_stops_and_comes_back():
             assert await commit(client, cluster, {0: 6}) == {0}
 
 
-async def test_a_partition_that_is_given_other_replicas_takes_its_groups_along():
-    """By AlterPartitionReassignments, as kafka-reassign-partitions does it; the group then lives and dies with its replicas."""
+async def test_groups_move_with_the_replicas_of_their_partition():
+    """By AlterPartitionReassignments, as kafka-reassign-partitions does it. The group is available only while one of its replicas
+    is.
+    """
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", replication_factor=3)
         old = cluster.coordinator("g")
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
         assert repr(cluster.nodes[1].controller.coordinators) == "<Coordinators of groups [1, 2, 3]>"
         only = old % 3 + 1
         third = 6 - old - only
         async with connect(cluster, old) as client:
             await commit(client, cluster, {0: 5})
             cls = m.AlterPartitionReassignmentsRequest
-            wanted = [cls.ReassignableTopic(TOPIC, [cls.ReassignablePartition(place, [only])])]
+            wanted = [cls.ReassignableTopic(TOPIC, [cls.ReassignablePartition(offsets_partition, [only])])]
             answer = await client.ask(cls(topics=wanted))
             assert answer.responses[0].partitions[0].error_code == 0
             assert await commit(client, cluster, {0: 6}) == {ErrorCode.NOT_COORDINATOR}
             assert await find(client) == only
         await cluster.stop_node(only)
-        assert cluster.coordinator("g") == cluster.leader(TOPIC, place) == -1
+        assert cluster.coordinator("g") == cluster.leader(TOPIC, offsets_partition) == -1
         async with connect(cluster, third) as client:
             (found,) = (await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]))).coordinators
             assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -100,7 +104,7 @@ async def test_a_partition_that_is_given_other_replicas_takes_its_groups_along()
             assert await fetched(client) == {T0: 5}
 
 
-async def test_a_truncated_log_is_read_anew():
+async def test_a_truncated_log_is_loaded_again():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         for offset in range(4):
@@ -109,7 +113,7 @@ async def test_a_truncated_log_is_read_anew():
         assert await fetched(client) == {T0: 1}
 
 
-async def test_offsets_of_a_deleted_topic_are_gone_after_a_move_as_well():
+async def test_offsets_of_a_deleted_topic_stay_deleted_after_a_move():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.move_coordinator("g", 1)
         cluster.create_topic("t")
@@ -121,7 +125,7 @@ async def test_offsets_of_a_deleted_topic_are_gone_after_a_move_as_well():
         assert cluster.group("g").offsets == {}
 
 
-async def test_groups_on_disk_outlive_their_cluster(tmp_path):
+async def test_groups_on_disk_survive_a_restart_of_the_cluster(tmp_path):
     async with EmbeddedCluster(nodes=2, data_dir=tmp_path) as cluster:
         cluster.create_topic("t", 2)
         async with connect(cluster, cluster.coordinator("g")) as client:
@@ -140,25 +144,25 @@ async def test_groups_on_disk_outlive_their_cluster(tmp_path):
 # -- loading ---------------------------------------------------------------------------------------------------
 
 
-async def test_while_it_is_being_read_clients_are_asked_for_patience():
-    patience = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+async def test_requests_during_loading_get_load_in_progress():
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     async with EmbeddedCluster(nodes=2, offsets_load_delay=3.0) as cluster:
         cluster.create_topic("t")
         old = cluster.coordinator("g")
         async with connect(cluster, old) as client, connect(cluster, 3 - old) as other:
-            joined = await member(client, 0)  # a new cluster has nothing to read
+            joined = await member(client, 0)  # a new cluster has nothing to load
             fields = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
             await commit(client, cluster, {0: 5}, **fields)
             cluster.move_coordinator("g", 3 - old)
             assert await find(client) == 3 - old
-            assert (await join(other)).error_code == patience
-            assert await fetched(other) == patience
-            assert await commit(other, cluster, {0: 6}, **fields) == {patience}
-            assert (await other.ask(m.ListGroupsRequest())).error_code == patience
+            assert (await join(other)).error_code == loading
+            assert await fetched(other) == loading
+            assert await commit(other, cluster, {0: 6}, **fields) == {loading}
+            assert (await other.ask(m.ListGroupsRequest())).error_code == loading
             (described,) = (await other.ask(m.DescribeGroupsRequest(["g"]))).groups
-            assert described.error_code == patience
+            assert described.error_code == loading
             (deleted,) = (await other.ask(m.DeleteGroupsRequest(["g"]))).results
-            assert deleted.error_code == patience
+            assert deleted.error_code == loading
             beat = m.HeartbeatRequest("g", 1, joined.member_id)
             assert (await other.ask(beat)).error_code == 0
             await asyncio.sleep(3.0)
@@ -167,7 +171,7 @@ async def test_while_it_is_being_read_clients_are_asked_for_patience():
             assert [g.group_id for g in (await other.ask(m.ListGroupsRequest())).groups] == ["g"]
 
 
-async def test_a_node_that_dies_while_it_reads():
+async def test_a_node_that_stops_during_loading():
     async with EmbeddedCluster(nodes=3, offsets_load_delay=3.0) as cluster:
         cluster.create_topic("t", replication_factor=3)
         first = cluster.coordinator("g")
@@ -182,8 +186,8 @@ async def test_a_node_that_dies_while_it_reads():
             assert await fetched(client) == {T0: 5}
 
 
-async def test_an_offset_of_an_earlier_topic_of_the_name_counts_no_more():
-    """As when the topic was deleted while the coordinator was still reading, and heard nothing of it."""
+async def test_an_offset_of_a_deleted_topic_is_not_returned_for_a_new_topic_of_that_name():
+    """The topic is deleted while the coordinator is still loading, so its offsets are not removed."""
     async with EmbeddedCluster(nodes=2, offsets_load_delay=2.0) as cluster:
         cluster.create_topic("t")
         old = cluster.coordinator("g")
@@ -204,16 +208,16 @@ async def test_an_offset_of_an_earlier_topic_of_the_name_counts_no_more():
                 assert answer.topics[0].partitions[0].committed_offset == offset
             assert await fetched(other) == {T0: 5}
             (topic,) = (await other.ask(everything, 10)).groups[0].topics
-            assert topic.topic_id == cluster.topic("t").id  # who asks for all has named none
+            assert topic.topic_id == cluster.topic("t").id  # a request for all topics contains no topic ids
             assert topic.partitions[0].committed_offset == 5
 
 
-# -- between an append and its answer --------------------------------------------------------------------------
+# -- between append and response -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", [0.5, 1.5])
-async def test_a_node_that_dies_between_a_commit_and_its_answer(moment):
-    """What was acknowledged is there, what was not is nowhere claimed to be."""
+async def test_a_node_that_stops_between_a_commit_and_its_response(moment):
+    """The acknowledged offset is returned: the new one only if its commit was answered."""
     async with EmbeddedCluster(nodes=2, offsets_append_delay=1.0) as cluster:
         cluster.create_topic("t", replication_factor=2)
         old = cluster.coordinator("g")
@@ -234,7 +238,7 @@ async def test_a_node_that_dies_between_a_commit_and_its_answer(moment):
         }
 
 
-async def test_a_node_that_dies_between_an_assignment_and_its_answer():
+async def test_a_node_that_stops_between_an_assignment_and_its_response():
     async with EmbeddedCluster(nodes=2, offsets_append_delay=1.0) as cluster:
         cluster.create_topic("t", replication_factor=2)
         old = cluster.coordinator("g")
@@ -249,7 +253,7 @@ async def test_a_node_that_dies_between_an_assignment_and_its_answer():
         assert (view.state, view.generation, view.members) == ("Empty", 0, {})
 
 
-async def test_a_partition_that_moves_between_an_assignment_and_its_answer():
+async def test_a_partition_that_moves_between_an_assignment_and_its_response():
     async with EmbeddedCluster(nodes=2, offsets_append_delay=1.0) as cluster:
         old = cluster.coordinator("g")
         async with connect(cluster, old) as client:

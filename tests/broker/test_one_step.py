@@ -1,4 +1,4 @@
-"""How the broker is built: what changes its state is one step on the loop, and no time passes but the loop's."""
+"""Architecture of the broker: state changes are single synchronous steps, and only the loop's clock is used."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from pathlib import Path
 
 import asyncgroup.broker
 
-ROOM = Path(asyncgroup.broker.__file__).parent
+PACKAGE = Path(asyncgroup.broker.__file__).parent
 
 WAITS = {
-    "call.py": "a request is late by a fault, or by a slow node",
-    "cluster.py": "nodes start and end",
+    "call.py": "a request is delayed by a fault or by `slow_node`",
+    "cluster.py": "nodes start and stop",
     "fault.py": "requests are held, tests wait for a hit",
-    "handlers/produce.py": "large batches are checked on a thread, before any of the request is carried out",
+    "handlers/produce.py": "large batches are validated in a thread, before the request changes anything",
     "history.py": "tests wait for a request",
-    "node.py": "listeners start and end",
-    "tls.py": "a connection begins with a handshake",
+    "node.py": "listeners start and stop",
+    "tls.py": "a connection starts with a handshake",
 }
-"""The modules that may wait, and for what: nothing of that changes topics, logs, groups or transactions half-way."""
+"""The modules that may await, and for what. None of these waits splits a change of topics, logs, groups or transactions."""
 
 
 def found(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """The nodes of these kinds in all modules of the broker."""
-    for path in sorted(ROOM.rglob("*.py")):
+    """Yield (module, node) for the syntax nodes of these kinds in all modules of the broker."""
+    for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, kinds):
-                yield str(path.relative_to(ROOM)), node
+                yield str(path.relative_to(PACKAGE)), node
 
 
-def test_state_changes_in_steps_without_a_wait() -> None:
-    waiting = {place for place, _ in found(ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)}
+def test_only_listed_modules_await() -> None:
+    waiting = {module for module, _ in found(ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)}
     assert waiting == set(WAITS)
 
 
-def test_nothing_runs_beside_the_loop() -> None:
+def test_the_broker_starts_no_threads_or_processes() -> None:
     imported = {
-        (place, name.split(".")[0])
-        for place, node in found(ast.Import, ast.ImportFrom)
+        (module, name.split(".")[0])
+        for module, node in found(ast.Import, ast.ImportFrom)
         for name in _names(node)
     }
-    assert imported, "it is looked for in the right place"
-    beside = {"threading", "concurrent", "multiprocessing", "subprocess", "queue"}
-    assert {(place, name) for place, name in imported if name in beside} == set()
+    assert imported, "no import was found: wrong directory?"
+    forbidden = {"threading", "concurrent", "multiprocessing", "subprocess", "queue"}
+    assert {(module, name) for module, name in imported if name in forbidden} == set()
 
 
-def test_one_look_at_the_clock_of_the_machine() -> None:
-    """`WallClock` takes the time of day once, when the cluster starts."""
+def test_the_system_clock_is_read_in_one_module() -> None:
+    """`WallClock` reads the time of day once, when the cluster starts."""
     clocks = {"time", "datetime", "sched"}
-    looks = {
-        (place, name)
-        for place, node in found(ast.Import, ast.ImportFrom)
+    imports = {
+        (module, name)
+        for module, node in found(ast.Import, ast.ImportFrom)
         for name in _names(node)
         if name in clocks
     }
-    assert looks == {("clock.py", "time")}
+    assert imports == {("clock.py", "time")}
     calls = [
-        (place, ast.unparse(node))
-        for place, node in found(ast.Attribute)
+        (module, ast.unparse(node))
+        for module, node in found(ast.Attribute)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
     ]
     assert calls == [("clock.py", "time.time_ns")]

@@ -1,4 +1,4 @@
-"""Which sequence numbers a partition expects of producers whose transactions have yet to begin there (KIP-890)."""
+"""The sequence numbers that a partition expects from producers before their transaction begins there (KIP-890)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def inside(sequence: int, epoch: int = 0) -> BatchHeader:
 
 
 class States:
-    """Producer states that count what they take."""
+    """Producer states with a log end offset."""
 
     def __init__(self) -> None:
-        self.producers, self.offset = ProducerStates(), 0
+        self.producers = ProducerStates()
+        self.offset = 0
 
-    def take(self, batch: BatchHeader) -> ErrorCode:
-        """Append a batch if it fits; what was said."""
+    def append(self, batch: BatchHeader) -> ErrorCode:
+        """Append a batch if it is valid; return the error code."""
         try:
             self.producers.check(batch)
         except AppendError as error:
@@ -47,19 +48,19 @@ class States:
         self.offset += 1
 
 
-def test_the_lowest_number_that_was_refused_comes_first() -> None:
+def test_the_lowest_rejected_sequence_number_must_come_first() -> None:
     states = States()
     for sequence in (5, 3, 4):
         states.producers.verify(inside(sequence), adds=False)
-    assert [states.take(inside(sequence)) for sequence in (5, 4, 3, 4)] == [GAP, GAP, 0, 0]
+    assert [states.append(inside(sequence)) for sequence in (5, 4, 3, 4)] == [GAP, GAP, 0, 0]
 
 
-def test_a_new_epoch_forgets_what_was_refused_before() -> None:
+def test_a_new_epoch_resets_the_rejected_sequence_numbers() -> None:
     states = States()
     states.producers.verify(inside(0, epoch=1), adds=False)
     states.producers.verify(inside(4, epoch=2), adds=False)
     states.producers.verify(inside(2, epoch=1), adds=False)
-    assert states.take(inside(4, epoch=2)) == 0
+    assert states.append(inside(4, epoch=2)) == 0
 
 
 @pytest.mark.parametrize(
@@ -67,31 +68,31 @@ def test_a_new_epoch_forgets_what_was_refused_before() -> None:
     [(False, 0, ErrorCode.NONE), (True, 0, GAP), (True, 1, ErrorCode.NONE)],
     ids=["of an old producer", "of this epoch", "of the next epoch"],
 )
-def test_a_marker_ends_the_doubt(adds: bool, marked: int, expected: ErrorCode) -> None:
-    """But not of the same epoch if the epoch goes up with each transaction: it belongs to the one before."""
+def test_a_marker_resets_the_expected_sequence_number(adds: bool, marked: int, expected: ErrorCode) -> None:
+    """Except a marker of the same epoch if each transaction bumps the epoch: it belongs to the previous transaction."""
     states = States()
-    states.take(inside(0))
+    states.append(inside(0))
     states.mark(0)
     states.producers.verify(inside(1), adds=adds)
     states.mark(marked)
     following = inside(2) if not marked else inside(0, epoch=1)
     if not adds:
-        states.take(inside(1))
-    assert states.take(following) == expected
+        states.append(inside(1))
+    assert states.append(following) == expected
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_who_adds_by_writing_begins_with_0(known: bool) -> None:
+def test_a_producer_that_adds_partitions_by_writing_starts_with_0(known: bool) -> None:
     states = States()
-    if known:  # by a marker only
+    if known:  # from a marker only
         states.mark(0)
     states.producers.verify(inside(3), adds=True)
-    assert states.take(inside(3)) == GAP
+    assert states.append(inside(3)) == GAP
     states.producers.verify(inside(0), adds=True)
-    assert [states.take(inside(sequence)) for sequence in (0, 1)] == [0, 0]
+    assert [states.append(inside(sequence)) for sequence in (0, 1)] == [0, 0]
 
 
-def test_old_epochs_are_not_asked_about() -> None:
+def test_old_epochs_are_rejected_without_verification() -> None:
     states = States()
     states.mark(4)
     with pytest.raises(AppendError) as caught:
@@ -100,40 +101,40 @@ def test_old_epochs_are_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize("marked_before", [False, True])
-def test_a_log_read_anew_may_lack_what_a_producer_wrote(marked_before: bool) -> None:
-    """Only a marker came since, and its batches were deleted: it goes on with the number that it has come to."""
+def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: bool) -> None:
+    """The producer's batches may have been deleted, so that only its marker is left: it continues with its own number."""
     states = States()
     if marked_before:
         states.mark(0)
     states.producers.doubt_sequences()
     states.mark(0)
-    assert [states.take(inside(sequence)) for sequence in (5, 7, 6)] == [0, GAP, 0]
+    assert [states.append(inside(sequence)) for sequence in (5, 7, 6)] == [0, GAP, 0]
     states.mark(1)
-    assert [states.take(inside(sequence, epoch=1)) for sequence in (3, 0)] == [GAP, 0]
+    assert [states.append(inside(sequence, epoch=1)) for sequence in (3, 0)] == [GAP, 0]
 
 
-def test_plain_batches_obey_as_well() -> None:
+def test_non_transactional_batches_are_checked_too() -> None:
     states = States()
     states.producers.verify(inside(1), adds=False)
-    assert states.take(header(sequenced(2))) == GAP
-    assert states.take(header(sequenced(1))) == 0
+    assert states.append(header(sequenced(2))) == GAP
+    assert states.append(header(sequenced(1))) == 0
 
 
-def test_who_wrote_the_last_marker_is_known_over_epochs() -> None:
+def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs() -> None:
     states = States()
     states.mark(0)
-    states.take(header(sequenced(0, epoch=1)))
+    states.append(header(sequenced(0, epoch=1)))
     (active,) = states.producers.active()
     assert (active.epoch, active.last_sequence, active.coordinator_epoch) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(("epoch", "refused"), [(0, True), (1, False), (2**15 - 1, False)])
-def test_markers_of_producers_whose_epochs_go_up(epoch: int, refused: bool) -> None:
-    """A marker of the very epoch in which a transaction is open came late (`checkProducerEpoch`); the last epoch has
-    no higher one.
+def test_markers_of_producers_with_epoch_bumps(epoch: int, refused: bool) -> None:
+    """A marker with the epoch of the open transaction is a late one (`checkProducerEpoch`), except with the last epoch, which
+    cannot be bumped.
     """
     states = States()
-    states.take(inside(0, epoch=epoch if epoch != 1 else 0))
+    states.append(inside(0, epoch=epoch if epoch != 1 else 0))
     states.producers.check_marker(7, epoch)
     if refused:
         with pytest.raises(AppendError) as caught:
@@ -142,4 +143,4 @@ def test_markers_of_producers_whose_epochs_go_up(epoch: int, refused: bool) -> N
     else:
         states.producers.check_marker(7, epoch, bumps=True)
     states.mark(epoch)
-    states.producers.check_marker(7, epoch, bumps=True)  # nothing is open any more: a repetition
+    states.producers.check_marker(7, epoch, bumps=True)  # no transaction is open: a duplicate marker

@@ -1,4 +1,4 @@
-"""What clients that send half a request, or nothing, cost the others."""
+"""Limits for clients that send incomplete requests or none: request memory and idle connections."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 MB = 1 << 20
 
 
-def half(client: Client, size: int = 1 * MB) -> None:
-    """The first half of a request."""
+def send_half(client: Client, size: int = 1 * MB) -> None:
+    """Send the first half of a request of twice `size` bytes."""
     client.send_bytes(struct.pack(">i", 2 * size) + bytes(size))
 
 
@@ -32,7 +32,7 @@ async def is_closed(client: Client) -> bool:
     return False
 
 
-async def test_half_requests_are_bounded_in_all():
+async def test_the_memory_of_incomplete_requests_is_limited():
     async with (
         EmbeddedCluster(queued_max_request_bytes=10 * MB) as cluster,
         contextlib.AsyncExitStack() as stack,
@@ -40,7 +40,7 @@ async def test_half_requests_are_bounded_in_all():
         memory = cluster.nodes[1].request_memory
         clients = [await stack.enter_async_context(connect(cluster)) for _ in range(40)]
         for client in clients:
-            half(client)
+            send_half(client)
             await asyncio.sleep(0.01)
             assert memory.held <= 10 * MB
         await asyncio.sleep(60)
@@ -52,7 +52,7 @@ async def test_half_requests_are_bounded_in_all():
     assert memory.held == 0
 
 
-async def test_many_small_pieces_are_bounded_too_and_the_most_silent_connection_goes(caplog):
+async def test_the_connections_that_were_silent_longest_are_closed(caplog):
     size = 40_000
     async with (
         EmbeddedCluster(queued_max_request_bytes=10 * size) as cluster,
@@ -60,12 +60,12 @@ async def test_many_small_pieces_are_bounded_too_and_the_most_silent_connection_
     ):
         clients = [await stack.enter_async_context(connect(cluster)) for _ in range(14)]
         for client in clients[:10]:
-            half(client, size - 4)
+            send_half(client, size - 4)
             await asyncio.sleep(0.01)
         clients[0].send_bytes(b"more")
         await asyncio.sleep(0.01)
         for client in clients[10:]:
-            half(client, size - 4)
+            send_half(client, size - 4)
             await asyncio.sleep(0.01)
         closed = [number for number, client in enumerate(clients) if await is_closed(client)]
         assert closed == [1, 2, 3, 4, 5]
@@ -73,17 +73,17 @@ async def test_many_small_pieces_are_bounded_too_and_the_most_silent_connection_
     caplog.clear()
 
 
-async def test_a_request_larger_than_all_memory_ends_its_own_connection(caplog):
+async def test_a_request_larger_than_the_limit_closes_its_own_connection(caplog):
     async with EmbeddedCluster(queued_max_request_bytes=1 * MB) as cluster:
         async with connect(cluster) as client, connect(cluster) as other:
-            half(client, 2 * MB)
+            send_half(client, 2 * MB)
             assert await is_closed(client)
             assert await is_alive(other)
     caplog.clear()
 
 
-async def test_large_requests_that_come_together_are_all_served():
-    """When memory is scarce they are read one after the other."""
+async def test_large_concurrent_requests_are_all_served():
+    """When memory is short they are read one after the other."""
     async with (
         EmbeddedCluster(queued_max_request_bytes=8 * MB) as cluster,
         contextlib.AsyncExitStack() as stack,
@@ -111,7 +111,7 @@ async def test_large_requests_that_come_together_are_all_served():
         assert memory.held == 0
 
 
-async def test_requests_that_do_not_go_on_let_others_by():
+async def test_stalled_requests_do_not_block_others():
     async with (
         EmbeddedCluster(queued_max_request_bytes=8 * MB) as cluster,
         contextlib.AsyncExitStack() as stack,
@@ -119,7 +119,7 @@ async def test_requests_that_do_not_go_on_let_others_by():
         cluster.create_topic("t", configs={"max.message.bytes": str(4 * MB)})
         silent = [await stack.enter_async_context(connect(cluster)) for _ in range(5)]
         for client in silent:
-            half(client)
+            send_half(client)
             await asyncio.sleep(0.01)
         client = await stack.enter_async_context(connect(cluster))
         began = now()
@@ -127,7 +127,7 @@ async def test_requests_that_do_not_go_on_let_others_by():
         assert result.error_code == 0
         assert now() - began <= 15
         assert (await put(client, cluster, batch(b"small")))[0].error_code == 0
-        assert not any([await is_closed(one) for one in silent])
+        assert not any([await is_closed(each) for each in silent])
 
 
 # -- idle connections ------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ async def test_idle_connections_are_closed_after_ten_minutes():
     async with EmbeddedCluster() as cluster:
         async with connect(cluster) as idle, connect(cluster) as unfinished, connect(cluster) as busy:
             assert await is_alive(idle)
-            half(unfinished)
+            send_half(unfinished)
             for _ in range(5):
                 await asyncio.sleep(119)
                 assert await is_alive(busy)
@@ -149,7 +149,7 @@ async def test_idle_connections_are_closed_after_ten_minutes():
             assert cluster.nodes[1].request_memory.held == 0
 
 
-async def test_how_long_can_be_set():
+async def test_the_idle_timeout_can_be_set():
     async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
         for _ in range(4):
             await asyncio.sleep(4)
@@ -161,7 +161,7 @@ async def test_how_long_can_be_set():
         assert await is_alive(client)
 
 
-async def test_answers_that_go_out_count_as_well_but_a_request_that_waits_does_not():
+async def test_sent_responses_count_as_activity_but_parked_requests_do_not():
     async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         request = fetch(cluster, 0, max_wait_ms=4000)
@@ -175,7 +175,7 @@ async def test_answers_that_go_out_count_as_well_but_a_request_that_waits_does_n
         assert now() == 13.0
 
 
-async def test_a_client_that_reads_a_large_answer_slowly_is_not_idle():
+async def test_a_client_that_reads_a_large_response_slowly_is_not_idle():
     async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 6)
         for index in range(6):
@@ -184,13 +184,13 @@ async def test_a_client_that_reads_a_large_answer_slowly_is_not_idle():
         received = 0
         while received < 6_000_000:
             data = await client.receive_bytes(100_000)
-            assert data, f"closed after {received} bytes and {now()} s"
+            assert data, f"connection closed after {received} bytes and {now()} s"
             received += len(data)
             await asyncio.sleep(1)
         assert now() >= 60
 
 
-async def test_a_client_that_reads_no_more_is_idle():
+async def test_a_client_that_stops_reading_is_idle():
     async with EmbeddedCluster(connections_max_idle=5.0) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 6)
         for index in range(6):
@@ -213,6 +213,6 @@ async def test_a_client_that_reads_no_more_is_idle():
         {"offsets_retention_check_interval": 0.0},
     ],
 )
-async def test_values_that_make_no_sense(wrong):
+async def test_invalid_values_are_rejected(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         EmbeddedCluster(**wrong)

@@ -1,4 +1,4 @@
-"""Cleaning up in a cluster: by the clock of its loop, by topics' settings, and what readers see of it."""
+"""Retention and compaction in a cluster, by the loop's clock, and what consumers see of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def virtually(function):
 
 
 def fill(cluster: EmbeddedCluster, topic: str, *ages: int, key: bytes = b"k") -> None:
-    """A record of each age (ms before START), each in a segment of its own."""
+    """Append a record of each age (ms before START), each in its own segment."""
     log = cluster.partition(topic, 0).log
     for number, age in enumerate(ages):
         builder = BatchBuilder()
@@ -48,7 +48,7 @@ def offsets(cluster: EmbeddedCluster, topic: str) -> list[int]:
 
 
 @virtually
-async def test_records_go_when_they_are_old(tmp_path):
+async def test_old_records_are_deleted(tmp_path):
     for options in ({}, {"data_dir": tmp_path}):
         async with EmbeddedCluster(start_time=START, **options) as cluster:
             cluster.create_topic("t", configs={"retention.ms": str(HOUR)})
@@ -65,7 +65,7 @@ async def test_records_go_when_they_are_old(tmp_path):
 
 
 @virtually
-async def test_a_cluster_in_memory_leaves_topics_alone_that_say_nothing():
+async def test_in_memory_a_topic_without_retention_settings_is_kept():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t")
         cluster.create_topic("other", configs={"retention.bytes": "1"})
@@ -77,7 +77,7 @@ async def test_a_cluster_in_memory_leaves_topics_alone_that_say_nothing():
 
 
 @virtually
-async def test_a_cluster_on_disk_keeps_kafkas_seven_days(tmp_path):
+async def test_on_disk_the_default_retention_is_seven_days(tmp_path):
     async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
         fill(cluster, "t", 6 * 24 * HOUR)
@@ -89,7 +89,7 @@ async def test_a_cluster_on_disk_keeps_kafkas_seven_days(tmp_path):
 
 @virtually
 @pytest.mark.parametrize("transactional_id", ["retention", "cleaner"])
-async def test_a_transactional_id_named_like_a_timer_leaves_retention_alone(transactional_id):
+async def test_a_transactional_id_with_the_name_of_a_timer(transactional_id):
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={"retention.ms": str(HOUR)})
         cluster.create_topic("written")
@@ -103,7 +103,7 @@ async def test_a_transactional_id_named_like_a_timer_leaves_retention_alone(tran
 
 
 @virtually
-async def test_settings_may_come_later():
+async def test_settings_can_be_changed_later():
     async with EmbeddedCluster(start_time=START, retention_check_interval=10) as cluster:
         cluster.create_topic("t")
         fill(cluster, "t", HOUR)
@@ -114,24 +114,24 @@ async def test_settings_may_come_later():
 
 
 @virtually
-async def test_a_reader_that_waits_hears_that_its_place_is_gone():
+async def test_a_parked_fetch_is_answered_when_its_offset_is_deleted():
     async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         fill(cluster, "t", HOUR)
         request = fetch(cluster, 0, min_bytes=1 << 20, max_wait_ms=60_000)
-        asked = asyncio.create_task(client.ask(request))
+        pending = asyncio.create_task(client.ask(request))
         await asyncio.sleep(1)
         cluster.apply_retention()
         await asyncio.sleep(1)
-        assert not asked.done()
+        assert not pending.done()
         cluster.topic("t").configure({"retention.ms": "1"})
         cluster.apply_retention()
-        answer = partitions_of(await asked)
+        answer = partitions_of(await pending)
         assert answer[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @virtually
-async def test_a_disk_that_fails_is_no_end_of_cleaning_up(monkeypatch):
+async def test_retention_goes_on_after_a_storage_error(monkeypatch):
     async with EmbeddedCluster(start_time=START) as cluster:
         for name in ("one", "two"):
             cluster.create_topic(name, configs={"retention.ms": "1"})
@@ -147,7 +147,7 @@ async def test_a_disk_that_fails_is_no_end_of_cleaning_up(monkeypatch):
 
 
 @virtually
-async def test_a_batch_that_cannot_be_read_is_no_end_of_cleaning_up():
+async def test_compaction_goes_on_after_a_corrupt_batch():
     configs = {"cleanup.policy": "compact", "internal.segment.bytes": "100"}
     async with EmbeddedCluster(start_time=START) as cluster:
         for name in ("one", "two"):
@@ -161,7 +161,7 @@ async def test_a_batch_that_cannot_be_read_is_no_end_of_cleaning_up():
 
 
 @virtually
-async def test_what_followers_lack_is_not_deleted():
+async def test_unreplicated_records_are_not_deleted():
     async with EmbeddedCluster(2, start_time=START) as cluster:
         cluster.create_topic("t", 1, 2)
         fill(cluster, "t", HOUR, HOUR)
@@ -173,20 +173,20 @@ async def test_what_followers_lack_is_not_deleted():
         assert log.retain(START, -1, 0) == 0
 
 
-# -- the coordinators' own topic -----------------------------------------------------------------------------
+# -- compaction of the offsets topic---------------------------------------------------------------------------
 
 
 class Offsets:
-    """The groups of a coordinator, in a log that is compacted from 5000 bytes on."""
+    """A coordinator's store whose log is compacted when it reaches 5000 bytes."""
 
     def __init__(self) -> None:
         self.controller = Controller(
             [1], random.Random(1), default_partitions=1, default_replication_factor=1
         )
-        self.place = self.controller.offsets_topic().partitions[0]
-        self.place.leader = 1
+        self.partition = self.controller.offsets_topic().partitions[0]
+        self.partition.leader = 1
         self.topic = OffsetsTopic(
-            1, self.controller, lambda _place: None, lambda: START, compacted_bytes=5000
+            1, self.controller, lambda _partition: None, lambda: START, compacted_bytes=5000
         )
         self.store = self.new_store()
         self.store.load(0)
@@ -202,12 +202,12 @@ class Offsets:
         assert errors == [ErrorCode.NONE]
 
 
-def test_the_log_of_offsets_does_not_grow_with_every_commit():
+def test_the_offsets_log_stays_small():
     offsets = Offsets()
     largest = 0
     for number in range(3000):
         offsets.commit(f"g{number % 3}", number % 7, number)
-        largest = max(largest, offsets.place.log.size)
+        largest = max(largest, offsets.partition.log.size)
     assert 4000 < largest <= 5000
     again = offsets.new_store()
     again.load(0)
@@ -216,33 +216,33 @@ def test_the_log_of_offsets_does_not_grow_with_every_commit():
         assert len(again.offsets(group)) == 7
 
 
-def test_a_large_log_of_offsets_is_not_compacted_all_the_time(monkeypatch):
+def test_a_large_offsets_log_is_not_compacted_too_often(monkeypatch):
     offsets = Offsets()
-    compact, calls = offsets.place.log.compact, []
-    monkeypatch.setattr(offsets.place.log, "compact", lambda *args: calls.append(compact(*args)))
+    compact, calls = offsets.partition.log.compact, []
+    monkeypatch.setattr(offsets.partition.log, "compact", lambda *args: calls.append(compact(*args)))
     for number in range(1000):
         offsets.commit(f"g{number % 100}", 0, number)
-    assert 5000 < offsets.place.log.size < 50_000
+    assert 5000 < offsets.partition.log.size < 50_000
     assert 3 < len(calls) < 20
 
 
-def test_offsets_are_committed_although_compaction_fails(monkeypatch):
+def test_commits_succeed_if_compaction_fails(monkeypatch):
     def broken(*_args, **_options):
         raise StorageError("no")
 
     offsets = Offsets()
-    monkeypatch.setattr(offsets.place.log, "compact", broken)
+    monkeypatch.setattr(offsets.partition.log, "compact", broken)
     for number in range(300):
         offsets.commit("g", 0, number)
-    assert offsets.place.log.size > 5300
+    assert offsets.partition.log.size > 5300
     assert [committed.offset for committed in offsets.store.offsets("g").values()] == [299]
 
 
-# -- what clients make of logs with gaps ------------------------------------------------------------------------
+# -- clients and logs with offset gaps -------------------------------------------------------------------------
 
 
 def compacted(cluster: EmbeddedCluster) -> list[int]:
-    """A log with gaps, batches without records, markers, and at the end nothing to read; the offsets to read."""
+    """Make a compacted log with gaps, empty batches, markers and an aborted transaction at its end; return the offsets left."""
     cluster.create_topic("t")
     log = cluster.partition("t", 0).log
     writer = Writer(log, 1)
@@ -263,7 +263,7 @@ def compacted(cluster: EmbeddedCluster) -> list[int]:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.asyncio
-async def test_clients_read_over_gaps(tmp_path, on_disk):
+async def test_clients_skip_gaps(tmp_path, on_disk):
     async with EmbeddedCluster(data_dir=tmp_path if on_disk else None) as cluster:
         wanted = compacted(cluster)
         end = cluster.partition("t", 0).log.end_offset

@@ -1,4 +1,4 @@
-"""TLS and SASL on the embedded cluster's listeners: exchanges over the wire, refusals, sessions that end."""
+"""TLS and SASL on the embedded cluster's listeners: SASL exchanges, rejected clients, session lifetimes."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ SCRAMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS = ["PLAIN", *SCRAMS]
 
 
-async def shake(client: Client, mechanism: str = "PLAIN", version: int = 1) -> Any:
+async def handshake(client: Client, mechanism: str = "PLAIN", version: int = 1) -> Any:
     return await client.ask(m.SaslHandshakeRequest(mechanism), version)
 
 
-async def say(client: Client, said: bytes, version: int | None = None) -> Any:
-    return await client.ask(m.SaslAuthenticateRequest(said), version)
+async def authenticate(client: Client, token: bytes, version: int | None = None) -> Any:
+    return await client.ask(m.SaslAuthenticateRequest(token), version)
 
 
 async def log_in(client: Client, user: str = "alice", password: str = PASSWORD) -> Any:
-    assert (await shake(client)).error_code == 0
-    return await say(client, f"\0{user}\0{password}".encode())
+    assert (await handshake(client)).error_code == 0
+    return await authenticate(client, f"\0{user}\0{password}".encode())
 
 
 async def scram(client: Client, mechanism: str, user: str, password: str) -> Any:
-    """The last answer of an exchange."""
-    assert (await shake(client, mechanism)).error_code == 0
+    """Run a SCRAM exchange; return its last response."""
+    assert (await handshake(client, mechanism)).error_code == 0
     exchange = ScramClient(mechanism, user, password)
-    answer = await say(client, exchange.first())
+    answer = await authenticate(client, exchange.first())
     if not answer.error_code:
-        answer = await say(client, exchange.final(answer.auth_bytes))
+        answer = await authenticate(client, exchange.final(answer.auth_bytes))
     if not answer.error_code:
         exchange.verify(answer.auth_bytes)
     return answer
@@ -80,7 +80,7 @@ async def test_scram(mechanism, user):
 @pytest.mark.parametrize("version", range(3))
 async def test_plain(version):
     async with EmbeddedCluster(security=SECURED) as cluster:
-        for said, text in (
+        for token, text in (
             (f"\0alice\0{PASSWORD}", None),
             (f"alice\0alice\0{PASSWORD}", None),
             ("\0alice\0wrong", "Authentication failed: Invalid username or password"),
@@ -95,8 +95,8 @@ async def test_plain(version):
             ("a\0b\0c\0d", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         ):
             async with connect(cluster) as client:
-                await shake(client)
-                answer = await say(client, said.encode(), version)
+                await handshake(client)
+                answer = await authenticate(client, token.encode(), version)
                 assert answer.error_message == (text or "")
                 assert answer.error_code == (58 if text else 0)
                 assert answer.session_lifetime_ms == 0
@@ -107,20 +107,20 @@ async def test_plain(version):
 
 
 @pytest.mark.virtual
-async def test_tokens_without_headers_follow_the_first_version_of_the_handshake():
+async def test_after_version_0_of_the_handshake_tokens_have_no_headers():
     async with EmbeddedCluster(security=SECURED) as cluster:
         async with connect(cluster) as client:
-            assert (await shake(client, version=0)).mechanisms == MECHANISMS
+            assert (await handshake(client, version=0)).mechanisms == MECHANISMS
             client.send_frame(f"\0alice\0{PASSWORD}".encode())
             assert await client.receive_frame() == b""
             assert await is_alive(client)
         async with connect(cluster) as client:
-            await shake(client, version=0)
+            await handshake(client, version=0)
             client.send_frame(b"\0alice\0wrong")
             assert await client.disconnected() == b""
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------
+# -- rejected clients-------------------------------------------------------------------------------------------
 
 
 @pytest.mark.virtual
@@ -134,16 +134,16 @@ async def test_nothing_is_served_before_authentication():
             assert (await client.ask(VERSIONS)).api_keys
             with pytest.raises(Disconnected):
                 await client.ask(VERSIONS)
-        async with connect(cluster) as client:  # a request between handshake and token is answered first
-            await shake(client)
+        async with connect(cluster) as client:  # a request between handshake and token
+            await handshake(client)
             answer = await client.ask(m.ListGroupsRequest())
             assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
             assert await client.disconnected() == b""
         async with connect(cluster) as client:
             with pytest.raises(Disconnected):
-                await say(client, f"\0alice\0{PASSWORD}".encode())
+                await authenticate(client, f"\0alice\0{PASSWORD}".encode())
         async with connect(cluster) as client:  # `sasl.server.max.receive.size`
-            await shake(client)
+            await handshake(client)
             client.send_bytes((524_289).to_bytes(4, "big"))
             assert await client.disconnected() == b""
 
@@ -152,21 +152,21 @@ async def test_nothing_is_served_before_authentication():
 async def test_a_mechanism_that_is_not_offered():
     security = ListenerSecurity(users=USERS, mechanisms=["SCRAM-SHA-512"])
     async with EmbeddedCluster(security=security) as cluster, connect(cluster) as client:
-        answer = await shake(client, "PLAIN")
+        answer = await handshake(client, "PLAIN")
         assert (answer.error_code, answer.mechanisms) == (33, ["SCRAM-SHA-512"])
         assert await client.disconnected() == b""
 
 
 @pytest.mark.virtual
-async def test_sasl_where_there_is_none_and_where_it_is_over():
+async def test_sasl_requests_without_sasl_and_after_authentication():
     late = "SaslAuthenticate request received after successful authentication"
     for security in (None, SECURED):
         async with EmbeddedCluster(security=security) as cluster, connect(cluster) as client:
             if security is not None:
                 assert (await log_in(client)).error_code == 0
-            answer = await shake(client)
+            answer = await handshake(client)
             assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
-            answer = await say(client, b"x")
+            answer = await authenticate(client, b"x")
             assert (answer.error_code, answer.error_message) == (ErrorCode.ILLEGAL_SASL_STATE, late)
             assert await is_alive(client)
 
@@ -183,7 +183,7 @@ async def test_large_frames_are_allowed_after_authentication():
 
 
 @pytest.mark.virtual
-async def test_a_session_ends_unless_the_client_authenticates_again():
+async def test_a_session_ends_without_reauthentication():
     security = ListenerSecurity(users=USERS, max_reauth=10.0)
     async with EmbeddedCluster(security=security) as cluster:
         async with connect(cluster) as client:
@@ -195,29 +195,29 @@ async def test_a_session_ends_unless_the_client_authenticates_again():
             await asyncio.sleep(1.1)
             with pytest.raises(Disconnected):
                 await client.ask(VERSIONS)
-        async with connect(cluster) as client:  # another user, on the connection of the first one
+        async with connect(cluster) as client:  # with another user
             await log_in(client)
             answer = await log_in(client, "b=o,b", "other")
             assert answer.error_message == (
                 "Cannot change principals during re-authentication from User.alice: User.b=o,b"
             )
             assert await client.disconnected() == b""
-        async with connect(cluster) as client:  # too soon, the second time
+        async with connect(cluster) as client:  # twice in a row
             await log_in(client)
             await log_in(client)
-            assert (await shake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        async with connect(cluster) as client:  # another mechanism
+            assert (await handshake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        async with connect(cluster) as client:  # with another mechanism
             await log_in(client)
-            assert (await shake(client, SCRAMS[0])).error_code == 0
+            assert (await handshake(client, SCRAMS[0])).error_code == 0
             with pytest.raises(Disconnected):
-                await say(client, b"x")
+                await authenticate(client, b"x")
         async with connect(cluster) as client:
             await scram(client, SCRAMS[0], "alice", PASSWORD)
             answer = await scram(client, SCRAMS[0], "alice", "wrong")
             assert "during re-authentication due to invalid credentials" in answer.error_message
 
 
-# -- our own client ----------------------------------------------------------------------------------------------
+# -- asyncgroup's client--------------------------------------------------------------------------------------------
 
 
 def sasl_of(mechanism: str, password: str = PASSWORD) -> Sasl:
@@ -226,7 +226,7 @@ def sasl_of(mechanism: str, password: str = PASSWORD) -> Sasl:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_our_own_client_logs_in_and_is_refused(mechanism):
+async def test_asyncgroups_client_is_accepted_and_rejected(mechanism):
     async with EmbeddedCluster(3, security=SECURED) as cluster:
         config = ClientConfig(security=Security(sasl=sasl_of(mechanism)))
         async with Cluster(cluster.bootstrap_servers, config) as ours:
@@ -241,7 +241,7 @@ async def test_our_own_client_logs_in_and_is_refused(mechanism):
 
 
 @pytest.mark.virtual
-async def test_a_fault_refuses_authentication():
+async def test_a_fault_rejects_authentication():
     async with EmbeddedCluster(security=SECURED) as cluster:
         cluster.faults.on("SaslAuthenticate", nth=1).error("SASL_AUTHENTICATION_FAILED")
         async with connect(cluster) as client:
@@ -272,7 +272,7 @@ async def test_records_over_tls_and_scram(authority, certificate):
     secured = ListenerSecurity(cert_file=certificate, users=USERS)
     assert secured.protocol == "SASL_SSL"
     security = Security(tls=tls(authority), sasl=sasl_of("SCRAM-SHA-512"))
-    values = [b"%d" % number * 20_000 for number in range(10)]  # beyond one TLS record, beyond one read
+    values = [b"%d" % number * 20_000 for number in range(10)]  # larger than a TLS record and than one read
     async with EmbeddedCluster(2, security=secured) as cluster:
         cluster.create_topic("t")
         async with Producer(cluster.bootstrap_servers, ProducerConfig(security=security)) as producer:
@@ -289,7 +289,7 @@ async def test_records_over_tls_and_scram(authority, certificate):
             assert len(ours.view.brokers) == 2
 
 
-async def test_both_sides_show_a_certificate(authority, certificate):
+async def test_mutual_tls(authority, certificate):
     secured = ListenerSecurity(cert_file=certificate, client_ca_file=authority.ca_file)
     assert secured.protocol == "SSL"
     async with EmbeddedCluster(security=secured) as cluster:
@@ -312,7 +312,7 @@ async def test_a_certificate_that_the_client_does_not_trust(certificate, caplog)
     assert "no TLS handshake with" in caplog.text
 
 
-async def test_a_client_that_leaves_in_the_middle_of_a_handshake(certificate, caplog):
+async def test_a_client_that_disconnects_during_the_handshake(certificate, caplog):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         host, _, port = cluster.bootstrap_servers.rpartition(":")
         _, writer = await asyncio.open_connection(host, int(port))
@@ -324,7 +324,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_handshake(certificate, ca
     assert "the client closed the connection" in caplog.text
 
 
-async def test_the_cluster_ends_in_the_middle_of_handshakes(certificate):
+async def test_the_cluster_stops_during_a_handshake(certificate):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         node = cluster.nodes[1]
         reader, writer = await asyncio.open_connection(node.host, node.port)
@@ -335,8 +335,8 @@ async def test_the_cluster_ends_in_the_middle_of_handshakes(certificate):
     writer.close()
 
 
-async def test_a_client_that_sends_at_once(authority, certificate):
-    """Its first request may come together with the end of the handshake."""
+async def test_a_client_that_sends_immediately_after_the_handshake(authority, certificate):
+    """Its first request may arrive together with the end of the handshake."""
     context = ssl.create_default_context(cafile=authority.ca_file)
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         node = cluster.nodes[1]
@@ -369,7 +369,7 @@ async def test_a_client_that_sends_at_once(authority, certificate):
     ],
     ids=repr,
 )
-async def test_settings_that_cannot_be(settings):
+async def test_invalid_settings_are_rejected(settings):
     with pytest.raises(ConfigError):
         ListenerSecurity(**settings)
 
@@ -386,5 +386,5 @@ async def test_certificates_that_cannot_be_read(tmp_path: Path, certificate):
             EmbeddedCluster(security=ListenerSecurity(**settings))
 
 
-async def test_passwords_are_not_shown():
+async def test_repr_hides_passwords():
     assert PASSWORD not in repr(SECURED)

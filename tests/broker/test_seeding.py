@@ -1,4 +1,4 @@
-"""Topics, records and offsets that are there before a client comes."""
+"""Topics, records and committed offsets that a test creates without a client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from asyncgroup.broker.seeding import topic_seeds
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-async def test_topics_and_records_are_there_at_the_start() -> None:
+async def test_topics_and_records_exist_at_the_start() -> None:
     topics = {
         "orders": {"partitions": 3, "records": [b"a", ("ann", "b"), None, ("bob", None)]},
         "bills": 2,
@@ -42,33 +42,33 @@ async def test_topics_and_records_are_there_at_the_start() -> None:
             assert (await anext(reader)).value == b"b"
 
 
-async def test_keys_go_where_a_producer_puts_them() -> None:
+async def test_keys_are_partitioned_as_by_a_producer() -> None:
     keys = [b"key-%d" % number for number in range(50)]
     async with EmbeddedCluster(nodes=1, topics={"ours": 7, "seeded": 7}) as cluster:
-        placed = cluster.produce(
+        appended = cluster.produce(
             "seeded", *((key, b"v") for key in keys), timestamp=1234, headers=[("h", b"1")]
         )
         async with Producer(cluster.bootstrap_servers) as producer:
             sent = [await producer.send("ours", b"v", key=key) for key in keys]
-        assert [place.partition for place in placed] == [place.partition for place in sent]
-        for key, place in zip(keys, placed, strict=True):
-            record = cluster.records("seeded", place.partition)[place.offset]
+        assert [each.partition for each in appended] == [each.partition for each in sent]
+        for key, each in zip(keys, appended, strict=True):
+            record = cluster.records("seeded", each.partition)[each.offset]
             assert (record.key, record.timestamp, list(record.headers)) == (key, 1234, [("h", b"1")])
 
 
-async def test_records_come_to_a_reader_that_waits_and_large_ones_in_several_batches() -> None:
+async def test_a_waiting_consumer_gets_the_records_in_several_batches() -> None:
     async with (
         EmbeddedCluster(nodes=1, topics="t") as cluster,
         Consumer(cluster.bootstrap_servers) as consumer,
     ):
         reader = await consumer.partition("t", 0, 0)
         for round_ in range(2):
-            placed = cluster.produce("t", *[b"x" * 100_000] * 20, partition=0)
-            assert [place.offset for place in placed] == list(range(20 * round_, 20 * round_ + 20))
-            assert [(await anext(reader)).offset for _ in range(20)] == [place.offset for place in placed]
+            appended = cluster.produce("t", *[b"x" * 100_000] * 20, partition=0)
+            assert [each.offset for each in appended] == list(range(20 * round_, 20 * round_ + 20))
+            assert [(await anext(reader)).offset for _ in range(20)] == [each.offset for each in appended]
 
 
-async def test_a_group_goes_on_where_it_has_committed() -> None:
+async def test_a_group_continues_at_the_committed_offset() -> None:
     async with EmbeddedCluster(nodes=2, topics={"t": {"partitions": 2, "records": ["a"] * 10}}) as cluster:
         cluster.commit("g", {("t", 0): 3, TopicPartition("t", 1): 0})
         assert {tp.partition: each.offset for tp, each in cluster.group("g").offsets.items()} == {0: 3, 1: 0}
@@ -76,7 +76,7 @@ async def test_a_group_goes_on_where_it_has_committed() -> None:
             assert (await offsets.manage("t", 0)).next_offset == 3
 
 
-async def test_what_cannot_be_seeded_says_why() -> None:
+async def test_errors_name_the_reason() -> None:
     async with EmbeddedCluster(nodes=1, topics={"t": 2}) as cluster:
         with pytest.raises(UsageError, match="no topic 'u'"):
             cluster.produce("u", b"x")
@@ -94,7 +94,7 @@ async def test_what_cannot_be_seeded_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topics", "told"),
+    ("topics", "message"),
     [
         (7, "a name, a list of names, or partitions by name"),
         ({"t": {"partition": 3}}, "a topic has configs, partitions, records, replication_factor"),
@@ -104,8 +104,8 @@ async def test_what_cannot_be_seeded_says_why() -> None:
         ({"t": {"records": [("a", "b", "c")]}}, "a pair of key and value"),
     ],
 )
-async def test_topics_are_checked_before_anything_starts(topics: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+async def test_topics_are_checked_before_anything_starts(topics: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         topic_seeds(topics)
 
 
@@ -126,7 +126,7 @@ async def test_offsets_and_timestamps_are_checked(wrong: Any) -> None:
             cluster.produce("t", "\udcff")
 
 
-async def test_a_group_with_members_is_left_to_them() -> None:
+async def test_commit_rejects_a_group_with_members() -> None:
     async def nothing(session: Any, claim: Any) -> None:
         async for _ in claim:
             pass

@@ -1,4 +1,4 @@
-"""Connections: frames, order, and everything that Kafka answers by hanging up."""
+"""Connections: frames, the order of responses, and everything that Kafka answers by closing the connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_it_serves_on_both_kinds_of_loop():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_requests_sent_ahead_are_answered_in_order():
+async def test_pipelined_requests_are_answered_in_order():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         requests = [m.MetadataRequest(), VERSIONS, m.HeartbeatRequest(group_id="g")] * 40
@@ -36,7 +36,7 @@ async def test_requests_sent_ahead_are_answered_in_order():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_one_request_at_a_time_even_if_the_first_one_waits():
+async def test_a_parked_request_blocks_the_next_request_of_its_connection():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         waiting = m.FetchRequest(
@@ -58,7 +58,7 @@ async def test_one_request_at_a_time_even_if_the_first_one_waits():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_frames_may_come_in_any_pieces():
+async def test_frames_may_arrive_in_any_pieces():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         data = b"".join(encode_request(VERSIONS, 3, 7, "pieces")) * 3
         for i in range(len(data)):
@@ -89,9 +89,9 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     "frame",
     [
         struct.pack(">hhih", 999, 0, 1, -1),
-        struct.pack(">hhih", 68, 0, 1, -1),  # known to the wire, not served
+        struct.pack(">hhih", 68, 0, 1, -1),  # an API that is not served
         struct.pack(">hhih", 3, 14, 1, -1),
-        struct.pack(">hhih", 0, 2, 1, -1),  # offered, but only for the sake of old librdkafka
+        struct.pack(">hhih", 0, 2, 1, -1),  # advertised for old librdkafka versions, but not served
         struct.pack(">hhih", 3, -1, 1, -1),
         b"",
         b"\x00\x03",
@@ -100,7 +100,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     ],
     ids=lambda frame: frame[:8].hex() or "empty",
 )
-async def test_what_is_answered_by_hanging_up(frame, caplog):
+async def test_invalid_frames_close_the_connection(frame, caplog):
     async with EmbeddedCluster() as cluster, connect(cluster) as other, connect(cluster) as client:
         with caplog.at_level(logging.WARNING, "asyncgroup.broker"):
             client.send_frame(frame)
@@ -123,7 +123,7 @@ async def test_frames_have_a_size_limit(size):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_answers_before_the_bad_frame_still_arrive():
+async def test_responses_before_the_invalid_frame_are_sent():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         first = (VERSIONS, *client.send(VERSIONS))
         client.send_frame(b"nonsense")
@@ -134,7 +134,7 @@ async def test_answers_before_the_bad_frame_still_arrive():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_handler_that_fails_is_a_server_error_and_not_the_end(monkeypatch, caplog):
+async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(monkeypatch, caplog):
     def fail(*_args):
         raise RuntimeError("a bug")
 
@@ -154,7 +154,7 @@ async def test_a_handler_that_fails_is_a_server_error_and_not_the_end(monkeypatc
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_client_that_goes_away_takes_its_parked_fetch_along():
+async def test_the_parked_fetch_of_a_disconnected_client_is_dropped():
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         async with connect(cluster) as client:
@@ -171,7 +171,7 @@ async def test_a_client_that_goes_away_takes_its_parked_fetch_along():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_client_that_reads_nothing_is_not_served_without_end():
+async def test_a_client_that_reads_no_responses_is_not_served_any_more():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         for number in range(50):
             cluster.create_topic(f"topic-{number}", 10)
@@ -188,7 +188,7 @@ async def test_a_client_that_reads_nothing_is_not_served_without_end():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_client_that_sends_on_and_on_while_its_request_waits_is_not_read_without_end():
+async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_any_more():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         held = cluster.faults.on("ApiVersions").hold()
         data = b"".join(encode_request(VERSIONS, 3, 1, "x" * 1000))
@@ -207,7 +207,7 @@ async def test_a_client_that_sends_on_and_on_while_its_request_waits_is_not_read
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_large_frame_is_read_whole():
+async def test_a_large_frame():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         topics = [m.MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
         answer = await client.ask(m.MetadataRequest(topics=topics))
@@ -216,7 +216,7 @@ async def test_a_large_frame_is_read_whole():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_response_that_its_version_cannot_say_ends_the_connection(monkeypatch, caplog):
+async def test_a_response_that_cannot_be_encoded_closes_the_connection(monkeypatch, caplog):
     def handle(*_args):
         return m.HeartbeatResponse(error_code=1 << 40)
 
@@ -228,7 +228,7 @@ async def test_a_response_that_its_version_cannot_say_ends_the_connection(monkey
         assert "a response that version 4 cannot say" in caplog.text
 
 
-def test_every_served_version_is_known_to_the_wire():
+def test_every_served_version_can_be_encoded():
     for key, handler in handlers.HANDLERS.items():
         known = APIS[key].versions
         assert known.low <= handler.versions.low <= handler.versions.high <= known.high, handler.name
@@ -237,10 +237,10 @@ def test_every_served_version_is_known_to_the_wire():
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=5), st.sampled_from(sorted(handlers.HANDLERS)))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_bytes_hurt_anybody_else(frames, key):
-    """Random bytes, also behind a good header, end that connection at the worst; the node lives on."""
+def test_random_bytes_do_not_affect_other_connections(frames, key):
+    """Random bytes, also after a valid header, at worst close their own connection; the node keeps running."""
 
-    async def story():
+    async def scenario():
         async with EmbeddedCluster() as cluster, connect(cluster) as other:
             async with connect(cluster) as client:
                 for number, frame in enumerate(frames):
@@ -252,6 +252,6 @@ def test_no_bytes_hurt_anybody_else(frames, key):
 
     logging.disable(logging.CRITICAL)
     try:
-        run_virtual(story())
+        run_virtual(scenario())
     finally:
         logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""Small things that Kafka answers so and not otherwise; found by `tests/interop/test_parity.py`, kept for where no Kafka is."""
+"""Details of Kafka's responses that `tests/interop/test_parity.py` found; these tests need no Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.broker.requests import commit_request, errors, fetch, partitions_of
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-async def test_bytes_behind_a_request_are_left_alone():
+async def test_bytes_after_a_request_are_ignored():
     """librdkafka sends three of them with a Metadata request for all topics."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         frame = b"".join(encode_request(m.MetadataRequest(None), 13, 1, "x"))[4:]
@@ -26,7 +26,7 @@ async def test_bytes_behind_a_request_are_left_alone():
         assert [broker.node_id for broker in answer.brokers] == [1]
 
 
-async def test_a_topic_deleted_by_name_and_by_id_at_once():
+async def test_a_topic_deleted_by_name_and_by_id_in_one_request():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         state = m.DeleteTopicsRequest.DeleteTopicState
@@ -49,27 +49,27 @@ async def test_a_partition_committed_twice_in_one_request():
         request.topics.append(type(topic)(name="t", partitions=[]))
         answer = await client.ask(request, 9)
         assert errors(answer) == [0, 0]
-        assert len(answer.topics) == 1  # one without partitions is not answered
+        assert len(answer.topics) == 1  # a topic without partitions is left out of the response
         ((_, committed),) = cluster.group("g").offsets.items()
         assert committed.offset == 7
 
 
-@pytest.mark.parametrize(("version", "said"), [(3, "NONE"), (6, "")])
-async def test_what_is_said_of_a_coordinator_that_was_found(version, said):
+@pytest.mark.parametrize(("version", "message"), [(3, "NONE"), (6, "")])
+async def test_the_error_message_of_a_successful_find_coordinator(version, message):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         keys = {"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"}
         answer = await client.ask(m.FindCoordinatorRequest(**keys), version)
         (one,) = answer.coordinators or [answer]
-        assert (one.node_id, one.error_message) == (1, said)
+        assert (one.node_id, one.error_message) == (1, message)
 
 
-async def test_fetch_of_what_was_never_read():
+async def test_fetch_of_an_unknown_partition_and_with_an_invalid_isolation_level():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        there, missing = partitions_of(await client.ask(fetch(cluster, 0, 9, max_wait_ms=0))).values()
-        assert (there.aborted_transactions, missing.aborted_transactions) == (None, [])
-        odd = await client.ask(fetch(cluster, 0, isolation_level=7))
-        assert odd.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        known, unknown = partitions_of(await client.ask(fetch(cluster, 0, 9, max_wait_ms=0))).values()
+        assert (known.aborted_transactions, unknown.aborted_transactions) == (None, [])
+        invalid = await client.ask(fetch(cluster, 0, isolation_level=7))
+        assert invalid.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_metadata_of_a_topic_without_name_and_id():
@@ -79,7 +79,7 @@ async def test_metadata_of_a_topic_without_name_and_id():
         assert (answer.error_code, answer.brokers) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
 
 
-async def test_features_of_level_zero_are_hidden_from_version_3():
+async def test_features_with_minimum_level_0_are_hidden_in_version_3():
     """KAFKA-17011."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         request = m.ApiVersionsRequest("x", "1")
@@ -90,7 +90,7 @@ async def test_features_of_level_zero_are_hidden_from_version_3():
 
 
 async def test_settings_of_a_node_can_be_reset_and_set():
-    """`kafka-reassign-partitions` sets rates, and resets them to be sure."""
+    """`kafka-reassign-partitions` sets throttle rates, and resets them even if they are not set."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cls = m.IncrementalAlterConfigsRequest
         codes = []
@@ -101,7 +101,7 @@ async def test_settings_of_a_node_can_be_reset_and_set():
         assert codes == [ErrorCode.NONE, ErrorCode.NONE]
 
 
-async def test_the_leader_that_was_missed_is_named_with_its_rack():
+async def test_not_leader_responses_contain_the_leader_and_its_rack():
     """KIP-951."""
     async with EmbeddedCluster(2, racks=["a", "b"]) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t", 1, 2)

@@ -1,4 +1,4 @@
-"""A cluster on disk that goes and comes back, or whose disk fails; `test_storage_files` looks at the files."""
+"""A cluster on disk: restarts, the data directory, storage errors. `test_storage_files` tests the files themselves."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def on_disk(path: Path, nodes: int = 1, **options) -> EmbeddedCluster:
     return EmbeddedCluster(nodes, data_dir=path, **options)
 
 
-# -- coming back ---------------------------------------------------------------------------------------------
+# -- restarts ------------------------------------------------------------------------------------------------
 
 
 @virtually
-async def test_records_topics_and_epochs_are_there_again(tmp_path):
+async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
     configs = {"retention.ms": "-1", "max.message.bytes": "5000"}
     async with on_disk(tmp_path, 3) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2, 1, configs=configs)
@@ -74,7 +74,7 @@ async def test_records_topics_and_epochs_are_there_again(tmp_path):
 
 
 @virtually
-async def test_an_idempotent_producer_goes_on(tmp_path):
+async def test_an_idempotent_producer_continues_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         for number in range(4):
@@ -82,7 +82,7 @@ async def test_an_idempotent_producer_goes_on(tmp_path):
         first = await client.ask(m.InitProducerIdRequest(None, 0))
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         again = await put(client, cluster, sequenced(2))
-        assert (again[0].error_code, again[0].base_offset) == (0, 2), "known, and where it is"
+        assert (again[0].error_code, again[0].base_offset) == (0, 2), "a duplicate, with its offset"
         assert (await put(client, cluster, sequenced(6)))[
             0
         ].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -92,7 +92,7 @@ async def test_an_idempotent_producer_goes_on(tmp_path):
 
 
 @virtually
-async def test_what_was_deleted_stays_deleted(tmp_path):
+async def test_deleted_records_and_topics_stay_deleted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         for name in ("gone", "t"):
             cluster.create_topic(name)
@@ -119,7 +119,7 @@ async def test_what_was_deleted_stays_deleted(tmp_path):
 
 
 @virtually
-async def test_groups_are_there_again(tmp_path):
+async def test_groups_survive_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t")
         cluster.partition("t", 0).log.append(batch(b"a"), 0)
@@ -141,15 +141,15 @@ async def test_groups_are_there_again(tmp_path):
 
 
 @virtually
-async def test_a_truncation_is_final(tmp_path):
+async def test_a_truncation_survives_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
         for number in range(6):
             cluster.partition("t", 0).log.append(batch(b"%d" % number), 0)
         cluster.truncate("t", 0, 2)
-        place = cluster.partition("t", 0)
-        place.log.append(batch(b"new"), place.leader_epoch)
-        epochs = list(place.log.epochs)
+        partition = cluster.partition("t", 0)
+        partition.log.append(batch(b"new"), partition.leader_epoch)
+        epochs = list(partition.log.epochs)
     async with on_disk(tmp_path) as cluster:
         assert [record.value for record in cluster.records("t")] == [b"0", b"1", b"new"]
         assert cluster.partition("t", 0).log.epochs[: len(epochs)] == epochs
@@ -173,7 +173,7 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
 
 
 @virtually
-async def test_ids_are_not_given_twice_by_the_same_seed(tmp_path):
+async def test_ids_do_not_repeat_after_a_restart_with_the_same_seed(tmp_path):
     ids = []
     for life in range(3):
         async with on_disk(tmp_path, seed=1) as cluster, connect(cluster, cluster.coordinator("g")) as client:
@@ -187,36 +187,37 @@ async def test_ids_are_not_given_twice_by_the_same_seed(tmp_path):
 
 @virtually
 @pytest.mark.parametrize("name", ["t", "__consumer_offsets"])
-async def test_what_a_failing_disk_could_not_delete_harms_no_namesake(tmp_path, monkeypatch, name):
-    """Where its log began was left in the metadata, and its segments in the directory if the id was the same."""
+async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that_name(
+    tmp_path, monkeypatch, name
+):
+    """The old log start offset is still in the metadata, and with the same topic id the old segments are in its directory."""
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic(name)
-        place = cluster.partition(name, 3 % len(cluster.topic(name).partitions))
+        partition = cluster.partition(name, 3 % len(cluster.topic(name).partitions))
         for number in range(4):
-            place.log.append(batch(b"of the old one %d" % number), 0)
-            place.log.roll()
-        place.log.delete_records(3)
+            partition.log.append(batch(b"of the old one %d" % number), 0)
+            partition.log.roll()
+        partition.log.delete_records(3)
         topic = cluster.topic(name)
-        cluster._shared.controller.journal.metadata.delete("topic", name)  # the last that the disk took
+        cluster._shared.controller.journal.metadata.delete("topic", name)  # the last successful write
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwritev", broken)
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)
             cluster.delete_topic(topic.name)
         cluster.create_topic(name)
-        place = cluster.partition(name, place.index)
-        place.log.append(batch(b"acknowledged"), 0)
+        partition = cluster.partition(name, partition.index)
+        partition.log.append(batch(b"acknowledged"), 0)
         kept = [(record.offset, record.value) for record in cluster.records(name)]
         assert kept == [(0, b"acknowledged")]
     async with on_disk(tmp_path) as cluster:
         assert [(record.offset, record.value) for record in cluster.records(name)] == kept
 
 
-# -- who may use it ------------------------------------------------------------------------------------------
+# -- the directory ------------------------------------------------------------------------------------------
 
 
 @virtually
-async def test_a_relative_directory_stays_where_it_was(tmp_path, monkeypatch):
-    """A test that changes the working directory does not move the cluster's files."""
+async def test_a_relative_directory_survives_a_change_of_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     async with on_disk(Path("data")) as cluster, connect(cluster) as client:
@@ -230,7 +231,7 @@ async def test_a_relative_directory_stays_where_it_was(tmp_path, monkeypatch):
 
 
 @virtually
-async def test_a_directory_has_one_cluster_at_a_time(tmp_path):
+async def test_a_directory_can_be_used_by_one_cluster_at_a_time(tmp_path):
     async with on_disk(tmp_path):
         with pytest.raises(UsageError, match=f"{tmp_path} is used by another cluster"):
             async with on_disk(tmp_path):
@@ -240,7 +241,7 @@ async def test_a_directory_has_one_cluster_at_a_time(tmp_path):
 
 
 @virtually
-async def test_a_cluster_has_the_nodes_that_its_replicas_are_on(tmp_path):
+async def test_a_cluster_needs_all_nodes_with_replicas(tmp_path):
     async with on_disk(tmp_path, 3) as cluster:
         cluster.create_topic("t", 3, 1)
     with pytest.raises(ConfigError, match="nodes=2"):
@@ -250,7 +251,7 @@ async def test_a_cluster_has_the_nodes_that_its_replicas_are_on(tmp_path):
         assert [p.leader for p in cluster.topic("t").partitions] == [1, 2, 3]
 
 
-# -- a disk that fails ---------------------------------------------------------------------------------------
+# -- storage errors -----------------------------------------------------------------------------------------
 
 
 def broken(*_):
@@ -258,7 +259,7 @@ def broken(*_):
 
 
 @virtually
-async def test_what_the_disk_does_not_take_is_not_acknowledged(tmp_path, monkeypatch):
+async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         await put(client, cluster, sequenced(0))
@@ -293,7 +294,7 @@ async def test_what_the_disk_does_not_take_is_not_acknowledged(tmp_path, monkeyp
 
 
 @virtually
-async def test_a_short_write_is_no_write(tmp_path, monkeypatch):
+async def test_a_short_write_is_a_failed_write(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         write = os.pwritev
@@ -306,7 +307,7 @@ async def test_a_short_write_is_no_write(tmp_path, monkeypatch):
 
 
 @virtually
-async def test_groups_and_offsets_that_the_disk_does_not_take(tmp_path, monkeypatch):
+async def test_failed_writes_of_groups_and_offsets(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster, cluster.coordinator("g")) as client:
         cluster.create_topic("t")
         with monkeypatch.context() as patch:
@@ -323,14 +324,16 @@ async def test_groups_and_offsets_that_the_disk_does_not_take(tmp_path, monkeypa
             synced = await client.ask(sync_request(joined, plan={joined.member_id: b""}))
             assert synced.error_code == ErrorCode.NOT_COORDINATOR
         assert await fetched(client) == {T0: 1}
-        assert await commit(client, cluster, {0: 3}) == {ErrorCode.UNKNOWN_MEMBER_ID}, "there is a member now"
+        assert await commit(client, cluster, {0: 3}) == {ErrorCode.UNKNOWN_MEMBER_ID}, (
+            "the group has a member now"
+        )
     async with on_disk(tmp_path) as cluster, connect(cluster, cluster.coordinator("g")) as client:
         assert await fetched(client) == {T0: 1}
         assert not cluster.group("g").members
 
 
 @virtually
-async def test_reading_a_file_that_is_gone_or_too_short(tmp_path):
+async def test_reading_a_missing_or_truncated_file(tmp_path):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
         for _ in range(2):
@@ -343,15 +346,15 @@ async def test_reading_a_file_that_is_gone_or_too_short(tmp_path):
         for offset in range(2):
             found = partitions_of(await client.ask(fetch(cluster, 0, offset=offset)))[0]
             assert (found.error_code, found.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
-        asked = m.ListOffsetsRequest.ListOffsetsPartition(0, -1, 1000)
-        request = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [asked])])
+        requested = m.ListOffsetsRequest.ListOffsetsPartition(0, -1, 1000)
+        request = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [requested])])
         answer = (await client.ask(request)).topics[0].partitions[0]
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert not second.exists()
 
 
 @virtually
-async def test_with_fsync_the_disk_has_it(tmp_path, monkeypatch):
+async def test_with_fsync_every_write_is_synced(tmp_path, monkeypatch):
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(fsync(descriptor)))

@@ -1,8 +1,7 @@
-"""A process that dies at any one of its writes: whatever it had acknowledged is there when the directory is opened again.
+"""Crashes at any write: everything acknowledged is there when the directory is opened again.
 
-The life of a controller with its logs is run again and again; each time another system call that changes a file is the
-last one, before, in the middle of, or after its work. The same with a machine that loses its power, for directories that
-wait for the disk.
+The same scenario, a controller with its logs, is run many times. Each run is killed at another system call that changes a
+file: before, in the middle of, or after the call. With fsync the same is done with a loss of power.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ def patch():
         yield patch
 
 
-def a_whole_life(
+def run_whole_scenario(
     patch: pytest.MonkeyPatch, path: Path, *, fsync: bool = False
 ) -> tuple[int, list[dict[str, Any]]]:
-    """How many calls there are, and all views."""
+    """Run the scenario to its end; return the number of system calls and the view after each step."""
     views: list[dict[str, Any]] = []
     with patch.context() as inner:
         killer = Killer(inner, -1, "before")
@@ -44,20 +43,20 @@ def a_whole_life(
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_whatever_write_is_the_last_all_that_was_acknowledged_is_there(tmp_path, patch, how):
-    every_life(tmp_path, patch, how, first=1 + HOW.index(how), step=9)
+def test_acknowledged_changes_survive_a_kill_at_a_write(tmp_path, patch, how):
+    kill_at_calls(tmp_path, patch, how, first=1 + HOW.index(how), step=9)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", HOW)
-def test_every_write_may_be_the_last(tmp_path, patch, how):
-    every_life(tmp_path, patch, how, first=1, step=1)
+def test_acknowledged_changes_survive_a_kill_at_every_write(tmp_path, patch, how):
+    kill_at_calls(tmp_path, patch, how, first=1, step=1)
 
 
-def every_life(directory: Path, patch: pytest.MonkeyPatch, how: str, *, first: int, step: int) -> None:
-    """Lives that end with every `step`th call from the `first` on."""
-    calls, expected = a_whole_life(patch, directory / "whole")
+def kill_at_calls(directory: Path, patch: pytest.MonkeyPatch, how: str, *, first: int, step: int) -> None:
+    """Run the scenario once for every `step`th call from the `first` on, and kill it there."""
+    calls, expected = run_whole_scenario(patch, directory / "whole")
     for last in range(first, calls + 1, step):
         path = directory / str(last)
         views: list[dict[str, Any]] = []
@@ -68,19 +67,22 @@ def every_life(directory: Path, patch: pytest.MonkeyPatch, how: str, *, first: i
         shutil.rmtree(path)
 
 
-def test_a_machine_that_loses_its_power_keeps_what_was_acknowledged(tmp_path, patch):
-    every_power_cut(tmp_path, patch, first=3, step=31)
+def test_acknowledged_changes_survive_a_power_loss(tmp_path, patch):
+    cut_power_at_calls(tmp_path, patch, first=3, step=31)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_power_may_be_lost_at_any_write(tmp_path, patch):
-    every_power_cut(tmp_path, patch, first=1, step=1)
+def test_acknowledged_changes_survive_a_power_loss_at_every_write(tmp_path, patch):
+    cut_power_at_calls(tmp_path, patch, first=1, step=1)
 
 
-def every_power_cut(directory: Path, patch: pytest.MonkeyPatch, *, first: int, step: int) -> None:
-    """Lives with fsync that end with every `step`th call; of what was not synced some is there, or nothing."""
-    calls, expected = a_whole_life(patch, directory / "whole", fsync=True)
+def cut_power_at_calls(directory: Path, patch: pytest.MonkeyPatch, *, first: int, step: int) -> None:
+    """Run the scenario with fsync once for every `step`th call, and cut the power there.
+
+    Of the data that was not synced nothing is left, or a random part.
+    """
+    calls, expected = run_whole_scenario(patch, directory / "whole", fsync=True)
     for last in range(first, calls + 1, step):
         path = directory / str(last)
         path.mkdir()

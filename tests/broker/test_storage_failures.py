@@ -1,4 +1,4 @@
-"""A disk on which some calls fail: what was refused did not happen, what was acknowledged did, and both remain so."""
+"""Failing system calls: rejected changes have no effect, acknowledged changes are kept, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def patch():
 
 
 @pytest.mark.parametrize(("count", "fsync"), [(1, False), (4, True)])
-def test_a_call_that_fails_harms_nothing(tmp_path, patch, count, fsync):
-    every_failure(tmp_path, patch, count, fsync=fsync, first=count, step=17)
+def test_some_failing_calls(tmp_path, patch, count, fsync):
+    fail_at_calls(tmp_path, patch, count, fsync=fsync, first=count, step=17)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fsync", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_every_call_may_fail(tmp_path, patch, count, fsync):
-    every_failure(tmp_path, patch, count, fsync=fsync, first=1, step=1)
+def test_every_failing_call(tmp_path, patch, count, fsync):
+    fail_at_calls(tmp_path, patch, count, fsync=fsync, first=1, step=1)
 
 
-def every_failure(
+def fail_at_calls(
     directory: Path, patch: pytest.MonkeyPatch, count: int, *, fsync: bool, first: int, step: int
 ) -> None:
-    """Lives in which every `step`th call fails, with those behind it."""
+    """Run the scenario once for every `step`th call from the `first` on; that call and the ones after it fail, `count` in all."""
     expected: list[dict[str, Any]] = []
     with patch.context() as inner:
         calls = FailingDisk(inner, 0, 0)
@@ -48,30 +48,30 @@ def every_failure(
         path = directory / str(number)
         with patch.context() as inner:
             disk = FailingDisk(inner, number, count)
-            live_with_failures(path, expected, disk, fsync=fsync, story=f"call {number} failed")
+            live_with_failures(path, expected, disk, fsync=fsync, context=f"call {number} failed")
         assert disk.failed
         shutil.rmtree(path)
 
 
 def live_with_failures(
-    path: Path, expected: list[dict[str, Any]], disk: FailingDisk, *, fsync: bool, story: str
+    path: Path, expected: list[dict[str, Any]], disk: FailingDisk, *, fsync: bool, context: str
 ) -> None:
-    """All steps, each again until it is done; after a failure another cluster looks at a copy of the directory."""
+    """Run all steps, each repeated until it succeeds. After a failure another cluster opens a copy of the directory."""
     life = begin(path, fsync=fsync)
     try:
         for number, step in enumerate(STEPS):
             possible = expected[number : number + 2]
             attempts, failed = 0, disk.failed
-            while not done(life, step):
+            while not succeeds(life, step):
                 attempts += 1
-                assert attempts <= disk.failed, f"{story}, step {number} is never done"
+                assert attempts <= disk.failed, f"{context}, step {number} never succeeds"
                 if step is not reopen:
-                    assert life.view() in possible, f"{story}, in step {number}"
-                assert seen_by_another(path, disk) in possible, f"{story}, in step {number}, on disk"
-            assert life.view() == expected[number + 1], f"{story}, after step {number}"
+                    assert life.view() in possible, f"{context}, in step {number}"
+                assert view_of_copy(path, disk) in possible, f"{context}, in step {number}, on disk"
+            assert life.view() == expected[number + 1], f"{context}, after step {number}"
             if disk.failed > failed or step is STEPS[-1]:
-                seen = seen_by_another(path, disk)
-                assert seen == expected[number + 1], f"{story}, after step {number}, on disk"
+                seen = view_of_copy(path, disk)
+                assert seen == expected[number + 1], f"{context}, after step {number}, on disk"
     finally:
         life.data.close()
 
@@ -84,7 +84,7 @@ def begin(path: Path, *, fsync: bool) -> Life:
             continue
 
 
-def done(life: Life, step: Step) -> bool:
+def succeeds(life: Life, step: Step) -> bool:
     try:
         step(life)
     except (OSError, Refused):
@@ -92,7 +92,7 @@ def done(life: Life, step: Step) -> bool:
     return True
 
 
-def seen_by_another(path: Path, disk: FailingDisk) -> dict[str, Any]:
+def view_of_copy(path: Path, disk: FailingDisk) -> dict[str, Any]:
     copied = path.with_name(f"{path.name}-copy")
     with disk.healed():
         shutil.copytree(path, copied)

@@ -1,6 +1,4 @@
-"""A broker that is killed with SIGKILL in the middle of appends, again and again, under idempotent and transactional
-producers.
-"""
+"""A broker that is repeatedly killed with SIGKILL during appends of idempotent and transactional producers."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.broker.killed_broker import PARTITIONS, TOPIC, Broker, broker
 
 
 class Writer:
-    """Writes values 0, 1, 2 …, and knows where those went that were acknowledged."""
+    """Writes the values 0, 1, 2 …, and records partition and offset of the acknowledged ones."""
 
     def __init__(self, port: int) -> None:
         self._producer = Producer(
@@ -40,7 +38,7 @@ class Writer:
         self.failed: list[KafkaError] = []
 
     def write_until(self, acknowledged: int) -> None:
-        """Keep a few hundred records under way until so many were acknowledged."""
+        """Keep 300 records in flight until `acknowledged` records are acknowledged."""
         while len(self.acknowledged) < acknowledged and not self.failed:
             while self._written - len(self.acknowledged) < 300:
                 value = b"%d " % self._written * (1 + self._written % 40)
@@ -56,12 +54,12 @@ class Writer:
         assert len(self.acknowledged) == self._written
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        place = message.partition(), message.offset()
+        position = message.partition(), message.offset()
         value = message.value()
-        if error is not None or value is None or None in place:
+        if error is not None or value is None or None in position:
             self.failed.append(error)
         else:
-            self.acknowledged[place] = value
+            self.acknowledged[position] = value
 
 
 async def read(directory: Path) -> list[Record]:
@@ -72,11 +70,11 @@ async def read(directory: Path) -> list[Record]:
 
 def killed(directory: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
-    with broker(directory) as place:
-        writer = Writer(place.port)
+    with broker(directory) as process:
+        writer = Writer(process.port)
         for _ in range(times):
             writer.write_until(len(writer.acknowledged) + rng.randrange(1, 1500))
-            place.kill_and_start(rng)
+            process.kill_and_start(rng)
         writer.write_until(len(writer.acknowledged) + 100)
         writer.finish()
     found = asyncio.run(read(directory))
@@ -84,17 +82,17 @@ def killed(directory: Path, times: int, seed: int) -> None:
         offsets = [record.offset for record in found if record.partition == number]
         assert offsets == list(range(len(offsets)))
     at = {(record.partition, record.offset): record.value for record in found}
-    assert at == writer.acknowledged, "all that was acknowledged, where it was said to be, and each once"
+    assert at == writer.acknowledged, "each acknowledged record exists once, at the acknowledged offset"
 
 
 @pytest.mark.timeout(90)
-def test_a_broker_that_is_killed_loses_nothing(tmp_path):
+def test_a_killed_broker_loses_no_acknowledged_record(tmp_path):
     killed(tmp_path, 3, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_a_broker_that_is_killed_a_hundred_times_loses_nothing(tmp_path):
+def test_a_broker_killed_a_hundred_times_loses_no_acknowledged_record(tmp_path):
     killed(tmp_path, 100, seed=2)
 
 
@@ -102,36 +100,36 @@ def test_a_broker_that_is_killed_a_hundred_times_loses_nothing(tmp_path):
 
 
 class TransactionalWriter:
-    """Each transaction writes its number to every partition, and commits it as an offset of group g."""
+    """Writes transactions: each appends its number to every partition, and commits it as an offset of group g."""
 
     def __init__(self, port: int) -> None:
         self._servers = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
         self._group = Consumer({**self._servers, "group.id": "g"})
         self.number = 0
         self.committed: list[int] = []
-        self.doubtful: list[int] = []
-        self._begin_life()
+        self.unknown: list[int] = []
+        self._new_producer()
 
-    def _begin_life(self) -> None:
+    def _new_producer(self) -> None:
         settings = {**self._servers, "transactional.id": "tx", "linger.ms": 0, "retry.backoff.ms": 20}
-        # librdkafka's rebootstrap leaves it with a group coordinator that it has forgotten: the next request waits for ever
+        # After a rebootstrap librdkafka has forgotten the group coordinator, and the next request waits forever.
         settings["metadata.recovery.strategy"] = "none"
         self._producer = Producer({**settings, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100})
         self._producer.init_transactions(60)
 
     def write(self) -> None:
-        """A transaction; one that failed is aborted, or gone with its producer."""
+        """Run a transaction. After a failure a new producer takes over, and the outcome is unknown."""
         self.number += 1
         try:
             self._producer.begin_transaction()
             for partition in range(PARTITIONS):
                 self._producer.produce(TOPIC, b"%d" % self.number, partition=partition)
-            place = TopicPartition(TOPIC, 0, self.number)
-            self._producer.send_offsets_to_transaction([place], self._group.consumer_group_metadata(), 60)
+            offset = TopicPartition(TOPIC, 0, self.number)
+            self._producer.send_offsets_to_transaction([offset], self._group.consumer_group_metadata(), 60)
             self._producer.commit_transaction(60)
         except KafkaException:
-            self.doubtful.append(self.number)
-            self._begin_life()
+            self.unknown.append(self.number)
+            self._new_producer()
         else:
             self.committed.append(self.number)
 
@@ -140,7 +138,7 @@ class TransactionalWriter:
 
 
 async def read_committed(directory: Path, end: int) -> list[list[int]]:
-    """The numbers in each partition up to `end`, and as last one the committed offset."""
+    """Return the numbers in each partition up to `end`, followed by the committed offsets."""
     found: list[list[int]] = []
     async with EmbeddedCluster(data_dir=directory) as cluster:
         config = ConsumerConfig(isolation_level="read_committed")
@@ -157,10 +155,10 @@ async def read_committed(directory: Path, end: int) -> list[list[int]]:
 
 def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
-    with broker(directory) as place, ThreadPoolExecutor(1) as killer:
-        writer = TransactionalWriter(place.port)
+    with broker(directory) as process, ThreadPoolExecutor(1) as killer:
+        writer = TransactionalWriter(process.port)
         for _ in range(times):
-            killing = killer.submit(kill_later, place, rng)
+            killing = killer.submit(kill_later, process, rng)
             while not killing.done():
                 writer.write()
             killing.result()
@@ -171,22 +169,22 @@ def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
     *partitions, offsets = asyncio.run(read_committed(directory, end))
     assert offsets == [end]
     for values in partitions:
-        assert values == partitions[0], "a transaction is in all of them or in none"
+        assert values == partitions[0], "a transaction is in all partitions or in none"
         assert values == sorted(set(values))
-        assert set(writer.committed) <= set(values) <= {*writer.committed, *writer.doubtful}
+        assert set(writer.committed) <= set(values) <= {*writer.committed, *writer.unknown}
 
 
-def kill_later(place: Broker, rng: random.Random) -> None:
+def kill_later(process: Broker, rng: random.Random) -> None:
     time.sleep(rng.uniform(0.01, 0.4))
-    place.kill_and_start(rng)
+    process.kill_and_start(rng)
 
 
 @pytest.mark.timeout(90)
-def test_a_broker_that_is_killed_halves_no_transaction(tmp_path):
+def test_transactions_stay_atomic_on_a_killed_broker(tmp_path):
     killed_in_transactions(tmp_path, 2, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_a_broker_that_is_killed_fifty_times_halves_no_transaction(tmp_path):
+def test_transactions_stay_atomic_on_a_broker_killed_fifty_times(tmp_path):
     killed_in_transactions(tmp_path, 50, seed=2)

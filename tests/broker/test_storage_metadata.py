@@ -1,4 +1,4 @@
-"""The metadata log: the newest record of each key, torn ends, damage, snapshots; and what it means for a directory."""
+"""The metadata log: the latest record per key, torn ends, damage, snapshots, and a cluster on a damaged directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def snapshots():
 @given(
     changes=CHANGES, again=CHANGES, snapshot_after=st.sampled_from([1, 100, 1 << 20]), share=st.floats(0, 1)
 )
-def test_metadata_is_the_newest_of_each_key_up_to_where_it_was_cut(
+def test_state_is_the_latest_record_per_key_before_a_cut(
     tmp_path_factory, snapshots, changes, again, snapshot_after, share
 ):
     snapshots(snapshot_after)
@@ -79,7 +79,7 @@ def test_metadata_is_the_newest_of_each_key_up_to_where_it_was_cut(
 
 
 def some_metadata(directory: Path, count: int) -> tuple[Path, bytearray]:
-    """A file with a snapshot of three records, and `count` behind it."""
+    """Write a file with a snapshot of three records, followed by `count` records."""
     for numbers in (range(3), range(3, 3 + count)):
         log = opened(directory)
         for number in numbers:
@@ -89,7 +89,7 @@ def some_metadata(directory: Path, count: int) -> tuple[Path, bytearray]:
     return path, bytearray(path.read_bytes())
 
 
-def test_a_record_that_is_not_whole_ends_the_metadata(tmp_path):
+def test_a_torn_record_ends_the_log(tmp_path):
     path, data = some_metadata(tmp_path, 3)
     data[-3] ^= 1
     path.write_bytes(data)
@@ -98,13 +98,13 @@ def test_a_record_that_is_not_whole_ends_the_metadata(tmp_path):
     log._files.close()
 
 
-def test_damaged_metadata_is_not_opened(tmp_path):
-    """What it says no more of topics would be deleted otherwise."""
+def test_damaged_metadata_is_rejected(tmp_path):
+    """Otherwise the files of topics whose records are lost would be deleted."""
     path, data = some_metadata(tmp_path, 3)
     last = len(metadata_log._framed({"key": ["k", 5], "value": 5}))
-    for place in range(len(data) - last):
+    for position in range(len(data) - last):
         damaged = bytearray(data)
-        damaged[place] ^= 1 << place % 8
+        damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
         with pytest.raises(StorageError, match="damaged at byte"):
             opened(tmp_path)
@@ -117,7 +117,7 @@ def test_damaged_metadata_is_not_opened(tmp_path):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_topics_survive_metadata_that_does_not(tmp_path):
+async def test_damaged_metadata_leaves_the_topics_on_disk(tmp_path):
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
         cluster.partition("t", 0).log.append(batch(b"a"), 0)
@@ -132,8 +132,8 @@ async def test_topics_survive_metadata_that_does_not(tmp_path):
         assert len(cluster.records("t")) == 1
 
 
-def test_a_snapshot_that_was_interrupted_leaves_no_trace(tmp_path):
-    """Killed before the new file was in its place, or before the old one was deleted."""
+def test_an_interrupted_snapshot_has_no_effect(tmp_path):
+    """Killed before the new file was renamed, or before the old one was deleted."""
     _, data = some_metadata(tmp_path, 2)
     (tmp_path / "0000000009.metadata.new").write_bytes(data[:40])
     (tmp_path / "0000000000.metadata").write_bytes(data[:40])
@@ -144,8 +144,8 @@ def test_a_snapshot_that_was_interrupted_leaves_no_trace(tmp_path):
     log._files.close()
 
 
-def test_a_snapshot_whose_name_may_be_lost_is_written_again(tmp_path, monkeypatch):
-    """A loss of power could bring the file before it back, without what was written since."""
+def test_a_snapshot_is_repeated_if_its_directory_entry_may_be_lost(tmp_path, monkeypatch):
+    """After a loss of power the previous file could be back, without later records."""
     log = opened(tmp_path)
     monkeypatch.setattr(metadata_log, "SNAPSHOT_AFTER", 1)
     named: list[str] = []
@@ -173,7 +173,7 @@ def test_a_snapshot_whose_name_may_be_lost_is_written_again(tmp_path, monkeypatc
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_directory_of_a_later_format_is_refused(tmp_path):
+async def test_a_directory_with_a_newer_format_is_rejected(tmp_path):
     log = opened(tmp_path / "metadata")
     log.put({"key": ["cluster"], "id": "x", "format": 2})
     log._files.close()
@@ -184,7 +184,7 @@ async def test_a_directory_of_a_later_format_is_refused(tmp_path):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_what_belongs_to_no_topic_is_deleted(tmp_path):
+async def test_directories_of_unknown_topics_are_deleted(tmp_path):
     stray = tmp_path / "topics" / ("t." + "0" * 32) / "0"
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("kept")

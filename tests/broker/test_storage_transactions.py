@@ -1,4 +1,4 @@
-"""Transactions in a cluster on disk that goes and comes back, or whose disk fails."""
+"""Transactions in a cluster on disk: restarts and storage errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def broken(*_):
 
 
 @virtually
-async def test_aborted_and_open_transactions_are_known_again(tmp_path):
+async def test_aborted_and_open_transactions_survive_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
         log = cluster.partition("t", 0).log
@@ -66,17 +66,17 @@ async def test_aborted_and_open_transactions_are_known_again(tmp_path):
 
 
 @virtually
-async def test_an_outcome_that_was_settled_reaches_its_partitions(tmp_path):
+async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t", 1, 1)
         cluster.move_leader("t", 0, 2)
         cluster.partition("t", 0).replicas[:] = [2]
-        place = cluster._shared.transactions
-        producer = ProducerIdAndEpoch(place.init_producer_id("tx", 60.0).producer.id, 0)
-        assert not place.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        coordinator = cluster._shared.transactions
+        producer = ProducerIdAndEpoch(coordinator.init_producer_id("tx", 60.0).producer.id, 0)
+        assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
         await cluster.stop_node(2)
-        assert not place.end("tx", producer, commit=True).error
+        assert not coordinator.end("tx", producer, commit=True).error
         assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
         assert cluster.partition("t", 0).log.last_stable_offset == 0
     async with on_disk(tmp_path, 2) as cluster:
@@ -87,53 +87,59 @@ async def test_an_outcome_that_was_settled_reaches_its_partitions(tmp_path):
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
-async def test_clients_that_wait_for_the_cluster_to_come_back_find_it_whole(tmp_path):
-    """A client that gets in while the other nodes are still starting would begin transactional ids anew."""
+async def test_clients_never_reach_a_node_before_the_restart_is_complete(tmp_path):
+    """Otherwise a client could initialize transactional ids from scratch while other nodes are still starting."""
     async with on_disk(tmp_path, 3) as cluster:
         nodes = cluster.nodes
         ports = [node.port for node in nodes.values()]
-        begun = {f"tx{n}": cluster._shared.transactions.init_producer_id(f"tx{n}", 60.0) for n in range(20)}
+        initialized = {
+            f"tx{n}": cluster._shared.transactions.init_producer_id(f"tx{n}", 60.0) for n in range(20)
+        }
     back = on_disk(tmp_path, 3, ports=ports)
 
-    async def start_anew(node: int) -> dict[str, m.InitProducerIdResponse]:
+    async def init_all(node: int) -> dict[str, m.InitProducerIdResponse]:
         while True:
-            with contextlib.suppress(OSError, KeyError):  # not there, not listening
+            with contextlib.suppress(OSError, KeyError):  # the node does not exist yet, or does not listen
                 async with connect(back, node) as client:
-                    return {tx: await client.ask(m.InitProducerIdRequest(tx, 60_000), 5) for tx in begun}
+                    return {
+                        tx: await client.ask(m.InitProducerIdRequest(tx, 60_000), 5) for tx in initialized
+                    }
             await asyncio.sleep(0)
 
-    clients = [asyncio.create_task(start_anew(node)) for node in nodes]
+    clients = [asyncio.create_task(init_all(node)) for node in nodes]
     async with back:
         for answers in await asyncio.gather(*clients):
             for tx, answer in answers.items():
                 if not answer.error_code:
-                    assert (answer.producer_id, answer.producer_epoch) == (begun[tx].producer.id, 1)
+                    assert (answer.producer_id, answer.producer_epoch) == (initialized[tx].producer.id, 1)
                 else:
                     assert answer.error_code == ErrorCode.NOT_COORDINATOR
         assert {one.producer.epoch for one in back.transactions.values()} == {1}
 
 
-def test_all_that_is_known_of_a_transaction_is_kept():
-    one = TransactionMetadata("tx", 17)
-    one.producer, one.next_producer = ProducerIdAndEpoch(17, 3), ProducerIdAndEpoch(18, 0)
-    (
-        one.last_producer_epoch,
-        one.previous_producer_id,
-        one.timeout,
-        one.start_timestamp,
-        one.last_update_timestamp,
-    ) = 2, 16, 60.5, 1000, 2000
-    one.state, one.partitions = TransactionState.PREPARE_ABORT, {TopicPartition("t", 1): None, T0: None}
+def test_every_field_of_a_transaction_round_trips():
+    saved = TransactionMetadata("tx", 17)
+    saved.producer = ProducerIdAndEpoch(17, 3)
+    saved.next_producer = ProducerIdAndEpoch(18, 0)
+    saved.last_producer_epoch = 2
+    saved.previous_producer_id = 16
+    saved.timeout = 60.5
+    saved.start_timestamp = 1000
+    saved.last_update_timestamp = 2000
+    saved.state = TransactionState.PREPARE_ABORT
+    saved.partitions = {TopicPartition("t", 1): None, T0: None}
     fresh = TransactionMetadata("tx", -1)
-    again = read_transaction(json.loads(json.dumps(transaction_record(one))))
-    for name in one.__slots__:
+    again = read_transaction(json.loads(json.dumps(transaction_record(saved))))
+    for name in saved.__slots__:
         if name != "transactional_id":
-            assert getattr(one, name) != getattr(fresh, name), f"{name} is not tried"
-        assert getattr(again, name) == getattr(one, name)
+            assert getattr(saved, name) != getattr(fresh, name), (
+                f"{name} has its default value: nothing is tested"
+            )
+        assert getattr(again, name) == getattr(saved, name)
 
 
 @virtually
-async def test_a_transactional_id_goes_on(tmp_path):
+async def test_a_transactional_id_survives_restarts(tmp_path):
     found = []
     for _ in range(3):
         async with on_disk(tmp_path) as cluster, connect(cluster) as client:
@@ -143,12 +149,12 @@ async def test_a_transactional_id_goes_on(tmp_path):
 
 
 @virtually
-async def test_an_open_transaction_is_aborted_when_its_time_is_over(tmp_path):
+async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
-        place = cluster._shared.transactions
-        producer = place.init_producer_id("tx", 60.0).producer
-        place.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        coordinator = cluster._shared.transactions
+        producer = coordinator.init_producer_id("tx", 60.0).producer
+        coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
     async with on_disk(tmp_path) as cluster:
         assert cluster.transactions["tx"].state is TransactionState.ONGOING
@@ -158,16 +164,16 @@ async def test_an_open_transaction_is_aborted_when_its_time_is_over(tmp_path):
 
 
 @virtually
-async def test_markers_wait_for_the_disk(tmp_path, monkeypatch):
+async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
-        place = cluster._shared.transactions
-        producer = place.init_producer_id("tx", 60.0).producer
-        place.add_partitions("tx", producer, [TopicPartition("t", 0)])
+        coordinator = cluster._shared.transactions
+        producer = coordinator.init_producer_id("tx", 60.0).producer
+        coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
         with monkeypatch.context() as patch:
             patch.setattr(FileSegment, "append", broken)
-            assert not place.end("tx", producer, commit=True).error
+            assert not coordinator.end("tx", producer, commit=True).error
             await asyncio.sleep(5)
             assert cluster.partition("t", 0).log.last_stable_offset == 0
         await asyncio.sleep(2)
@@ -176,7 +182,7 @@ async def test_markers_wait_for_the_disk(tmp_path, monkeypatch):
 
 
 @virtually
-async def test_what_is_not_kept_of_a_transaction_did_not_happen(tmp_path, monkeypatch):
+async def test_changes_of_a_transaction_that_cannot_be_saved_are_undone(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         producer = await init_producer(client)
@@ -185,7 +191,9 @@ async def test_what_is_not_kept_of_a_transaction_did_not_happen(tmp_path, monkey
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwritev", broken)
             assert partition_errors(await client.ask(add_partitions(producer, 1), 3)) == [refused]
-            assert partition_errors(await client.ask(add_partitions(producer, 0), 3)) == [0], "it is there"
+            assert partition_errors(await client.ask(add_partitions(producer, 0), 3)) == [0], (
+                "it has been added before"
+            )
             written = transactional(b"v", producer_id=producer.id)
             request = produce(cluster, written, first=1)
             request.transactional_id = "tx"
@@ -200,12 +208,12 @@ async def test_what_is_not_kept_of_a_transaction_did_not_happen(tmp_path, monkey
         assert (found.state, list(found.partitions)) == (TransactionState.ONGOING, [TopicPartition("t", 0)])
         assert found.producer == producer
         await asyncio.sleep(1)
-        assert found.state is TransactionState.COMPLETE_ABORT, "its time was over"
+        assert found.state is TransactionState.COMPLETE_ABORT, "it timed out"
         assert found.producer.epoch == producer.epoch + 1
 
 
 async def pending_offsets(cluster: EmbeddedCluster, client) -> ProducerIdAndEpoch:
-    """A transaction with a record and an offset of group g."""
+    """Begin a transaction with a record and an offset of group g."""
     producer = await init_producer(client)
     (result,) = await put_in_transaction(client, cluster, producer)
     assert result.error_code == 0
@@ -223,7 +231,7 @@ async def put_in_transaction(client, cluster: EmbeddedCluster, producer: Produce
 
 @virtually
 @pytest.mark.parametrize("commits", [True, False])
-async def test_offsets_of_an_open_transaction_wait_for_its_end(tmp_path, commits):
+async def test_offsets_of_an_open_transaction_stay_pending_over_a_restart(tmp_path, commits):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await pending_offsets(cluster, client)
@@ -239,8 +247,8 @@ async def test_offsets_of_an_open_transaction_wait_for_its_end(tmp_path, commits
 
 
 @virtually
-async def test_offsets_of_a_settled_transaction_count_when_the_cluster_is_back(tmp_path):
-    """Killed between the outcome and the markers."""
+async def test_offsets_of_a_prepared_transaction_are_committed_after_a_restart(tmp_path):
+    """Killed between the decision and the markers."""
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await pending_offsets(cluster, client)
@@ -257,7 +265,7 @@ async def test_offsets_of_a_settled_transaction_count_when_the_cluster_is_back(t
 
 
 @virtually
-async def test_an_open_transaction_has_what_is_left_of_its_time(tmp_path):
+async def test_the_timeout_of_an_open_transaction_includes_the_time_of_a_restart(tmp_path):
     async with on_disk(tmp_path, start_time=1_000_000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         await asyncio.sleep(5)

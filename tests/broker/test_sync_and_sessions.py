@@ -10,7 +10,7 @@ from tests.broker.harness import Harness
 
 
 def joined(count: int, **fields) -> tuple[Harness, list[str]]:
-    """A group in COMPLETING_REBALANCE; the first id leads."""
+    """Return a group in COMPLETING_REBALANCE with its member ids; the first one is the leader."""
     harness = Harness()
     ids = [harness.new_id(**fields) for _ in range(count)]
     for member_id in ids:
@@ -26,7 +26,7 @@ def test_followers_wait_for_the_leaders_assignment():
     assert second == third == []
     first = harness.sync(one, {one: b"A", two: b"B"})
     assert (first[0].assignment, second[0].assignment) == (b"A", b"B")
-    assert third[0].assignment == b""  # forgotten by the leader: decodable as an empty assignment
+    assert third[0].assignment == b""  # not in the leader's assignment: an empty assignment
     assert {answer[0].error for answer in (first, second, third)} == {ErrorCode.NONE}
     assert harness.group.state is ClassicGroupState.STABLE
 
@@ -72,7 +72,7 @@ def test_sync_with_an_empty_group():
     assert harness.sync(one)[0].error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_do_not_sync_within_the_rebalance_timeout_are_dropped():
+def test_members_that_do_not_sync_within_the_rebalance_timeout_are_removed():
     harness, (one, two) = joined(2, rebalance_timeout=20.0, session_timeout=100.0)
     first = harness.sync(one, {one: b"A", two: b"B"})
     assert first[0].error == ErrorCode.NONE
@@ -84,7 +84,7 @@ def test_members_that_do_not_sync_within_the_rebalance_timeout_are_dropped():
     assert harness.join(one)[0].generation_id == 2
 
 
-def test_a_leader_that_does_not_sync_is_dropped_and_the_others_are_told_to_rejoin():
+def test_a_leader_that_does_not_sync_is_removed_and_the_others_rejoin():
     harness, (one, two) = joined(2, rebalance_timeout=20.0, session_timeout=100.0)
     second = harness.sync(two)
     harness.advance(20.0)
@@ -151,12 +151,12 @@ def test_heartbeats_without_a_group():
     assert heartbeat("g", "m", 1) == ErrorCode.NOT_COORDINATOR
 
 
-def test_heartbeats_are_normal_while_the_assignment_is_made():
+def test_heartbeats_succeed_during_the_sync_phase():
     harness, (one, two) = joined(2)
     assert harness.heartbeat(one) == harness.heartbeat(two) == ErrorCode.NONE
 
 
-def test_the_session_does_not_run_out_while_a_request_is_parked_and_starts_anew_when_it_is_answered():
+def test_the_session_does_not_expire_while_a_request_is_parked_and_restarts_with_its_answer():
     harness, (one, two) = joined(2, session_timeout=10.0, rebalance_timeout=60.0)
     second = harness.sync(two)
     for _ in range(3):
@@ -170,7 +170,7 @@ def test_the_session_does_not_run_out_while_a_request_is_parked_and_starts_anew_
     assert harness.heartbeat(two) == ErrorCode.NONE
 
 
-def test_all_members_die():
+def test_the_sessions_of_all_members_expire():
     harness = Harness()
     harness.stable(3, session_timeout=10.0, rebalance_timeout=30.0)
     harness.advance(10.0)
@@ -180,7 +180,7 @@ def test_all_members_die():
     assert harness.timers.keys == set()
 
 
-def test_a_dead_member_may_be_the_last_one_that_the_join_phase_waits_for():
+def test_the_join_phase_ends_when_the_last_missing_member_expires():
     harness = Harness()
     one, two, _ = harness.stable(3, session_timeout=10.0)
     first = harness.join(one)

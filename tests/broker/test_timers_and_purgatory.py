@@ -1,4 +1,4 @@
-"""What waits on the loop: timers by key, and requests parked under watch keys."""
+"""Timers by key, and the purgatory: requests parked under watch keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_timer_fires_once_at_its_time():
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(("second", "at"), [(5.0, 5.5), (0.2, 0.7), (1.0, 1.5)])
-async def test_a_timer_set_again_fires_at_the_new_time_only(second, at):
+async def test_a_rescheduled_timer_fires_at_the_new_time_only(second, at):
     fired: list[tuple[str, float]] = []
     timers = LoopTimers(asyncio.get_running_loop())
     timers.schedule("key", 1.0, lambda: fired.append(("old", now())))
@@ -40,7 +40,7 @@ async def test_a_timer_set_again_fires_at_the_new_time_only(second, at):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_timer_pushed_back_many_times():
+async def test_a_timer_rescheduled_many_times():
     fired: list[float] = []
     timers = LoopTimers(asyncio.get_running_loop())
     for _ in range(50):
@@ -71,7 +71,7 @@ async def test_cancelled_timers_do_not_fire():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_an_action_may_set_its_own_key_again():
+async def test_an_action_may_reschedule_its_own_key():
     fired: list[float] = []
     timers = LoopTimers(asyncio.get_running_loop())
 
@@ -94,7 +94,7 @@ def purgatory() -> Purgatory:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_parked_request_ends_at_its_deadline():
+async def test_a_parked_request_is_answered_at_its_deadline():
     parked = purgatory()
     future = parked.park(["a"], 0.5, lambda: False, lambda: ("late", now()))
     assert await future == ("late", 0.5)
@@ -103,7 +103,7 @@ async def test_a_parked_request_ends_at_its_deadline():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_check_of_a_watched_key_ends_it_once_it_is_ready():
+async def test_a_check_of_a_watched_key_answers_a_ready_request():
     parked, ready = purgatory(), []
     future = parked.park(["a", "b"], 9.0, lambda: bool(ready), lambda: now())
     parked.check("a")
@@ -116,7 +116,7 @@ async def test_a_check_of_a_watched_key_ends_it_once_it_is_ready():
     parked.check("b")
     assert await future == 1.0
     assert len(parked) == 0
-    await asyncio.sleep(20)  # its timer must be gone
+    await asyncio.sleep(20)  # its timer must be cancelled
 
 
 @pytest.mark.asyncio
@@ -137,7 +137,7 @@ def fail() -> bool:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(("is_ready", "finish"), [(fail, now), (lambda: True, fail)])
-async def test_what_one_request_raises_is_its_own_answer_only(is_ready, finish):
+async def test_an_exception_of_one_request_does_not_affect_others(is_ready, finish):
     parked = purgatory()
     first = parked.park(["a"], 9.0, lambda: True, now)
     failing = parked.park(["a", "b"], 9.0, is_ready, finish)
@@ -151,7 +151,7 @@ async def test_what_one_request_raises_is_its_own_answer_only(is_ready, finish):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_what_a_request_raises_at_its_deadline_is_its_answer():
+async def test_an_exception_at_the_deadline_is_raised_to_the_caller():
     parked = purgatory()
     failing = parked.park(["a"], 0.5, lambda: False, fail)
     with pytest.raises(ValueError, match="a bug"):
@@ -161,7 +161,7 @@ async def test_what_a_request_raises_at_its_deadline_is_its_answer():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_cancelled_request_is_forgotten():
+async def test_a_cancelled_request_is_removed():
     parked, finished = purgatory(), []
     future = parked.park(["a"], 1.0, lambda: True, lambda: finished.append(1))
     future.cancel()
@@ -174,7 +174,7 @@ async def test_a_cancelled_request_is_forgotten():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_node_that_dies_drops_everything():
+async def test_drop_all_cancels_all_requests():
     parked = purgatory()
     futures = [parked.park(["a", "b"], 1.0, lambda: True, lambda: 1) for _ in range(3)]
     parked.drop_all()

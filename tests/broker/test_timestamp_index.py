@@ -1,4 +1,4 @@
-"""Searching the largest timestamps of batches, against lists."""
+"""The index of the batches' largest timestamps, compared with a plain list."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(index: TimestampIndex, stamps: list[int]) -> None:
 
 
 @given(st.lists(STEPS, max_size=12))
-def test_it_finds_what_a_list_has(steps):
+def test_it_equals_a_list(steps):
     index, stamps = TimestampIndex(), []
     for kind, what in steps:
         if kind in ("add", "ascend"):
@@ -45,7 +45,7 @@ def test_it_finds_what_a_list_has(steps):
         check(index, stamps)
 
 
-def test_all_positions_by_time():
+def test_all_positions_in_descending_order_of_time():
     index = TimestampIndex()
     stamps = [(number * 7919) % 1000 for number in range(5000)]
     for stamp in stamps:
@@ -54,30 +54,30 @@ def test_all_positions_by_time():
     assert list(index.latest_first()) == sorted(range(4300), key=lambda i: (-stamps[700 + i], i))
 
 
-def test_a_search_does_not_look_at_every_timestamp():
-    looks = 0
+def test_a_search_does_not_compare_every_timestamp():
+    comparisons = 0
 
     class Stamp(int):
         def __ge__(self, other) -> bool:
-            nonlocal looks
-            looks += 1
+            nonlocal comparisons
+            comparisons += 1
             return int(self) >= other
 
         def __neg__(self) -> int:
-            nonlocal looks
-            looks += 1
+            nonlocal comparisons
+            comparisons += 1
             return -int(self)
 
     index = TimestampIndex()
     for stamp in range(100_000):
         index.add(Stamp(stamp))
     for wanted in (-1, 5, 31, 32, 1024, 54_321, 99_999):
-        looks = 0
+        comparisons = 0
         assert index.first_at_least(wanted) == max(wanted, 0)
-        assert looks <= 2 * 4 * 32
-    looks = 0
+        assert comparisons <= 2 * 4 * 32
+    comparisons = 0
     assert next(index.latest_first()) == 99_999
-    assert looks <= 4 * 32
-    looks = 0
+    assert comparisons <= 4 * 32
+    comparisons = 0
     assert index.first_at_least(100_000) is None
-    assert looks <= 2 * 4 * 32
+    assert comparisons <= 2 * 4 * 32

@@ -1,4 +1,4 @@
-"""The transaction coordinator without a network: states, fencing, time-outs, markers that wait for a leader."""
+"""The transaction coordinator without a network: states, fencing, timeouts, markers that wait for a leader."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.broker.harness import FakeTimers
 from tests.broker.transactional import transactional
 
 NAME = "tx"
-PLACE = TopicPartition("t", 0)
-OTHER = TopicPartition("t", 1)
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
 
 
 class Listener:
-    """A node that hears of its partitions and tells the coordinator."""
+    """A node's listener, which forwards changes of partitions to the transaction coordinator."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self.coordinator = coordinator
@@ -40,8 +40,8 @@ class Listener:
     def coordinator_resigned(self, _offsets_partition: int) -> None: ...
 
 
-class Place:
-    """One node, one topic of two partitions, one coordinator; time moves by hand."""
+class Harness:
+    """A coordinator on one node, a topic with two partitions, and fake timers."""
 
     def __init__(self) -> None:
         self.timers = FakeTimers()
@@ -57,8 +57,8 @@ class Place:
         self.coordinator = TransactionCoordinator(self.controller, self.timers, markers)
         self.listener = Listener(self.coordinator)
         self.controller.node_up(1, self.listener)
-        for number in range(OFFSETS_PARTITIONS):
-            self.store.load(number)
+        for offsets_partition in range(OFFSETS_PARTITIONS):
+            self.store.load(offsets_partition)
         self.topic = self.controller.create_topic("t", 2)
 
     def _clock(self) -> int:
@@ -82,8 +82,8 @@ class Place:
         assert error is ErrorCode.NONE
         return producer
 
-    def add(self, producer: ProducerIdAndEpoch, *places: TopicPartition) -> ErrorCode:
-        return self.coordinator.add_partitions(NAME, producer, places or (PLACE,))
+    def add(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition) -> ErrorCode:
+        return self.coordinator.add_partitions(NAME, producer, partitions or (T0,))
 
     def write(self, producer: ProducerIdAndEpoch, partition: int = 0) -> None:
         data = transactional(b"v", producer_id=producer.id, epoch=producer.epoch)
@@ -91,173 +91,173 @@ class Place:
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_a_transaction_from_its_beginning_to_its_markers(place):
-    producer = place.init()
+def test_a_transaction_from_init_to_its_markers(harness):
+    producer = harness.init()
     assert producer.epoch == 0
-    assert place.state is TransactionState.EMPTY
-    assert place.add(producer, PLACE, OTHER) is ErrorCode.NONE
-    assert place.state is TransactionState.ONGOING
-    place.write(producer)
-    assert place.log().last_stable_offset == 0
-    assert place.coordinator.end(NAME, producer, commit=True) == (ErrorCode.NONE, producer)
-    assert place.state is TransactionState.COMPLETE_COMMIT
-    assert place.appended == [PLACE, OTHER]
-    assert (place.log().last_stable_offset, place.log(1).end_offset) == (2, 1)
-    # the answer may have been lost: the request comes again
-    assert place.coordinator.end(NAME, producer, commit=True) == (ErrorCode.NONE, producer)
-    assert place.coordinator.end(NAME, producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
-    assert place.add(producer) is ErrorCode.NONE
-    assert place.coordinator.end(NAME, producer, commit=False).error is ErrorCode.NONE
-    assert place.state is TransactionState.COMPLETE_ABORT
-    assert place.timers.keys == set()
+    assert harness.state is TransactionState.EMPTY
+    assert harness.add(producer, T0, T1) is ErrorCode.NONE
+    assert harness.state is TransactionState.ONGOING
+    harness.write(producer)
+    assert harness.log().last_stable_offset == 0
+    assert harness.coordinator.end(NAME, producer, commit=True) == (ErrorCode.NONE, producer)
+    assert harness.state is TransactionState.COMPLETE_COMMIT
+    assert harness.appended == [T0, T1]
+    assert (harness.log().last_stable_offset, harness.log(1).end_offset) == (2, 1)
+    # the response may have been lost: the request is retried
+    assert harness.coordinator.end(NAME, producer, commit=True) == (ErrorCode.NONE, producer)
+    assert harness.coordinator.end(NAME, producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
+    assert harness.add(producer) is ErrorCode.NONE
+    assert harness.coordinator.end(NAME, producer, commit=False).error is ErrorCode.NONE
+    assert harness.state is TransactionState.COMPLETE_ABORT
+    assert harness.timers.keys == set()
 
 
-def test_who_may_add_and_end(place):
-    producer = place.init()
-    stranger, zombie = ProducerIdAndEpoch(99, 0), ProducerIdAndEpoch(producer.id, producer.epoch + 1)
-    for asked, error in (
-        (stranger, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (zombie, ErrorCode.PRODUCER_FENCED),
+def test_errors_of_unknown_and_fenced_producers(harness):
+    producer = harness.init()
+    unknown, fenced = ProducerIdAndEpoch(99, 0), ProducerIdAndEpoch(producer.id, producer.epoch + 1)
+    for other, error in (
+        (unknown, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (fenced, ErrorCode.PRODUCER_FENCED),
     ):
-        assert place.add(asked) is error
-        assert place.coordinator.verify(NAME, asked, PLACE) is error
-        assert place.coordinator.end(NAME, asked, commit=True).error is error
-        assert place.coordinator.end_and_bump(NAME, asked, commit=True).error is error
-    assert place.coordinator.add_partitions("?", producer, ()) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert place.coordinator.verify("?", producer, PLACE) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    for end in (place.coordinator.end, place.coordinator.end_and_bump):
+        assert harness.add(other) is error
+        assert harness.coordinator.verify(NAME, other, T0) is error
+        assert harness.coordinator.end(NAME, other, commit=True).error is error
+        assert harness.coordinator.end_and_bump(NAME, other, commit=True).error is error
+    assert harness.coordinator.add_partitions("?", producer, ()) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert harness.coordinator.verify("?", producer, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    for end in (harness.coordinator.end, harness.coordinator.end_and_bump):
         assert end("?", producer, commit=True).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert place.coordinator.end(NAME, producer, commit=True).error is ErrorCode.INVALID_TXN_STATE
-    assert place.coordinator.verify(NAME, producer, PLACE) is ErrorCode.TRANSACTION_ABORTABLE
-    place.add(producer)
-    assert place.coordinator.verify(NAME, producer, PLACE) is ErrorCode.NONE
-    assert place.coordinator.verify(NAME, producer, OTHER) is ErrorCode.TRANSACTION_ABORTABLE
+    assert harness.coordinator.end(NAME, producer, commit=True).error is ErrorCode.INVALID_TXN_STATE
+    assert harness.coordinator.verify(NAME, producer, T0) is ErrorCode.TRANSACTION_ABORTABLE
+    harness.add(producer)
+    assert harness.coordinator.verify(NAME, producer, T0) is ErrorCode.NONE
+    assert harness.coordinator.verify(NAME, producer, T1) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, 900.1])
-def test_impossible_timeouts(place, timeout):
-    error, _ = place.coordinator.init_producer_id(NAME, timeout)
+def test_invalid_timeouts(harness, timeout):
+    error, _ = harness.coordinator.init_producer_id(NAME, timeout)
     assert error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    assert not place.coordinator.transactions
+    assert not harness.coordinator.transactions
 
 
-def test_the_second_producer_of_a_name_fences_the_first(place):
-    first = place.init()
-    place.add(first)
-    place.write(first)
-    assert place.coordinator.init_producer_id(NAME, 60.0).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    # aborted in an epoch that nobody gets, so that the first can write nothing more
-    assert place.state is TransactionState.COMPLETE_ABORT
-    assert place.log().last_stable_offset == place.log().end_offset == 2
-    assert not place.log().producers.is_open(*first)
-    second = place.init()
+def test_a_second_producer_with_the_same_transactional_id_fences_the_first(harness):
+    first = harness.init()
+    harness.add(first)
+    harness.write(first)
+    assert harness.coordinator.init_producer_id(NAME, 60.0).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    # aborted with an epoch that no producer gets, so that the first one cannot write any more
+    assert harness.state is TransactionState.COMPLETE_ABORT
+    assert harness.log().last_stable_offset == harness.log().end_offset == 2
+    assert not harness.log().producers.is_open(*first)
+    second = harness.init()
     assert second == (first.id, first.epoch + 2)
-    assert place.add(first) is ErrorCode.PRODUCER_FENCED
-    assert place.coordinator.end(NAME, first, commit=True).error is ErrorCode.PRODUCER_FENCED
-    assert place.add(second) is ErrorCode.NONE
+    assert harness.add(first) is ErrorCode.PRODUCER_FENCED
+    assert harness.coordinator.end(NAME, first, commit=True).error is ErrorCode.PRODUCER_FENCED
+    assert harness.add(second) is ErrorCode.NONE
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(place):
-    producer = place.init(timeout=10.0)
-    place.timers.advance(100.0)
-    place.add(producer)
-    place.write(producer)
-    place.timers.advance(9.9)
-    place.add(producer, OTHER)  # does not prolong it
-    assert place.state is TransactionState.ONGOING
-    place.timers.advance(0.1)
-    assert place.state is TransactionState.COMPLETE_ABORT
-    assert place.appended == [PLACE, OTHER]
-    assert place.coordinator.end(NAME, producer, commit=True).error is ErrorCode.PRODUCER_FENCED
-    ended = place.coordinator.end_and_bump(NAME, producer, commit=False)
+def test_a_transaction_that_takes_too_long_is_aborted(harness):
+    producer = harness.init(timeout=10.0)
+    harness.timers.advance(100.0)
+    harness.add(producer)
+    harness.write(producer)
+    harness.timers.advance(9.9)
+    harness.add(producer, T1)  # does not restart the timeout
+    assert harness.state is TransactionState.ONGOING
+    harness.timers.advance(0.1)
+    assert harness.state is TransactionState.COMPLETE_ABORT
+    assert harness.appended == [T0, T1]
+    assert harness.coordinator.end(NAME, producer, commit=True).error is ErrorCode.PRODUCER_FENCED
+    ended = harness.coordinator.end_and_bump(NAME, producer, commit=False)
     assert ended == (
         ErrorCode.NONE,
         ProducerIdAndEpoch(producer.id, producer.epoch + 1),
-    )  # as if it had asked for it
-    assert place.init(expected=producer) == ended.producer
-    assert place.init().epoch == producer.epoch + 2
+    )  # as if the producer had aborted it
+    assert harness.init(expected=producer) == ended.producer
+    assert harness.init().epoch == producer.epoch + 2
 
 
-def test_a_producer_that_says_who_it_was(place):
-    """KIP-360: it goes on in the next epoch, a repetition changes nothing, anyone older is fenced."""
-    first = place.init()
-    second = place.init(expected=first)
+def test_init_with_the_expected_producer_id_and_epoch(harness):
+    """KIP-360: the producer gets the next epoch, a retry changes nothing, older producers are fenced."""
+    first = harness.init()
+    second = harness.init(expected=first)
     assert second == (first.id, first.epoch + 1)
-    assert place.init(expected=first) == second
-    third = place.init(expected=second)
+    assert harness.init(expected=first) == second
+    third = harness.init(expected=second)
     assert third.epoch == second.epoch + 1
     for old in (first, ProducerIdAndEpoch(99, 0)):
-        result = place.coordinator.init_producer_id(NAME, 60.0, old)
+        result = harness.coordinator.init_producer_id(NAME, 60.0, old)
         assert result.error is ErrorCode.PRODUCER_FENCED
-    # one that does not say so fences them all, the last included
-    newest = place.init()
-    assert place.coordinator.init_producer_id(NAME, 60.0, third).error is ErrorCode.PRODUCER_FENCED
+    # a producer without expected id and epoch fences all others, including the last one
+    newest = harness.init()
+    assert harness.coordinator.init_producer_id(NAME, 60.0, third).error is ErrorCode.PRODUCER_FENCED
     assert newest.epoch == third.epoch + 1
 
 
-def test_a_producer_whose_epochs_are_used_up_gets_another_id(place):
-    first = place.init()
-    found = place.coordinator.transactions[NAME]
+def test_a_producer_with_exhausted_epochs_gets_a_new_id(harness):
+    first = harness.init()
+    found = harness.coordinator.transactions[NAME]
     found.producer = last = ProducerIdAndEpoch(first.id, LAST_EPOCH)
-    second = place.init(expected=last)
+    second = harness.init(expected=last)
     assert second.id != first.id
     assert second.epoch == 0
-    # the answer was lost: it asks as who it was
-    assert place.init(expected=last) == second
+    # the response was lost: it retries with its old id
+    assert harness.init(expected=last) == second
 
 
-# -- KIP-890: the epoch goes up with every transaction ----------------------------------------------------------
+# -- KIP-890: every transaction bumps the epoch ----------------------------------------------------------------
 
 
-def test_each_end_bumps_the_epoch(place):
-    producer = place.init()
-    place.add(producer)
-    place.write(producer)
-    end = place.coordinator.end_and_bump
+def test_each_end_bumps_the_epoch(harness):
+    producer = harness.init()
+    harness.add(producer)
+    harness.write(producer)
+    end = harness.coordinator.end_and_bump
     after = end(NAME, producer, commit=True)
     assert after == (ErrorCode.NONE, ProducerIdAndEpoch(producer.id, 1))
-    assert end(NAME, producer, commit=True) == after  # repeated
+    assert end(NAME, producer, commit=True) == after  # a retry
     assert end(NAME, producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
-    assert place.add(producer) is ErrorCode.PRODUCER_FENCED
-    assert not place.log().producers.is_open(*producer)
-    place.write(after.producer)  # sequence numbers start anew
-    assert place.add(after.producer) is ErrorCode.NONE
+    assert harness.add(producer) is ErrorCode.PRODUCER_FENCED
+    assert not harness.log().producers.is_open(*producer)
+    harness.write(after.producer)  # sequence numbers restart at 0
+    assert harness.add(after.producer) is ErrorCode.NONE
     assert end(NAME, after.producer, commit=False) == (ErrorCode.NONE, ProducerIdAndEpoch(producer.id, 2))
 
 
-def test_an_abort_of_nothing_bumps_as_well_and_a_commit_of_nothing_is_refused(place):
-    producer = place.init()
-    assert place.coordinator.end_and_bump(NAME, producer, commit=True).error is ErrorCode.INVALID_TXN_STATE
-    after = place.coordinator.end_and_bump(NAME, producer, commit=False)
+def test_an_empty_abort_bumps_the_epoch_and_an_empty_commit_is_rejected(harness):
+    producer = harness.init()
+    assert harness.coordinator.end_and_bump(NAME, producer, commit=True).error is ErrorCode.INVALID_TXN_STATE
+    after = harness.coordinator.end_and_bump(NAME, producer, commit=False)
     assert after == (ErrorCode.NONE, ProducerIdAndEpoch(producer.id, 1))
-    assert place.appended == []
-    assert place.state is TransactionState.COMPLETE_ABORT
-    again = place.coordinator.end_and_bump(NAME, after.producer, commit=False)
+    assert harness.appended == []
+    assert harness.state is TransactionState.COMPLETE_ABORT
+    again = harness.coordinator.end_and_bump(NAME, after.producer, commit=False)
     assert again.producer.epoch == 2
-    assert place.coordinator.end_and_bump(NAME, producer, commit=False).error is ErrorCode.PRODUCER_FENCED
+    assert harness.coordinator.end_and_bump(NAME, producer, commit=False).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_the_last_epoch_ends_in_another_id(place):
-    place.init()
-    found = place.coordinator.transactions[NAME]
+def test_a_transaction_in_the_last_epoch_ends_with_a_new_id(harness):
+    harness.init()
+    found = harness.coordinator.transactions[NAME]
     found.producer = last = ProducerIdAndEpoch(found.producer.id, LAST_EPOCH)
-    place.add(last)
-    place.write(last)
-    after = place.coordinator.end_and_bump(NAME, last, commit=True)
+    harness.add(last)
+    harness.write(last)
+    after = harness.coordinator.end_and_bump(NAME, last, commit=True)
     assert after.error is ErrorCode.NONE
     assert after.producer.id != last.id
     assert after.producer.epoch == 0
-    assert place.coordinator.end_and_bump(NAME, last, commit=True) == after
-    assert place.log().last_stable_offset == place.log().end_offset
-    assert place.add(after.producer) is ErrorCode.NONE
+    assert harness.coordinator.end_and_bump(NAME, last, commit=True) == after
+    assert harness.log().last_stable_offset == harness.log().end_offset
+    assert harness.add(after.producer) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
-    ("add_partition", "knows", "prepared", "expected"),
+    ("add_partition", "abortable", "prepared", "expected"),
     [
         (False, False, False, ErrorCode.INVALID_TXN_STATE),
         (False, True, False, ErrorCode.TRANSACTION_ABORTABLE),
@@ -266,156 +266,158 @@ def test_the_last_epoch_ends_in_another_id(place):
         (True, True, True, ErrorCode.CONCURRENT_TRANSACTIONS),
     ],
 )
-def test_a_write_that_was_not_announced(place, add_partition, knows, prepared, expected):
-    producer = place.init()
+def test_add_or_verify_of_a_partition_that_was_not_added(
+    harness, add_partition, abortable, prepared, expected
+):
+    producer = harness.init()
     if prepared:
-        place.add(producer, OTHER)
-        place.controller.node_down(1)
-        place.coordinator.end(NAME, producer, commit=True)
-    said = place.coordinator.add_or_verify(
-        NAME, producer, PLACE, add_partition=add_partition, supports_abortable_error=knows
+        harness.add(producer, T1)
+        harness.controller.node_down(1)
+        harness.coordinator.end(NAME, producer, commit=True)
+    error = harness.coordinator.add_or_verify(
+        NAME, producer, T0, add_partition=add_partition, supports_abortable_error=abortable
     )
-    assert said is expected
+    assert error is expected
     fenced = ProducerIdAndEpoch(producer.id, producer.epoch + 1)
-    said = place.coordinator.add_or_verify(
-        NAME, fenced, PLACE, add_partition=add_partition, supports_abortable_error=knows
+    error = harness.coordinator.add_or_verify(
+        NAME, fenced, T0, add_partition=add_partition, supports_abortable_error=abortable
     )
-    assert said is ErrorCode.INVALID_PRODUCER_EPOCH
-    said = place.coordinator.add_or_verify(
-        None, producer, PLACE, add_partition=add_partition, supports_abortable_error=knows
+    assert error is ErrorCode.INVALID_PRODUCER_EPOCH
+    error = harness.coordinator.add_or_verify(
+        None, producer, T0, add_partition=add_partition, supports_abortable_error=abortable
     )
-    assert said is ErrorCode.INVALID_TXN_STATE
+    assert error is ErrorCode.INVALID_TXN_STATE
 
 
-# -- markers that have to wait ----------------------------------------------------------------------------------
+# -- markers that wait -----------------------------------------------------------------------------------------
 
 
-def test_a_marker_waits_for_a_leader(place):
-    producer = place.init()
-    place.add(producer, PLACE, OTHER)
-    place.write(producer)
-    place.controller.node_down(1)
-    assert place.coordinator.end(NAME, producer, commit=True).error is ErrorCode.NONE
-    assert place.state is TransactionState.PREPARE_COMMIT
+def test_a_marker_waits_for_a_leader(harness):
+    producer = harness.init()
+    harness.add(producer, T0, T1)
+    harness.write(producer)
+    harness.controller.node_down(1)
+    assert harness.coordinator.end(NAME, producer, commit=True).error is ErrorCode.NONE
+    assert harness.state is TransactionState.PREPARE_COMMIT
     for error in (
-        place.add(producer),
-        place.coordinator.end(NAME, producer, commit=True).error,
-        place.coordinator.init_producer_id(NAME, 60.0).error,
+        harness.add(producer),
+        harness.coordinator.end(NAME, producer, commit=True).error,
+        harness.coordinator.init_producer_id(NAME, 60.0).error,
     ):
         assert error is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert place.coordinator.end(NAME, producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
-    place.controller.node_up(1, place.listener)
-    assert place.state is TransactionState.COMPLETE_COMMIT
-    assert place.log().last_stable_offset == place.log().end_offset == 2
+    assert harness.coordinator.end(NAME, producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
+    harness.controller.node_up(1, harness.listener)
+    assert harness.state is TransactionState.COMPLETE_COMMIT
+    assert harness.log().last_stable_offset == harness.log().end_offset == 2
 
 
-def test_a_deleted_topic_needs_no_marker(place):
-    producer = place.init()
-    place.add(producer, PLACE)
-    place.controller.node_down(1)
-    place.coordinator.end_and_bump(NAME, producer, commit=False)
-    assert place.state is TransactionState.PREPARE_ABORT
-    place.controller.node_up(2, place.listener)
-    place.controller.delete_topic(place.topic)
-    assert place.state is TransactionState.COMPLETE_ABORT
-    after = place.init()
-    place.add(after, PLACE)
-    assert place.coordinator.end(NAME, after, commit=True).error is ErrorCode.NONE
-    assert place.state is TransactionState.COMPLETE_COMMIT
+def test_a_deleted_topic_needs_no_marker(harness):
+    producer = harness.init()
+    harness.add(producer, T0)
+    harness.controller.node_down(1)
+    harness.coordinator.end_and_bump(NAME, producer, commit=False)
+    assert harness.state is TransactionState.PREPARE_ABORT
+    harness.controller.node_up(2, harness.listener)
+    harness.controller.delete_topic(harness.topic)
+    assert harness.state is TransactionState.COMPLETE_ABORT
+    after = harness.init()
+    harness.add(after, T0)
+    assert harness.coordinator.end(NAME, after, commit=True).error is ErrorCode.NONE
+    assert harness.state is TransactionState.COMPLETE_COMMIT
 
 
-def test_each_name_has_its_node(place):
+def test_each_transactional_id_has_a_coordinating_node(harness):
     names = [f"tx-{number}" for number in range(20)]
-    assert {place.coordinator.coordinator_of(name) for name in names} == {1}
-    place.controller.node_up(2, place.listener)
-    assert {place.coordinator.coordinator_of(name) for name in names} == {
+    assert {harness.coordinator.coordinator_of(name) for name in names} == {1}
+    harness.controller.node_up(2, harness.listener)
+    assert {harness.coordinator.coordinator_of(name) for name in names} == {
         1
-    }  # it stays where it is, as leaders do
-    place.controller.coordinators.spread(place.controller.alive)
-    assert {place.coordinator.coordinator_of(name) for name in names} == {1, 2}
+    }  # coordinators do not move back, like leaders
+    harness.controller.coordinators.spread(harness.controller.alive)
+    assert {harness.coordinator.coordinator_of(name) for name in names} == {1, 2}
     for name in names:
-        node = place.coordinator.coordinator_of(name)
-        assert place.coordinator.error_for(name, node) is ErrorCode.NONE
-        assert place.coordinator.error_for(name, 3 - node) is ErrorCode.NOT_COORDINATOR
-    assert place.coordinator.error_for("", 1) is ErrorCode.INVALID_REQUEST
-    place.controller.node_down(1)
-    place.controller.node_down(2)
-    assert place.coordinator.coordinator_of(names[0]) == -1
+        node = harness.coordinator.coordinator_of(name)
+        assert harness.coordinator.error_for(name, node) is ErrorCode.NONE
+        assert harness.coordinator.error_for(name, 3 - node) is ErrorCode.NOT_COORDINATOR
+    assert harness.coordinator.error_for("", 1) is ErrorCode.INVALID_REQUEST
+    harness.controller.node_down(1)
+    harness.controller.node_down(2)
+    assert harness.coordinator.coordinator_of(names[0]) == -1
 
 
-def test_an_id_that_nobody_uses_is_forgotten(place):
+def test_an_unused_transactional_id_expires(harness):
     day = 86_400
-    producer = place.init()
-    place.timers.advance(6 * day)
-    place.add(producer, PLACE)
-    assert place.coordinator.end(NAME, producer, commit=True).error is ErrorCode.NONE
-    place.timers.advance(6 * day)
-    assert place.init() == producer.bumped
-    assert list(place.coordinator.transactions) == [NAME]
-    place.timers.advance(7 * day)
-    assert place.coordinator.add_partitions(NAME, producer.bumped, [PLACE]) is (
+    producer = harness.init()
+    harness.timers.advance(6 * day)
+    harness.add(producer, T0)
+    assert harness.coordinator.end(NAME, producer, commit=True).error is ErrorCode.NONE
+    harness.timers.advance(6 * day)
+    assert harness.init() == producer.bumped
+    assert list(harness.coordinator.transactions) == [NAME]
+    harness.timers.advance(7 * day)
+    assert harness.coordinator.add_partitions(NAME, producer.bumped, [T0]) is (
         ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
-    assert list(place.coordinator.transactions) == []
-    again = place.init()
+    assert list(harness.coordinator.transactions) == []
+    again = harness.init()
     assert (again.id != producer.id, again.epoch) == (True, 0)
 
 
 # -- offsets of a group -----------------------------------------------------------------------------------------
 
 
-def test_offsets_count_when_the_transaction_is_committed(place):
-    producer = place.init()
+def test_offsets_take_effect_when_the_transaction_is_committed(harness):
+    producer = harness.init()
 
     def commit(offset: int, commit: bool) -> None:
-        place.add(producer, place.coordinator.offsets_topic_partition("g"))
-        pending = {PLACE: OffsetAndMetadata(offset)}
-        place.store.write_pending_offsets("g", producer, pending, lambda _error: None)
-        assert set(place.store.unstable_partitions("g")) == {PLACE}
-        assert not place.store.unstable_partitions("other")
-        place.coordinator.end(NAME, producer, commit=commit)
-        assert not place.store.unstable_partitions("g")
+        harness.add(producer, harness.coordinator.offsets_topic_partition("g"))
+        pending = {T0: OffsetAndMetadata(offset)}
+        harness.store.write_pending_offsets("g", producer, pending, lambda _error: None)
+        assert set(harness.store.unstable_partitions("g")) == {T0}
+        assert not harness.store.unstable_partitions("other")
+        harness.coordinator.end(NAME, producer, commit=commit)
+        assert not harness.store.unstable_partitions("g")
 
     commit(5, True)
-    assert place.store.offsets("g")[PLACE].offset == 5
+    assert harness.store.offsets("g")[T0].offset == 5
     commit(9, False)
-    assert place.store.offsets("g")[PLACE].offset == 5
+    assert harness.store.offsets("g")[T0].offset == 5
 
 
-def test_a_later_commit_wins_over_a_pending_one(place):
-    store = place.store
-    number = place.controller.coordinators.offsets_partition("g")
+def test_a_later_commit_wins_over_a_pending_one(harness):
+    store = harness.store
+    offsets_partition = harness.controller.coordinators.offsets_partition("g")
     for producer_id, offset in ((1, 5), (2, 6)):
-        pending = {PLACE: OffsetAndMetadata(offset)}
+        pending = {T0: OffsetAndMetadata(offset)}
         store.write_pending_offsets("g", (producer_id, 0), pending, lambda _error: None)
-    store.end_transaction(2, number, commit=True)
-    store.end_transaction(1, number, commit=True)  # written before the other's
-    assert store.offsets("g")[PLACE].offset == 6
-    store.write_pending_offsets("g", (1, 0), {PLACE: OffsetAndMetadata(7)}, lambda _error: None)
-    store.write_offsets("g", {PLACE: OffsetAndMetadata(3)}, lambda _error: None)
-    store.end_transaction(1, (number + 1) % 50, commit=True)
-    assert set(store.unstable_partitions("g")) == {PLACE}  # another partition's marker
-    store.end_transaction(1, number, commit=True)
-    assert store.offsets("g")[PLACE].offset == 3
+    store.end_transaction(2, offsets_partition, commit=True)
+    store.end_transaction(1, offsets_partition, commit=True)  # its commit was written first
+    assert store.offsets("g")[T0].offset == 6
+    store.write_pending_offsets("g", (1, 0), {T0: OffsetAndMetadata(7)}, lambda _error: None)
+    store.write_offsets("g", {T0: OffsetAndMetadata(3)}, lambda _error: None)
+    store.end_transaction(1, (offsets_partition + 1) % 50, commit=True)
+    assert set(store.unstable_partitions("g")) == {T0}  # another partition's marker
+    store.end_transaction(1, offsets_partition, commit=True)
+    assert store.offsets("g")[T0].offset == 3
 
 
-def test_pending_offsets_go_with_their_group_and_topic(place):
-    store, number = place.store, place.controller.coordinators.offsets_partition("g")
-    pending = {PLACE: OffsetAndMetadata(1), TopicPartition("u", 0): OffsetAndMetadata(2)}
+def test_pending_offsets_are_removed_with_their_group_and_topic(harness):
+    store, offsets_partition = harness.store, harness.controller.coordinators.offsets_partition("g")
+    pending = {T0: OffsetAndMetadata(1), TopicPartition("u", 0): OffsetAndMetadata(2)}
     store.write_pending_offsets("g", (1, 0), pending, lambda _error: None)
-    assert [group.group_id for group in store.load(number)] == ["g"]
+    assert [group.group_id for group in store.load(offsets_partition)] == ["g"]
     store.remove_topic("t")
     assert set(store.unstable_partitions("g")) == {TopicPartition("u", 0)}
     store.remove_group("g", lambda _error: None)
     assert not store.unstable_partitions("g")
-    store.end_transaction(1, number, commit=True)
+    store.end_transaction(1, offsets_partition, commit=True)
     assert store.offsets("g") == {}
 
 
-def test_ids_that_nobody_asks_for_any_more_do_not_stay():
-    place = Place()
+def test_unused_transactional_ids_are_removed_without_lookups():
+    harness = Harness()
     for number in range(20_000):
-        place.timers.now += 60 * 60
-        assert not place.coordinator.init_producer_id(f"{NAME}{number}", 60.0).error
-    assert len(place.coordinator._store._transactions) <= MIN_EXPIRY_SCAN
-    assert len(place.coordinator.transactions) == 7 * 24
+        harness.timers.now += 60 * 60
+        assert not harness.coordinator.init_producer_id(f"{NAME}{number}", 60.0).error
+    assert len(harness.coordinator._store._transactions) <= MIN_EXPIRY_SCAN
+    assert len(harness.coordinator.transactions) == 7 * 24

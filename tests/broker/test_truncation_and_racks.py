@@ -1,4 +1,4 @@
-"""What the embedded cluster does for tests of truncation (KIP-320) and of follower fetching (KIP-392)."""
+"""Truncation (KIP-320) and follower fetching (KIP-392) in the embedded cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def a_batch(records: int, value: bytes = b"v") -> bytes:
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12), cut=st.integers(0, 50), more=st.integers(0, 5)
 )
 @settings(max_examples=100, deadline=None)
-def test_a_truncated_log_is_one_that_was_never_longer(sizes: list[int], cut: int, more: int) -> None:
+def test_a_truncated_log_equals_one_that_was_never_longer(sizes: list[int], cut: int, more: int) -> None:
     log, expected = PartitionLog("t", 0), PartitionLog("t", 0)
     log.start_epoch(0)
     expected.start_epoch(0)
@@ -43,7 +43,7 @@ def test_a_truncated_log_is_one_that_was_never_longer(sizes: list[int], cut: int
         each.start_epoch(1)
         for _ in range(more):
             each.append(a_batch(2, b"y" * 3000), 1)
-    assert bytes(handed_out) == before, "what a fetch was given stays as it was"
+    assert bytes(handed_out) == before, "data that a fetch has returned does not change"
     assert (log.end_offset, log.size, log.epochs) == (expected.end_offset, expected.size, expected.epochs)
     assert [bytes(r.value or b"") for r in log.records()] == [
         bytes(r.value or b"") for r in expected.records()
@@ -55,7 +55,7 @@ def test_a_truncated_log_is_one_that_was_never_longer(sizes: list[int], cut: int
         assert log.end_of_epoch(epoch) == expected.end_of_epoch(epoch)
 
 
-def test_a_truncated_log_knows_no_producer_that_wrote_behind_its_end() -> None:
+def test_truncation_resets_producer_state() -> None:
     def numbered(first: int) -> bytes:
         builder = BatchBuilder("none", 1 << 30, producer_id=7, producer_epoch=0, base_sequence=first)
         assert builder.append(1000, b"k", b"v")
@@ -65,7 +65,7 @@ def test_a_truncated_log_knows_no_producer_that_wrote_behind_its_end() -> None:
     for sequence in range(3):
         log.append(numbered(sequence), 0)
     log.truncate(1)
-    assert log.append(numbered(1), 1) == (1, 1, False, 1000), "it is no repetition any more"
+    assert log.append(numbered(1), 1) == (1, 1, False, 1000), "it is not a duplicate any more"
     assert log.append(numbered(0), 1).duplicate
 
 
@@ -87,23 +87,23 @@ def test_the_replica_in_the_rack_is_preferred(rack: str, leader: int, alive: set
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_truncation_begins_a_new_epoch() -> None:
+async def test_a_truncation_starts_a_new_leader_epoch() -> None:
     async with EmbeddedCluster(2, host="10.0.0.1", seed=1, racks=("a", None)) as cluster:
         cluster.create_topic("t", 1)
-        place = cluster.partition("t", 0)
+        partition = cluster.partition("t", 0)
         for _ in range(5):
-            place.log.append(a_batch(1), place.leader_epoch)
-        leader, epoch = place.leader, place.leader_epoch
+            partition.log.append(a_batch(1), partition.leader_epoch)
+        leader, epoch = partition.leader, partition.leader_epoch
         cluster.truncate("t", 0, 3)
-        assert (place.leader, place.leader_epoch, place.log.end_offset) == (leader, epoch + 1, 3)
-        assert place.log.end_of_epoch(epoch) == (epoch, 3)
+        assert (partition.leader, partition.leader_epoch, partition.log.end_offset) == (leader, epoch + 1, 3)
+        assert partition.log.end_of_epoch(epoch) == (epoch, 3)
         cluster.truncate("t", 0, 3, leader=3 - leader)
-        assert (place.leader, place.log.end_offset) == (3 - leader, 3)
+        assert (partition.leader, partition.log.end_offset) == (3 - leader, 3)
         with pytest.raises(UsageError, match="node 9 is not running"):
             cluster.truncate("t", 0, 0, leader=9)
         assert [node.rack for node in cluster.nodes.values()] == ["a", None]
 
 
-def test_leaders_and_racks_have_places_on_the_wire() -> None:
+def test_responses_contain_racks() -> None:
     assert m.MetadataResponse.MetadataResponseBroker(1, "h", 2, "a").rack == "a"
     assert m.DescribeClusterResponse.DescribeClusterBroker(1, "h", 2, "a").rack == "a"

@@ -372,10 +372,10 @@ def test_the_log_of_v_tells_who_came_and_went_and_what_was_committed() -> None:
     for expected in (
         r"node 1 listens on 127\.0\.0\.1:\d+",
         r"topic t: created with 1 partitions",
-        rf"group g: member {member} joins, client 'asyncgroup-consume' from 127\.0\.0\.1; its reason: .+",
+        rf"group g: member {member} joined, client 'asyncgroup-consume' from 127\.0\.0\.1; client reason: .+",
         rf"group g: rebalance after generation 0: new member {member}; client reason: .+",
         rf"group g: generation 1 has 1 members, leader {member}, protocol range",
-        rf"group g: member {member} leaves; its reason: .+",
+        rf"group g: member {member} left; client reason: .+",
         r"group g: \d+ commits?; t-0 at 2",
         r"node 1 stopped",
     ):

@@ -1,7 +1,10 @@
-"""The group coordinator, free of I/O: `coordinator` answers calls (`requests`, `checks`), `joining`, `leaving` and `rebalance`
-move a `group` of `groups` through its states (`state`, `member`, `protocols`), `offsets` takes commits and lets them expire
-(`expiry`).
+"""The group coordinator of a broker, for groups with the classic protocol. It does no I/O.
 
-What outlives it goes through `log_store` and `offsets_writer` into the log of `__consumer_offsets` as `records`, and comes back
-from there through `replayed`; time and the log come in by `interfaces`.
+- `coordinator`: entry point, one method per API; `requests` has its arguments and results, `checks` the validation.
+- `joining`, `leaving`, `rebalance`: move a `group` through its `state`s; `member` and `protocols` are its parts, `groups`
+  holds all groups.
+- `offsets`, `expiry`: offset commits, deletion and expiration.
+- `log_store`, `offsets_writer`, `records`: write groups and offsets to `__consumer_offsets`; `replayed` and
+  `pending_offsets` are the state read back from it.
+- `interfaces`: what the coordinator needs from the broker (timers, clock, log) and its configuration.
 """

@@ -1,5 +1,5 @@
-"""Whether a group takes what is asked of it: by its state, and by who asks (the validating methods of Kafka's `ClassicGroup`
-and `GroupMetadataManager`). Each gives NONE or the error to answer.
+"""Validate requests against a group's state and members (the `validate…` methods of Kafka's `ClassicGroup` and
+`GroupMetadataManager`). Each function returns NONE or the error to answer with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """FENCED_INSTANCE_ID for a static member that was replaced, UNKNOWN_MEMBER_ID for who is no member at all."""
+    """Return FENCED_INSTANCE_ID for a static member that was replaced, UNKNOWN_MEMBER_ID for any other non-member."""
     if group_instance_id is not None:
         current = group.static_members.get(group_instance_id)
         if current is None:
@@ -31,7 +31,7 @@ def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | N
 
 
 def check_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
-    """A SyncGroup of the present generation is taken until the next join phase begins."""
+    """Check a SyncGroup: it must name the current generation, and no new join phase may have begun."""
     if group.state is ClassicGroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is ClassicGroupState.DEAD:
@@ -48,15 +48,15 @@ def check_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
     return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
 
-def _differs(said: str | None, known: str | None) -> bool:
-    """A protocol type or name that a member stated, and wrongly (older versions state none)."""
-    return said is not None and known is not None and said != known
+def _differs(requested: str | None, actual: str | None) -> bool:
+    """Whether a request names another protocol type or name than the group has; older versions name none."""
+    return requested is not None and actual is not None and requested != actual
 
 
 def check_heartbeat(
     group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
 ) -> ErrorCode:
-    """Whether the member lives in the present generation."""
+    """Check that the heartbeat comes from a member of the current generation."""
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error := check_member(group, member_id, group_instance_id):
@@ -72,13 +72,13 @@ def check_commit(
     *,
     transactional: bool = False,
 ) -> ErrorCode:
-    """A commit inside a transaction comes from a producer: early versions name no member, and its member may be between
-    two generations.
+    """Check an offset commit. `transactional`: a TxnOffsetCommit, sent by a producer. Its early versions name no member,
+    and it is allowed during a rebalance.
     """
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation_id < 0 and group.state is ClassicGroupState.EMPTY:
-        return ErrorCode.NONE  # an admin client, or a consumer that assigns itself
+        return ErrorCode.NONE  # an admin client, or a consumer with manual assignment
     if generation_id >= 0 or member_id or group_instance_id is not None:
         if error := check_member(group, member_id, group_instance_id):
             return error
@@ -87,13 +87,13 @@ def check_commit(
     elif not transactional and group.state is not ClassicGroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if not transactional and group.state is ClassicGroupState.COMPLETING_REBALANCE:
-        # The member knows the new generation, so it may not commit for the old one until the assignment is out.
+        # The member has joined the new generation, so it must not commit before it gets its assignment.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
 def check_offset_delete(group: ClassicGroup) -> ErrorCode:
-    """While a group has members only consumers can tell which topics they don't need."""
+    """Check an OffsetDelete: a group with members must be a consumer group, whose subscriptions are known."""
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     live = group.state is not ClassicGroupState.EMPTY
@@ -101,7 +101,7 @@ def check_offset_delete(group: ClassicGroup) -> ErrorCode:
 
 
 def check_delete(group: ClassicGroup) -> ErrorCode:
-    """A group is deleted when nobody is in it."""
+    """Check a DeleteGroups: the group must have no members."""
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is ClassicGroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP

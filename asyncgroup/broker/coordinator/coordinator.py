@@ -1,9 +1,8 @@
-"""The group coordinator of one node: groups by id, and what is answered to each API (Kafka's
-`GroupCoordinatorService`).
+"""The group coordinator of one node, with one method per API (Kafka's `GroupCoordinatorService`).
 
-A coordinator serves the groups of those partitions of `__consumer_offsets` that its node leads. `load` and
-`unload` follow the leadership: what was written to the store survives, a rebalance under way does not, as in
-Kafka. Offsets have a room of their own, `offsets`.
+A coordinator serves the groups of the partitions of `__consumer_offsets` that its node leads. `load` and `unload` follow
+the leadership: everything in the store survives a move, a rebalance in progress does not, as in Kafka. Requests for
+offsets are passed on to `offsets`.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ __all__ = ["GroupCoordinator"]
 
 
 class GroupCoordinator:
-    """Answers for the groups that live on one node. All methods are synchronous; parked answers come by
-    callback. `clock` gives ms since 1970.
+    """Serves the groups of one node. All methods are synchronous; delayed results are passed to a callback.
+
+    `partition_of` maps a group id to its partition of `__consumer_offsets`; `clock` gives ms since 1970.
     """
 
     def __init__(
@@ -61,9 +61,11 @@ class GroupCoordinator:
         clock: Clock,
     ) -> None:
         self.config = config
-        self.partitions: set[int] = set()
-        self.loading: set[int] = set()
-        self._timers, self._store, self._partition_of = timers, store, partition_of
+        self.partitions: set[int] = set()  # partitions of `__consumer_offsets` that are loaded
+        self.loading: set[int] = set()  # partitions that wait for `offsets_load_delay`
+        self._timers = timers
+        self._store = store
+        self._partition_of = partition_of
         self._groups = Groups(clock, self._schedule_expiry)
         self._rebalance = Rebalance(config, timers, store)
         self._joining = Joining(self._rebalance, rng)
@@ -76,13 +78,13 @@ class GroupCoordinator:
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]:
-        """The groups of the partitions that are loaded, by id."""
+        """The groups of all loaded partitions, by id."""
         return self._groups.by_id
 
     # -- leadership ------------------------------------------------------------------------------------------
 
     def load(self, partition: int) -> None:
-        """Become coordinator of the groups of `partition`, now or when `offsets_load_delay` is over."""
+        """Become coordinator of the groups of `partition`, after `offsets_load_delay` if it is set."""
         delay = self.config.offsets_load_delay
         if delay > 0 and self._store.exists():
             self.loading.add(partition)
@@ -91,7 +93,7 @@ class GroupCoordinator:
             self._load(partition)
 
     def _load(self, partition: int) -> None:
-        """Members get a whole session timeout to show up."""
+        """Load the groups; each member gets a full session timeout to send its first heartbeat."""
         self.loading.discard(partition)
         self.partitions.add(partition)
         for snapshot in self._store.load(partition):
@@ -100,11 +102,11 @@ class GroupCoordinator:
                 self._rebalance.restart_session_timer(group, member)
             if len(group.members) > self.config.max_size:
                 self._rebalance.prepare_rebalance(
-                    group, f"{len(group.members)} members are over group.max.size"
+                    group, f"{len(group.members)} members exceed group.max.size"
                 )
 
     def unload(self, partition: int) -> None:
-        """Stop being coordinator of `partition`: parked requests are answered NOT_COORDINATOR."""
+        """Stop being coordinator of `partition`: parked requests are answered with NOT_COORDINATOR."""
         self._timers.cancel(("load", partition))
         self.loading.discard(partition)
         self.partitions.discard(partition)
@@ -115,29 +117,29 @@ class GroupCoordinator:
         self._store.unload(partition)
 
     def on_high_watermark_updated(self, partition: int) -> None:
-        """The high watermark of `partition` may have moved: writes that waited for it are answered."""
+        """Answer the writes that waited for the high watermark of `partition`, which may have moved."""
         self._store.on_high_watermark_updated(partition)
 
     def after_writes(self, group_id: str, done: WriteCallback) -> None:
-        """Answer when all that was written before for the group, and others of its partition, is answered; at once if
-        nothing is under way. Ask `error_for` first.
+        """Call `done` after all earlier writes for the group, and for others of its partition, are answered; at once if
+        there are none. Call `error_for` first.
         """
         self._store.after_writes(group_id, done)
 
     def error_for(self, group_id: str | None) -> ErrorCode:
-        """Why this coordinator cannot serve `group_id`: it is not its own, not yet, or no id at all; NONE if it can."""
+        """Return why this node cannot serve `group_id` (it is missing, loading, or coordinated by another node), or NONE."""
         if group_id is None:
             return ErrorCode.INVALID_GROUP_ID
         partition = self._partition_of(group_id)
         if partition in self.partitions:
             return ErrorCode.NONE
-        loads = partition in self.loading
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else ErrorCode.NOT_COORDINATOR
+        is_loading = partition in self.loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
 
     # -- membership ------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
-        """JoinGroup. A group that does not exist is made for a member without an id only."""
+        """Handle JoinGroup. A group that does not exist is created only for a member without an id."""
         if error := self._join_error(request):
             reply(JoinResult(error=error, member_id=request.member_id))
             return
@@ -168,7 +170,7 @@ class GroupCoordinator:
         return group
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """SyncGroup. Followers are parked until the leader's assignment is stored."""
+        """Handle SyncGroup. Followers are parked until the leader's assignment is stored."""
         error = self.error_for(request.group_id or None)
         group = self.groups.get(request.group_id)
         if not error:
@@ -189,7 +191,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
-        """Heartbeat: NONE, or what the member has to do. While its group is being loaded it has nothing to do."""
+        """Handle Heartbeat. While the group is being loaded the answer is NONE, so that members keep running."""
         if error := self.error_for(group_id or None):
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         group = self.groups.get(group_id)
@@ -202,7 +204,7 @@ class GroupCoordinator:
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
-        """LeaveGroup of one or several members; the group rebalances once for all of them."""
+        """Handle LeaveGroup of one or several members; the group rebalances once for all of them."""
         if error := self.error_for(group_id or None):
             return LeaveResult(error)
         group = self.groups.get(group_id)
@@ -213,51 +215,51 @@ class GroupCoordinator:
     # -- offsets ---------------------------------------------------------------------------------------------
 
     def commit(self, request: CommitRequest, reply: CommitReply) -> None:
-        """OffsetCommit."""
+        """Handle OffsetCommit."""
         if error := self.error_for(request.group_id):
             reply(error)
         else:
             self._offsets.commit(request, reply)
 
     def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
-        """TxnOffsetCommit."""
+        """Handle TxnOffsetCommit."""
         if error := self.error_for(request.group_id):
             reply(error)
         else:
             self._offsets.commit_transactional(request, reply)
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """A marker was appended to `partition`: the producer's offsets there count now, or never."""
+        """Apply the producer's pending offsets in `partition`, or drop them: its transaction marker was appended there."""
         self._store.end_transaction(producer_id, partition, commit=commit)
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group; empty for an unknown one. Ask `error_for` first."""
+        """Return the committed offsets of a group, empty if it is unknown. Call `error_for` first."""
         return self._offsets.committed(group_id)
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions of a group whose offsets are not stable (KIP-447)."""
+        """Return the partitions for which the group has offsets in an open transaction (KIP-447)."""
         return self._offsets.unstable_partitions(group_id)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
-        """OffsetDelete."""
+        """Handle OffsetDelete."""
         if error := self.error_for(group_id or None):
             reply(error)
         else:
             self._offsets.delete(group_id, partitions, reply)
 
     def delete(self, group_id: str, done: WriteCallback) -> None:
-        """DeleteGroups of one group."""
+        """Handle DeleteGroups for one group."""
         if error := self.error_for(group_id):
             done(error)
         else:
             self._offsets.delete_group(group_id, done)
 
     def remove_topic(self, topic: str) -> None:
-        """A topic was deleted: its offsets go, too."""
+        """Remove the offsets of a deleted topic."""
         self._store.remove_topic(topic)
 
     def _schedule_expiry(self) -> None:
-        """Look for expired offsets from time to time, as long as there are groups."""
+        """Schedule the next check for expired offsets; checks go on as long as there are groups."""
         if not self._expiry_scheduled:
             self._expiry_scheduled = True
             interval = self.config.offsets_retention_check_interval

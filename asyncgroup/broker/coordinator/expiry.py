@@ -1,5 +1,5 @@
-"""Which offsets a group has had for too long (KIP-211; Kafka's `ClassicGroup.offsetExpirationCondition` and
-`OffsetExpirationConditionImpl`). Pure; times are ms.
+"""Find the expired offsets of a group (KIP-211; Kafka's `ClassicGroup.offsetExpirationCondition` and
+`OffsetExpirationConditionImpl`). Pure functions; times are in ms.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ def expired_offsets(
     now: int,
     retention: int,
 ) -> list[TopicPartition]:
-    """The partitions whose offsets have outlived `retention` (ms); those in open transactions stay.
+    """Return the partitions whose offsets are older than `retention` (ms) at `now`, except the `unstable` ones.
 
-    The retention begins with the moment in which a group became empty, for others and for consumers without a group with
-    the commit. A live group keeps the offsets of the topics that it subscribes to, and all while it rebalances or
-    where the subscriptions are not known. A commit that said itself when it expires does so then.
+    When the retention of an offset begins:
+    - in an empty group, when the group became empty;
+    - in a group without members ever (manual assignment), at the commit;
+    - in a stable group, at the commit, and only for topics that no member subscribes to;
+    - never while a group rebalances or its subscriptions are unknown.
+
+    An offset with an expire timestamp of its own (OffsetCommit 2-4) expires at that time instead.
     """
     if group.protocol_type is None:
         since = -1

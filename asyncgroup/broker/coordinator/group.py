@@ -1,9 +1,8 @@
-"""A group that speaks the classic protocol: its members, its state and what they allow (Kafka's
-`ClassicGroup`).
+"""A group with the classic protocol: its members and its state (Kafka's `ClassicGroup`).
 
-Pure: no timers, no waiting, and the clock only dates its states. Parked requests are callables on the members; the phases that use them
-are in `rebalance.py` and `joining.py`. Members keep the order in which they joined, so the leader is the
-first joiner and, when it leaves, the next one in line (Kafka's hash map leaves that to chance).
+It has no timers and never waits; the clock is used only for the timestamps of state changes. Parked requests are callbacks
+on the members; `rebalance.py` and `joining.py` decide when they are answered. Members are kept in the order in which they
+joined: the leader is the first, and when it leaves the next one takes over (in Kafka the order of a hash map decides).
 """
 
 from __future__ import annotations
@@ -31,28 +30,23 @@ def _no_clock() -> int:
 
 
 class ClassicGroup:
-    """One group. `current_state_timestamp`: ms since 1970 at which it entered its state, -1: not known.
-
-    `pending_join` holds ids that were given out (MEMBER_ID_REQUIRED) and have not joined yet, `pending_sync`
-    members that have not synced in this generation. `new_member_added` extends the initial rebalance delay.
-    `subscribed_topics`: what the members of a consumer group wanted when the generation began, None: not known.
-    """
+    """A group with its members; `clock` gives ms since 1970."""
 
     def __init__(self, group_id: str, clock: Clock = _no_clock) -> None:
         self.group_id = group_id
         self.state = ClassicGroupState.EMPTY
-        self.current_state_timestamp = clock()
+        self.current_state_timestamp = clock()  # when it entered its state, ms since 1970; -1 if unknown
         self.previous_state = ClassicGroupState.DEAD
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.subscribed_topics: frozenset[str] | None = None
+        self.subscribed_topics: frozenset[str] | None = None  # of a consumer group; None if unknown
         self.leader: str | None = None
         self.members: dict[str, GroupMember] = {}
-        self.static_members: dict[str, str] = {}
-        self.pending_join: set[str] = set()
-        self.pending_sync: set[str] = set()
-        self.new_member_added = False
+        self.static_members: dict[str, str] = {}  # group instance id → member id
+        self.pending_join: set[str] = set()  # ids given out with MEMBER_ID_REQUIRED that have not joined yet
+        self.pending_sync: set[str] = set()  # members that have not synced in this generation
+        self.new_member_added = False  # extends the initial rebalance delay
         self.awaiting_join_count = 0
         self._protocols = SupportedProtocols()
         self._clock = clock
@@ -67,17 +61,17 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the group only stores offsets and never had a member."""
+        """Whether the group has offsets only and never had a member."""
         return self.protocol_type is None and self.state is ClassicGroupState.EMPTY and not self.pending_join
 
     @property
     def rebalance_timeout(self) -> float:
-        """The longest rebalance timeout of the members, in seconds."""
+        """The largest rebalance timeout of the members, in seconds."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether every member waits in the join phase and no id that was given out is still missing."""
+        """Whether every member has a parked JoinGroup and no id in `pending_join` is missing."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join
 
     @property
@@ -90,35 +84,35 @@ class ClassicGroup:
         return self.leader is not None and self.leader == member_id
 
     def supports(self, protocol_type: str, protocol_names: Collection[str]) -> bool:
-        """Whether a member with these protocols fits: one of them must be supported by all members."""
+        """Whether a member with these protocols may join: all members must support at least one of them."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(protocol_names)
-        fits = self._protocols.any_supported_by_all(protocol_names, len(self.members))
-        return self.protocol_type == protocol_type and fits
+        has_common = self._protocols.any_supported_by_all(protocol_names, len(self.members))
+        return self.protocol_type == protocol_type and has_common
 
     def select_protocol(self) -> str:
-        """The protocol that most members want among those that all support; the group must have a member."""
+        """Return the protocol preferred by most members among those that all support. The group must have a member."""
         return self._protocols.select(self.members.values())
 
     @property
     def is_consumer_group(self) -> bool:
-        """Whether its members are consumers, whose subscriptions can be read."""
+        """Whether its members are consumers, whose subscriptions the coordinator can read."""
         return self.protocol_type == CONSUMER_PROTOCOL
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members may want the topic: a consumer group whose subscriptions are not known may want any."""
+        """Whether a member may subscribe to the topic; True for any topic if a consumer group's subscriptions are unknown."""
         known = self.subscribed_topics
         return self.is_consumer_group if known is None else topic in known
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """All members with their metadata for the selected protocol, for the leader's JoinGroup answer."""
+        """Return all members with their metadata for the selected protocol, for the leader's JoinGroup response."""
         return tuple(
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()
         )
 
     def join_result(self, member_id: str, *, with_members: bool) -> JoinResult:
-        """The successful answer to a JoinGroup of `member_id` in the present generation."""
+        """Return the successful result of a JoinGroup of `member_id` in the current generation."""
         return JoinResult(
             member_id=member_id,
             generation_id=self.generation_id,
@@ -129,7 +123,7 @@ class ClassicGroup:
         )
 
     def snapshot(self, assignments: dict[str, bytes]) -> GroupSnapshot:
-        """The group as a group-metadata record keeps it, with `assignments` by member id."""
+        """Return the group as stored in a group metadata record, with `assignments` by member id."""
         return GroupSnapshot(
             group_id=self.group_id,
             generation_id=self.generation_id,
@@ -143,20 +137,24 @@ class ClassicGroup:
             current_state_timestamp=self.current_state_timestamp,
         )
 
-    # -- changing --------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------
 
     def transition_to(self, state: ClassicGroupState) -> None:
-        """Enter `state`; a transition that `ClassicGroupState.predecessors` does not allow is a bug and raises."""
+        """Enter `state`. Raise RuntimeError if `ClassicGroupState.predecessors` does not allow the transition."""
         if self.state not in state.predecessors:
-            raise RuntimeError(f"group {self.group_id!r} may not go from {self.state} to {state}")
+            raise RuntimeError(
+                f"group {self.group_id!r}: invalid state transition from {self.state} to {state}"
+            )
         self.previous_state, self.state = self.state, state
         self.current_state_timestamp = self._clock()
 
     def add(self, member: GroupMember, reply: JoinReply | None = None) -> None:
-        """Add `member`, with its parked JoinGroup if there is one. The first member leads."""
+        """Add `member`, with its parked JoinGroup if there is one. The first member becomes the leader."""
         if member.group_instance_id is not None:
             if member.group_instance_id in self.static_members:
-                raise RuntimeError(f"group instance id {member.group_instance_id!r} is already a member")
+                raise RuntimeError(
+                    f"group instance id {member.group_instance_id!r} belongs to a member already"
+                )
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -168,12 +166,12 @@ class ClassicGroup:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending id; the leader's place goes to the next member in line."""
+        """Remove a member or a pending id. If the leader leaves, the next member in joining order becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._protocols.remove(member)
             self.park_join(member, None)
-            # it may have left by another connection; Kafka never answers that SyncGroup, and its client times out
+            # The LeaveGroup may have come on another connection. Kafka never answers that SyncGroup: its client times out.
             self.answer_sync(member, SyncResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
             if member.group_instance_id is not None:
                 del self.static_members[member.group_instance_id]
@@ -190,21 +188,23 @@ class ClassicGroup:
         session_timeout: float,
         reply: JoinReply | None,
     ) -> None:
-        """Take what a repeated JoinGroup of `member` says, and park it."""
+        """Update `member` from a repeated JoinGroup, and park the request."""
         self._protocols.remove(member)
         member.protocols = protocols
         self._protocols.add(member)
-        member.rebalance_timeout, member.session_timeout = rebalance_timeout, session_timeout
+        member.rebalance_timeout = rebalance_timeout
+        member.session_timeout = session_timeout
         self.park_join(member, reply)
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> GroupMember:
-        """Give the static member a new id; requests parked under the old one are answered FENCED_INSTANCE_ID."""
+        """Give the static member a new id; requests parked under the old id are answered with FENCED_INSTANCE_ID."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members.pop(old_member_id)
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self.answer_join(member, JoinResult(error=fenced, member_id=old_member_id))
         self.answer_sync(member, SyncResult(error=fenced))
-        member.member_id, member.is_new = new_member_id, False
+        member.member_id = new_member_id
+        member.is_new = False
         self.members[new_member_id] = member
         if self.leader == old_member_id:
             self.leader = new_member_id
@@ -213,7 +213,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has rejoined, else take the first member that has; False if there is none."""
+        """Keep the leader if it has rejoined, else elect the first member that has. Return False if none has."""
         if self.leader is None:
             return False
         if self.members[self.leader].is_awaiting_join:
@@ -225,7 +225,7 @@ class ClassicGroup:
         return False
 
     def init_next_generation(self) -> None:
-        """End the join phase: generation + 1, protocol chosen; EMPTY when nobody is left."""
+        """End the join phase: increment the generation, select the protocol. Without members the group becomes EMPTY."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.compute_subscribed_topics()
@@ -235,22 +235,22 @@ class ClassicGroup:
         self.pending_sync.clear()
 
     def compute_subscribed_topics(self) -> None:
-        """Read what the members want by the protocol that was chosen."""
-        chosen = self.protocol_name
-        if not self.is_consumer_group or (self.members and chosen is None):
+        """Read the members' subscriptions from their metadata for the selected protocol."""
+        protocol = self.protocol_name
+        if not self.is_consumer_group or (self.members and protocol is None):
             self.subscribed_topics = None
         else:
-            self.subscribed_topics = subscribed_topics(m.metadata(chosen) for m in self.members.values())
+            self.subscribed_topics = subscribed_topics(m.metadata(protocol) for m in self.members.values())
 
     # -- parked requests -------------------------------------------------------------------------------------
 
     def park_join(self, member: GroupMember, reply: JoinReply | None) -> None:
-        """Set or clear the parked JoinGroup of `member`, keeping count."""
+        """Set or clear the parked JoinGroup of `member`, and update `awaiting_join_count`."""
         self.awaiting_join_count += (reply is not None) - (member.awaiting_join is not None)
         member.awaiting_join = reply
 
     def answer_join(self, member: GroupMember, result: JoinResult) -> bool:
-        """Answer the parked JoinGroup of `member`; False if it has none."""
+        """Answer the parked JoinGroup of `member`. Return False if it has none."""
         reply = member.awaiting_join
         if reply is None:
             return False
@@ -259,7 +259,7 @@ class ClassicGroup:
         return True
 
     def answer_sync(self, member: GroupMember, result: SyncResult) -> bool:
-        """Answer the parked SyncGroup of `member`; False if it has none."""
+        """Answer the parked SyncGroup of `member`. Return False if it has none."""
         reply = member.awaiting_sync
         if reply is None:
             return False
@@ -268,5 +268,5 @@ class ClassicGroup:
         return True
 
     def not_yet_rejoined_dynamic_members(self) -> Iterable[GroupMember]:
-        """The dynamic members without a parked JoinGroup."""
+        """Return the dynamic members without a parked JoinGroup."""
         return [m for m in self.members.values() if not m.is_awaiting_join and not m.is_static]

@@ -1,4 +1,4 @@
-"""The groups that one coordinator has in memory."""
+"""The groups of one coordinator, in memory."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ __all__ = ["Groups"]
 
 
 class Groups:
-    """Groups by id. `added` is told when one comes, `clock` dates their states."""
+    """Groups by id. `on_added` is called after a group is added; `clock` gives ms since 1970."""
 
-    def __init__(self, clock: Clock, added: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, on_added: Callable[[], None]) -> None:
         self.by_id: dict[str, ClassicGroup] = {}
         self.clock = clock
-        self._added = added
+        self._on_added = on_added
 
     def __repr__(self) -> str:
         return f"<Groups {len(self.by_id)}>"
 
     def get(self, group_id: str) -> ClassicGroup | None:
-        """The group, None if there is none."""
+        """Return the group, None if there is none."""
         return self.by_id.get(group_id)
 
     def all(self) -> list[ClassicGroup]:
-        """The groups of this moment."""
+        """Return a list of all groups, which stays valid while groups are added or removed."""
         return list(self.by_id.values())
 
     def create(self, group_id: str) -> ClassicGroup:
-        """A new group, EMPTY."""
+        """Add a new, empty group."""
         return self._add(ClassicGroup(group_id, self.clock))
 
     def restore(self, snapshot: GroupSnapshot) -> ClassicGroup:
-        """A group as it is after loading: STABLE with its members and assignments, or EMPTY."""
+        """Add a group loaded from the log: STABLE with its members and assignments, or EMPTY."""
         group = ClassicGroup(snapshot.group_id, self.clock)
-        for kept in snapshot.members:
+        for member in snapshot.members:
             group.add(
                 GroupMember(
-                    member_id=kept.member_id,
-                    group_instance_id=kept.group_instance_id,
-                    client_id=kept.client_id,
-                    client_host=kept.client_host,
-                    rebalance_timeout=kept.rebalance_timeout,
-                    session_timeout=kept.session_timeout,
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout,
+                    session_timeout=member.session_timeout,
                     protocol_type=snapshot.protocol_type or "",
-                    protocols=((snapshot.protocol_name or "", kept.subscription),),
-                    assignment=kept.assignment,
+                    protocols=((snapshot.protocol_name or "", member.subscription),),
+                    assignment=member.assignment,
                 )
             )
         group.generation_id = snapshot.generation_id
-        group.protocol_type, group.protocol_name = snapshot.protocol_type, snapshot.protocol_name
+        group.protocol_type = snapshot.protocol_type
+        group.protocol_name = snapshot.protocol_name
         group.leader = snapshot.leader or group.leader
         group.compute_subscribed_topics()
         group.state = ClassicGroupState.STABLE if snapshot.members else ClassicGroupState.EMPTY
@@ -63,10 +64,10 @@ class Groups:
 
     def _add(self, group: ClassicGroup) -> ClassicGroup:
         self.by_id[group.group_id] = group
-        self._added()
+        self._on_added()
         return group
 
     def discard(self, group: ClassicGroup) -> None:
-        """Forget the group, if it is not another one of this id by now."""
+        """Remove the group, unless another group has taken its id since."""
         if self.by_id.get(group.group_id) is group:
             del self.by_id[group.group_id]

@@ -1,4 +1,4 @@
-"""What the coordinator needs from outside: its settings, timers and a store. Tests give it fakes."""
+"""What the group coordinator needs from the broker: configuration, clock, timers, log and store. Tests pass fakes."""
 
 from __future__ import annotations
 
@@ -24,117 +24,120 @@ __all__ = [
 ]
 
 Clock = Callable[[], int]
-"""Gives the time of day in ms since 1970."""
+"""Returns the time of day in ms since 1970."""
 
 WriteCallback = Callable[[ErrorCode], None]
-"""Told when a write is durable (NONE) or failed."""
+"""Called with NONE when a write is replicated, or with the error if it failed."""
 
 
 class ExpiredOffsets(NamedTuple):
-    """The offsets of a group that expired, and whether the group goes with them."""
+    """What has expired of a group."""
 
     partitions: Collection[TopicPartition] = ()
+    """Those whose offsets have expired."""
     group: bool = False
+    """Whether the group itself is removed too."""
 
 
 FindExpired: TypeAlias = Callable[[Collection[TopicPartition]], ExpiredOffsets]
-"""Given the partitions with commits under way (in the log, not replicated), return what expired."""
+"""Takes the partitions with commits that are in the log, but not replicated; returns what has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig:
-    """Kafka's `group.*` and `offset.*` broker settings; durations in seconds.
-
-    `max_size`: `group.max.size`. `new_member_join_timeout`: how long a JoinGroup of a new member may be
-    parked before the member is dropped, as its client may be gone (`classicGroupNewMemberJoinTimeoutMs`, five
-    minutes in Kafka). `offsets_retention`: `offsets.retention.minutes`, looked at every `offsets_retention_check_interval`
-    (KIP-211).
-
-    Two things that no setting of Kafka's says, as they take there what they take: `offsets_append_delay`, from an append
-    to `__consumer_offsets` until it is replicated and answered (what has not arrived by then is lost with its node), and
-    `offsets_load_delay`, for reading a partition of it into memory.
-    """
+    """Kafka's `group.*` and `offset.*` broker settings, and two delays for tests. Durations are in seconds."""
 
     initial_rebalance_delay: float = 0.0
+    """`group.initial.rebalance.delay.ms`"""
     min_session_timeout: float = 0.0
+    """`group.min.session.timeout.ms`"""
     max_session_timeout: float = 1800.0
+    """`group.max.session.timeout.ms`"""
     max_size: int = 2**31 - 1
+    """`group.max.size`"""
     new_member_join_timeout: float = 300.0
+    """How long a JoinGroup of a new member may be parked before the member is removed, as its client may be gone
+    (`classicGroupNewMemberJoinTimeoutMs`, five minutes in Kafka).
+    """
     offset_metadata_max_size: int = 4096
+    """`offset.metadata.max.bytes`"""
     offsets_retention: float = 7 * 24 * 3600.0
+    """`offsets.retention.minutes` (KIP-211)"""
     offsets_retention_check_interval: float = 600.0
+    """`offsets.retention.check.interval.ms`"""
     offsets_append_delay: float = 0.0
+    """Delay before each append to `__consumer_offsets`. Writes that wait for it are lost if the node stops."""
     offsets_load_delay: float = 0.0
+    """Delay before a partition of `__consumer_offsets` is loaded."""
 
 
 TimerKey: TypeAlias = tuple[str, *tuple[Hashable, ...]]
-"""The kind of a timer, then what it is for. Names that clients choose (groups, transactional ids, topics) never stand
-alone: each kind is a namespace of its own.
+"""The kind of timer, followed by its subject. The kind is a namespace, so that names chosen by clients (groups,
+transactional ids, topics) never collide.
 """
 
 
 class Timers(Protocol):
-    """Timers by key: scheduling a key again replaces what it was set to."""
+    """Timers by key. Scheduling a key again replaces its timer."""
 
     def schedule(self, key: TimerKey, delay: float, action: Callable[[], None]) -> None:
         """Call `action` in `delay` seconds."""
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget the timer; no error if there is none."""
+        """Cancel the timer; no error if there is none."""
 
 
 class OffsetsLog(Protocol):
-    """The partitions of `__consumer_offsets` as one node has them."""
+    """The partitions of `__consumer_offsets` on one node."""
 
     def exists(self) -> bool:
-        """Whether there is such a topic by now."""
+        """Whether the topic exists."""
 
     def read(self, partition: int) -> Iterator[Buffer]:
-        """All whole record batches of a partition, in pieces."""
+        """Yield all complete record batches of a partition, in chunks."""
 
     def append(self, partition: int, batch: bytes) -> int:
-        """Append a record batch and give its base offset; raises `Refused`, as when this node does not lead any more."""
+        """Append a record batch and return its base offset. Raise `Refused`, for example if this node is no longer leader."""
 
     def end_offset(self, partition: int) -> int:
-        """Where the next batch will be."""
+        """Return the offset of the next batch."""
 
     def high_watermark(self, partition: int) -> int:
-        """The offset up to which all replicas have the log."""
+        """Return the offset up to which all replicas have the log."""
 
 
 class OffsetStore(Protocol):
-    """Where groups and offsets outlive a coordinator: `__consumer_offsets`, and what it says read into memory.
+    """Durable storage for groups and offsets: `__consumer_offsets`, with its content in memory.
 
-    Reads and writes are for groups of the partitions that were loaded. A write is acknowledged through its `WriteCallback`
-    callback, which may come at once or later; reads see what was acknowledged. `partition` is the number of a partition
-    of `__consumer_offsets`.
+    It serves the groups of loaded partitions only. A write is acknowledged through its `WriteCallback`, at once or later;
+    reads see acknowledged writes. `partition` is the number of a partition of `__consumer_offsets`.
     """
 
     def exists(self) -> bool:
-        """Whether there is anything to load."""
+        """Whether `__consumer_offsets` exists."""
 
     def load(self, partition: int) -> Iterable[GroupSnapshot]:
-        """Read the partition into memory; its groups, those with offsets only included."""
+        """Read the partition into memory. Return its groups, including those with offsets only."""
 
     def unload(self, partition: int) -> None:
-        """Forget the partition; what is being written to it fails with NOT_COORDINATOR."""
+        """Drop the partition from memory; pending writes to it fail with NOT_COORDINATOR."""
 
     def after_writes(self, group_id: str, done: WriteCallback) -> None:
-        """Answer when all that was written before to the group's partition is answered, at once if nothing is under way."""
+        """Call `done` after all earlier writes to the group's partition are answered, at once if there are none."""
 
     def is_idle(self, group_id: str) -> bool:
-        """Whether nothing is being written to the group's partition."""
+        """Whether no write to the group's partition is pending."""
 
     def on_high_watermark_updated(self, partition: int) -> None:
-        """The partition's high watermark may have moved: what is below it is answered."""
+        """Answer the writes below the partition's high watermark, which may have moved."""
 
     def write_group(self, snapshot: GroupSnapshot, done: WriteCallback) -> None:
-        """Append a group-metadata record."""
+        """Append a group metadata record."""
 
     def write_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: WriteCallback
     ) -> None:
-        """Append offset-commit records."""
+        """Append offset commit records."""
 
     def write_pending_offsets(
         self,
@@ -143,24 +146,26 @@ class OffsetStore(Protocol):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         done: WriteCallback,
     ) -> None:
-        """Append offset-commit records of a transaction of `producer` (id, epoch); they count from its commit marker on."""
+        """Append offset commit records in a transaction of `producer` (id, epoch); its commit marker makes them visible."""
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """The marker of a producer's transaction was appended to `partition`: its offsets count now, or never."""
+        """Handle the marker of a producer's transaction, just appended to `partition`: commit or drop its pending offsets."""
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions for which a group has offsets in an open transaction."""
+        """Return the partitions for which a group has offsets in an open transaction."""
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether a transaction with offsets of a group is open, even if tombstones took the offsets back."""
+        """Whether a transaction with offsets of the group is open, even if tombstones removed those offsets."""
 
     def remove_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
     ) -> None:
-        """Append tombstones for those of a group's offsets that are there by then, pending and unreplicated ones included."""
+        """Append tombstones for those of the group's offsets that exist at the time of the append, including pending and
+        unreplicated ones.
+        """
 
     def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
-        """Append tombstones for what `find` returns when their turn to be appended comes."""
+        """Append tombstones for the offsets that `find` returns; it is called at the time of the append."""
 
     def remove_topic(self, topic: str) -> None:
         """Append tombstones for all offsets of a topic."""
@@ -169,4 +174,4 @@ class OffsetStore(Protocol):
         """Append tombstones for the group and all its offsets."""
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group."""
+        """Return the committed offsets of a group."""

@@ -1,4 +1,4 @@
-"""JoinGroup, case by case (Kafka's `GroupMetadataManager.classicGroupJoin…`)."""
+"""Handle JoinGroup, case by case (Kafka's `GroupMetadataManager.classicGroupJoin…`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ __all__ = ["Joining"]
 log = escaping_logger(__name__)
 
 _MAX_PREFIX = 1000
-"""Characters of a client id that begin a member id: with all that a client id may have, no answer could say it."""
+"""Characters of the client id that a member id starts with. With a client id of maximum length the member id would be too
+long for a response.
+"""
 
 
 class Joining:
-    """Takes JoinGroup requests for groups that exist on this coordinator."""
+    """Handles JoinGroup requests for groups that exist on this coordinator; `rng` makes member ids."""
 
     def __init__(self, rebalance: Rebalance, rng: random.Random) -> None:
         self._rebalance = rebalance
@@ -48,8 +50,8 @@ class Joining:
             self._join_existing(group, request, reply)
 
     def _accepts_joining_member(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether `group.max.size` lets the member in; the ones that rejoin last are kicked out of a too
-        large group.
+        """Whether `group.max.size` admits the member. From a group that is too large, those that rejoin last are removed
+        (Kafka's `acceptJoiningMember`).
         """
         member = group.members.get(member_id)
         match group.state:
@@ -77,7 +79,7 @@ class Joining:
             self._add(group, request, member_id, reply)
 
     def _join_pending(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
-        if request.group_instance_id is not None:  # ids are given out to dynamic members only
+        if request.group_instance_id is not None:  # only dynamic members are given ids
             reply(JoinResult(error=ErrorCode.UNKNOWN_SERVER_ERROR, member_id=request.member_id))
         else:
             self._add(group, request, request.member_id, reply)
@@ -101,15 +103,15 @@ class Joining:
             group.new_member_added = True
         group.add(member, reply)
         log.info(
-            "group %s: member %s joins, client %r from %s; its reason: %s",
+            "group %s: member %s joined, client %r from %s; client reason: %s",
             group.group_id,
             member_id,
             request.client_id,
-            request.client_host.removeprefix("/") or "nowhere",
+            request.client_host.removeprefix("/") or "unknown host",
             request.reason or "not provided",
         )
-        # It sends no heartbeats while it waits, and a client that went away meanwhile goes unnoticed: hence a limit
-        # of its own, at which a living client is told to join again.
+        # A member sends no heartbeats while its JoinGroup is parked, so a client that is gone would not be noticed. After
+        # this time the member is removed, and a client that is still there gets UNKNOWN_MEMBER_ID and rejoins.
         self._rebalance.restart_session_timer(group, member, self._rebalance.config.new_member_join_timeout)
         self._rebalance.prepare_rebalance_or_complete_join(
             group, _rebalance_reason(request, f"new member {member_id}")
@@ -118,25 +120,31 @@ class Joining:
     def _replace_static(
         self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: JoinReply
     ) -> None:
-        """A static member came back without its id (KIP-345): it takes over the place of the old one."""
-        rebalance, old_leader = self._rebalance, group.leader
+        """Handle a static member that joins without its member id (KIP-345): it gets a new id and keeps its membership."""
+        rebalance = self._rebalance
+        old_leader = group.leader
         instance_id = request.group_instance_id or ""
         old_id = group.static_members[instance_id]
         rebalance.cancel_session_timer(group, old_id)
         member = group.replace_static(instance_id, member_id)
         rebalance.restart_session_timer(group, member)
-        before = dataclasses.replace(member, member_id=old_id)
-        log.info("group %s: static member %s is back, as %s", group.group_id, instance_id, member_id)
+        previous = dataclasses.replace(member, member_id=old_id)
+        log.info(
+            "group %s: static member %s rejoined with the new member id %s",
+            group.group_id,
+            instance_id,
+            member_id,
+        )
         group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
         if group.state is ClassicGroupState.STABLE:
             if group.protocol_name == group.select_protocol():
-                self._store_replacement(group, request, member, old_leader, before)
+                self._store_replacement(group, request, member, old_leader, previous)
             else:
                 rebalance.prepare_rebalance_or_complete_join(
                     group, _rebalance_reason(request, f"{member_id} changes the protocol")
                 )
         elif group.state is ClassicGroupState.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id by now, so the new one would get nothing.
+            # The leader may already be computing an assignment for the old id; the new id would get nothing.
             rebalance.prepare_rebalance(
                 group, _rebalance_reason(request, f"static member {request.group_instance_id} replaced")
             )
@@ -149,18 +157,22 @@ class Joining:
         request: JoinRequest,
         member: GroupMember,
         old_leader: str | None,
-        before: GroupMember,
+        previous: GroupMember,
     ) -> None:
-        """Nothing to reassign: write the new id and answer with the present generation. If that fails all is as `before`."""
+        """Write the new id and answer with the current generation, without a rebalance. If the write fails, restore
+        `previous`.
+        """
         member_id, leads = member.member_id, group.is_leader(member.member_id)
 
         def written(error: ErrorCode) -> None:
-            if member.member_id != member_id:  # replaced itself meanwhile: its request was answered
+            if (
+                member.member_id != member_id
+            ):  # it was replaced again: this request was answered with FENCED_INSTANCE_ID
                 return
             if error:
-                self._revert_replacement(group, member, before, error)
+                self._revert_replacement(group, member, previous, error)
                 return
-            # Before version 9 a leader cannot be told to skip the assignment, so it is not told that it leads.
+            # Before version 9 a leader cannot be told to skip the assignment, so the response names the old leader.
             skips = request.supports_skipping_assignment
             group.answer_join(
                 member,
@@ -179,9 +191,9 @@ class Joining:
         self._rebalance.store.write_group(group.snapshot(assignments), written)
 
     def _revert_replacement(
-        self, group: ClassicGroup, member: GroupMember, before: GroupMember, error: ErrorCode
+        self, group: ClassicGroup, member: GroupMember, previous: GroupMember, error: ErrorCode
     ) -> None:
-        """The member keeps the id that it had, which is the one that the next coordinator will know."""
+        """Restore the member's previous id, which is the one in the log, and answer its JoinGroup with `error`."""
         refused = JoinResult(
             error=error,
             generation_id=group.generation_id,
@@ -190,10 +202,10 @@ class Joining:
         )
         group.answer_join(member, refused)
         if group.members.get(member.member_id) is not member or group.state is ClassicGroupState.DEAD:
-            return  # it has left meanwhile, or the group has
+            return  # the member has left, or the group was deleted or moved
         self._rebalance.cancel_session_timer(group, member.member_id)
-        group.update(member, before.protocols, before.rebalance_timeout, before.session_timeout, None)
-        group.replace_static(before.group_instance_id or "", before.member_id)
+        group.update(member, previous.protocols, previous.rebalance_timeout, previous.session_timeout, None)
+        group.replace_static(previous.group_instance_id or "", previous.member_id)
         self._rebalance.restart_session_timer(group, member)
 
     # -- members with an id ----------------------------------------------------------------------------------
@@ -207,7 +219,7 @@ class Joining:
         unchanged = member.protocols == request.protocols
         match group.state:
             case ClassicGroupState.COMPLETING_REBALANCE if unchanged:
-                # It probably missed the answer to its first JoinGroup.
+                # It probably did not receive the response to its first JoinGroup.
                 reply(group.join_result(member_id, with_members=leads))
             case ClassicGroupState.STABLE if unchanged and not leads:
                 reply(group.join_result(member_id, with_members=False))
@@ -216,7 +228,7 @@ class Joining:
                 | ClassicGroupState.COMPLETING_REBALANCE
                 | ClassicGroupState.STABLE
             ):
-                # A leader that joins in STABLE wants a rebalance: partitions were added, for instance.
+                # A leader that rejoins a stable group asks for a rebalance, for example because partitions were added.
                 self._rejoin(group, member, request, reply)
             case _:
                 reply(JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id))

@@ -1,4 +1,4 @@
-"""LeaveGroup, of one or several members (Kafka's `GroupMetadataManager.classicGroupLeaveToClassicGroup`)."""
+"""Handle LeaveGroup of one or several members (Kafka's `GroupMetadataManager.classicGroupLeaveToClassicGroup`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = escaping_logger(__name__)
 
 
 class Leaving:
-    """Takes LeaveGroup requests for groups that exist on this coordinator."""
+    """Handles LeaveGroup requests for groups that exist on this coordinator."""
 
     def __init__(self, rebalance: Rebalance) -> None:
         self._rebalance = rebalance
@@ -39,7 +39,7 @@ class Leaving:
 
     def _leave_one(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
         member_id = leaving.member_id
-        if not member_id:  # an admin client removes a static member by its instance id
+        if not member_id:  # an admin client removes a static member by its group instance id
             member_id = group.static_members.get(leaving.group_instance_id or "", "")
             if not member_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
@@ -53,5 +53,5 @@ class Leaving:
             group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member_id)
         reason = leaving.reason or "not provided"
-        log.info("group %s: member %s leaves; its reason: %s", group.group_id, member_id, reason)
+        log.info("group %s: member %s left; client reason: %s", group.group_id, member_id, reason)
         return ErrorCode.NONE

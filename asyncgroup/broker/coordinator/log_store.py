@@ -1,4 +1,4 @@
-"""Groups and offsets in the log of `__consumer_offsets`, one batch a write, and in memory for reading (Kafka's
+"""The group coordinator's store: groups and offsets are written to `__consumer_offsets` and read from memory (Kafka's
 `CoordinatorRuntime` with its `CoordinatorLoader`).
 """
 
@@ -22,10 +22,9 @@ _NO_OFFSETS: Final[Mapping[TopicPartition, OffsetAndMetadata]] = {}
 
 
 class LogOffsetStore:
-    """An `OffsetStore` over the partitions that its node leads.
+    """An `OffsetStore` for the partitions of `__consumer_offsets` that its node leads. Each write is one batch.
 
-    `partition_of` maps a group id to its partition; for `clock` and `append_delay` see `OffsetsWriter`. What the topic's replicas
-    have is what is in the log, as all of them share it.
+    `partition_of` maps a group id to its partition; for `clock` and `append_delay` see `OffsetsWriter`.
     """
 
     def __init__(
@@ -37,7 +36,8 @@ class LogOffsetStore:
         *,
         append_delay: float = 0.0,
     ) -> None:
-        self._log, self._partition_of = log, partition_of
+        self._log = log
+        self._partition_of = partition_of
         self._partitions: dict[int, ReplayedPartition] = {}
         self._writer = OffsetsWriter(log, timers, clock, self._partitions, append_delay)
 
@@ -47,18 +47,18 @@ class LogOffsetStore:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether there is anything to load."""
+        """Whether `__consumer_offsets` exists."""
         return self._log.exists()
 
     def load(self, partition: int) -> Iterable[GroupSnapshot]:
-        """Read the partition into memory; its groups, those with offsets only included."""
+        """Read the partition into memory. Return its groups, including those with offsets only."""
         replayed = self._partitions[partition] = ReplayedPartition(partition)
         for data in self._log.read(partition):
             replayed.replay(data)
         return list(replayed.groups.values())
 
     def unload(self, partition: int) -> None:
-        """Forget the partition; what is being written to it fails with NOT_COORDINATOR."""
+        """Drop the partition from memory; pending writes to it fail with NOT_COORDINATOR."""
         self._partitions.pop(partition, None)
         self._writer.fail(partition)
 
@@ -68,42 +68,42 @@ class LogOffsetStore:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group."""
+        """Return the committed offsets of a group."""
         replayed = self._replayed_of(group_id)
         return _NO_OFFSETS if replayed is None else replayed.offsets(group_id)
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions for which a group has offsets in an open transaction."""
+        """Return the partitions for which a group has offsets in an open transaction."""
         replayed = self._replayed_of(group_id)
         return () if replayed is None else replayed.unstable_partitions(group_id)
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether a transaction with offsets of this group is open."""
+        """Whether a transaction with offsets of the group is open."""
         replayed = self._replayed_of(group_id)
         return replayed is not None and replayed.has_open_transactions(group_id)
 
     def after_writes(self, group_id: str, done: WriteCallback) -> None:
-        """Answer when all that was written before to the group's partition is answered."""
+        """Call `done` after all earlier writes to the group's partition are answered."""
         self._writer.after_writes(self._partition_of(group_id), done)
 
     def is_idle(self, group_id: str) -> bool:
-        """Whether nothing is being written to the group's partition."""
+        """Whether no write to the group's partition is pending."""
         return self._writer.is_idle(self._partition_of(group_id))
 
     def on_high_watermark_updated(self, partition: int) -> None:
-        """The partition's high watermark may have moved: what is below it is answered."""
+        """Answer the writes below the partition's high watermark, which may have moved."""
         self._writer.on_high_watermark_updated(partition)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     def write_group(self, snapshot: GroupSnapshot, done: WriteCallback) -> None:
-        """Append a group-metadata record."""
+        """Append a group metadata record."""
         self._write(snapshot.group_id, lambda: [GroupRecord(snapshot.group_id, snapshot)], done)
 
     def write_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: WriteCallback
     ) -> None:
-        """Append offset-commit records."""
+        """Append offset commit records."""
         self._write(group_id, lambda: _offset_records(group_id, offsets), done)
 
     def write_pending_offsets(
@@ -113,14 +113,16 @@ class LogOffsetStore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         done: WriteCallback,
     ) -> None:
-        """Append offset-commit records of a transaction of `producer` (id, epoch)."""
+        """Append offset commit records in a transaction of `producer` (id, epoch)."""
         self._write(group_id, lambda: _offset_records(group_id, offsets), done, producer)
 
     def remove_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
     ) -> None:
-        """Append tombstones for those of a group's offsets that are there by then, pending and unreplicated ones included."""
-        doomed = list(partitions)
+        """Append tombstones for those of the group's offsets that exist at the time of the append, including pending and
+        unreplicated ones.
+        """
+        to_remove = list(partitions)
 
         def records() -> list[CoordinatorRecord]:
             known = {
@@ -128,14 +130,14 @@ class LogOffsetStore:
                 *self.unstable_partitions(group_id),
                 *self._unreplicated_commits(group_id),
             }
-            return _tombstones((group_id, tp) for tp in doomed if tp in known)
+            return _tombstones((group_id, tp) for tp in to_remove if tp in known)
 
         self._write(group_id, records, done)
 
     def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
-        """Append tombstones for what `find` returns when their turn to be appended comes.
+        """Append tombstones for the offsets that `find` returns; it is called at the time of the append.
 
-        All commits of before are replicated or under way then, and later ones follow in the log: none is lost.
+        Earlier commits are in the log by then and known to `find`, later ones follow the tombstones: no commit is lost.
         """
 
         def records() -> list[CoordinatorRecord]:
@@ -161,34 +163,34 @@ class LogOffsetStore:
                 for name, tp in self._unreplicated_offsets(self._partition_of(group_id))
                 if name == group_id
             )
-            places = dict.fromkeys([*known, *unreplicated])
-            return [*_tombstones((group_id, tp) for tp in places), GroupRecord(group_id, None)]
+            to_remove = dict.fromkeys([*known, *unreplicated])
+            return [*_tombstones((group_id, tp) for tp in to_remove), GroupRecord(group_id, None)]
 
         self._write(group_id, records, done)
 
     def _topic_tombstones(self, replayed: ReplayedPartition, topic: str) -> list[CoordinatorRecord]:
         unreplicated = (
-            place for place in self._unreplicated_offsets(replayed.partition) if place[1].topic == topic
+            key for key in self._unreplicated_offsets(replayed.partition) if key[1].topic == topic
         )
         return _tombstones(dict.fromkeys([*replayed.for_topic(topic), *unreplicated]))
 
     def _unreplicated_offsets(self, partition: int) -> Iterator[tuple[str, TopicPartition]]:
-        """The (group, partition) pairs of offsets that stand in the log, but don't count yet."""
+        """Yield the (group, partition) pairs of offsets that are in the log, but not replicated."""
         for record in self._writer.unreplicated_records(partition):
             if isinstance(record, OffsetRecord):
                 yield record.group_id, record.partition
 
     def _unreplicated_commits(self, group_id: str) -> set[TopicPartition]:
-        """The partitions of a group whose last record stands in the log, is a commit, and does not count yet."""
-        places: set[TopicPartition] = set()
+        """Return the group's partitions whose last unreplicated record is a commit, not a tombstone."""
+        partitions: set[TopicPartition] = set()
         for record in self._writer.unreplicated_records(self._partition_of(group_id)):
             if isinstance(record, OffsetRecord) and record.group_id == group_id:
-                (places.discard if record.offset is None else places.add)(record.partition)
-        return places
+                (partitions.discard if record.offset is None else partitions.add)(record.partition)
+        return partitions
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """The marker of a producer's transaction was appended to `partition`."""
-        if partition in self._partitions:  # else its leader is loading it, marker included
+        """Handle the marker of a producer's transaction, which was just appended to `partition`."""
+        if partition in self._partitions:  # else it is being loaded, including the marker
             self._writer.end_transaction(partition, producer_id, commit=commit)
 
     def _write(
@@ -207,9 +209,9 @@ def _offset_records(
     return [OffsetRecord(group_id, tp, offset) for tp, offset in offsets.items()]
 
 
-def _tombstones(places: Iterable[tuple[str, TopicPartition]]) -> list[CoordinatorRecord]:
-    return [OffsetRecord(group_id, tp, None) for group_id, tp in places]
+def _tombstones(keys: Iterable[tuple[str, TopicPartition]]) -> list[CoordinatorRecord]:
+    return [OffsetRecord(group_id, tp, None) for group_id, tp in keys]
 
 
 def _ignore(_error: ErrorCode) -> None:
-    """For tombstones that nobody waits for: what stays is found again by the next check."""
+    """For the tombstones of a deleted topic: if the write fails, the offsets stay until they expire."""

@@ -12,12 +12,7 @@ __all__ = ["GroupMember"]
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class GroupMember:
-    """A member with its protocols, its assignment and the request it has parked, if any.
-
-    `protocols` are (name, metadata) pairs in the member's order of preference. Timeouts are seconds.
-    `is_new`: added in the join phase that is still under way; such a member can expire although it waits for
-    its join.
-    """
+    """A member with its protocols, its assignment and its parked request, if any. Timeouts are in seconds."""
 
     member_id: str
     group_instance_id: str | None
@@ -27,8 +22,10 @@ class GroupMember:
     session_timeout: float
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
+    """(name, metadata) pairs in the member's order of preference."""
     assignment: bytes = b""
     is_new: bool = False
+    """Added in the current join phase: its session can expire although its JoinGroup is parked."""
     awaiting_join: JoinReply | None = field(default=None, repr=False)
     awaiting_sync: SyncReply | None = field(default=None, repr=False)
 
@@ -44,32 +41,32 @@ class GroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether an expired session is to be overlooked: the member waits for us, so it cannot send
+        """Whether an expired session is ignored: the member's JoinGroup or SyncGroup is parked, so it sends no
         heartbeats.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
-        """The names of the protocols, the most wanted first."""
+        """The names of the protocols in the member's order of preference."""
         return tuple(name for name, _ in self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member sent for `protocol_name`; KeyError if it does not support it."""
+        """Return the member's metadata for `protocol_name`. Raise KeyError if the member does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         raise KeyError(f"member {self.member_id} does not support protocol {protocol_name!r}")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The protocol that this member wants most among `candidates`; KeyError if it supports none."""
+        """Return the protocol among `candidates` that the member prefers. Raise KeyError if it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
         raise KeyError(f"member {self.member_id} supports none of {sorted(candidates)}")
 
     def snapshot(self, protocol_name: str | None, assignment: bytes) -> MemberSnapshot:
-        """The member as a group-metadata record keeps it."""
+        """Return the member as stored in a group metadata record."""
         return MemberSnapshot(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

@@ -1,4 +1,4 @@
-"""The offsets of the groups of one coordinator: commits, deletions, expiry (the checking half of Kafka's
+"""Offset commits, deletion and expiration for the groups of one coordinator (the request side of Kafka's
 `OffsetMetadataManager`).
 """
 
@@ -23,41 +23,43 @@ __all__ = ["GroupOffsets"]
 
 log = escaping_logger(__name__)
 
-_NEVER = 2**63 - 1
-"""The latest time, in ms, that a record can say."""
+_MAX_TIMESTAMP = 2**63 - 1
+"""The largest timestamp that a record can hold, in ms."""
 
-_COMMIT_KNOWS_NO_GROUP = 9
-"""The first version of OffsetCommit that knows GROUP_ID_NOT_FOUND."""
+_GROUP_ID_NOT_FOUND_VERSION = 9
+"""The first version of OffsetCommit with the error GROUP_ID_NOT_FOUND."""
 
 
 class GroupOffsets:
-    """Takes commits for the groups of a coordinator; whether it is their coordinator is asked before."""
+    """Handles requests for offsets; its caller has checked that this node coordinates the group."""
 
     def __init__(self, groups: Groups, rebalance: Rebalance) -> None:
-        self._groups, self._rebalance = groups, rebalance
-        self._config, self._store = rebalance.config, rebalance.store
+        self._groups = groups
+        self._rebalance = rebalance
+        self._config = rebalance.config
+        self._store = rebalance.store
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group; empty for an unknown one."""
+        """Return the committed offsets of a group, empty if it is unknown."""
         group = self._groups.get(group_id)
         return {} if group is None or group.state is ClassicGroupState.DEAD else self._store.offsets(group_id)
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions of a group whose offsets are not stable (KIP-447)."""
+        """Return the partitions for which the group has offsets in an open transaction (KIP-447)."""
         return self._store.unstable_partitions(group_id)
 
     # -- commits ---------------------------------------------------------------------------------------------
 
     def commit(self, request: CommitRequest, reply: CommitReply) -> None:
-        """OffsetCommit. A valid commit keeps the member's session alive."""
+        """Handle OffsetCommit. A valid commit restarts the member's session timer."""
         group = self._groups.get(request.group_id)
         if group is None and request.generation_id >= 0:
-            newer = request.api_version >= _COMMIT_KNOWS_NO_GROUP
-            reply(ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION)
+            has_error = request.api_version >= _GROUP_ID_NOT_FOUND_VERSION
+            reply(ErrorCode.GROUP_ID_NOT_FOUND if has_error else ErrorCode.ILLEGAL_GENERATION)
             return
-        if group is None:  # a consumer without group management, or an admin client
+        if group is None:  # a consumer with manual assignment, or an admin client
             group = self._groups.create(request.group_id)
         if error := check_commit(group, request.member_id, request.group_instance_id, request.generation_id):
             reply(error)
@@ -67,7 +69,7 @@ class GroupOffsets:
         self._write(group, request, reply)
 
     def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
-        """TxnOffsetCommit: the offsets count when the producer's transaction is committed."""
+        """Handle TxnOffsetCommit: the offsets take effect when the producer's transaction is committed."""
         group = self._groups.get(request.group_id)
         if group is None and request.generation_id >= 0:
             reply(ErrorCode.ILLEGAL_GENERATION)
@@ -87,8 +89,8 @@ class GroupOffsets:
 
         def written(error: ErrorCode) -> None:
             if error:
-                self._forget_unwritten(group)
-            elif self._groups.get(group.group_id) is None:  # it was deleted while the commit was on its way
+                self._discard_if_unused(group)
+            elif self._groups.get(group.group_id) is None:  # it was deleted while the commit was pending
                 self._groups.create(group.group_id)
             reply(error or results)
 
@@ -98,8 +100,8 @@ class GroupOffsets:
             producer = (request.producer_id, request.producer_epoch)
             self._store.write_pending_offsets(request.group_id, producer, accepted, written)
 
-    def _forget_unwritten(self, group: ClassicGroup) -> None:
-        """A group that was made for offsets which did not get into the log, and will not either."""
+    def _discard_if_unused(self, group: ClassicGroup) -> None:
+        """Remove a group that was created for a commit that failed, if no other commit is stored or pending."""
         written = self._store.offsets(group.group_id) or self._store.unstable_partitions(group.group_id)
         if group.is_simple and not written and self._store.is_idle(group.group_id):
             self._groups.discard(group)
@@ -107,9 +109,11 @@ class GroupOffsets:
     def _accepted(
         self, request: CommitRequest
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
-        """The offsets to write, with their times, and the errors of all."""
+        """Return the offsets to write, with their timestamps, and the error code of each offset in the request."""
         now = self._groups.clock()
-        expires = -1 if request.retention is None else min(now + round(request.retention * 1000), _NEVER)
+        expires = (
+            -1 if request.retention is None else min(now + round(request.retention * 1000), _MAX_TIMESTAMP)
+        )
         results: dict[TopicPartition, ErrorCode] = {}
         accepted: dict[TopicPartition, OffsetAndMetadata] = {}
         for tp, offset in request.offsets.items():
@@ -123,7 +127,7 @@ class GroupOffsets:
     # -- deletions -------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
-        """OffsetDelete (KIP-496): of topics that no member is subscribed to."""
+        """Handle OffsetDelete (KIP-496): only for topics that no member subscribes to."""
         group = self._groups.get(group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
         if error or group is None:
@@ -133,11 +137,11 @@ class GroupOffsets:
             tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(tp.topic) else ErrorCode.NONE
             for tp in partitions
         }
-        doomed = [tp for tp, error in results.items() if not error]
-        self._store.remove_offsets(group_id, doomed, lambda error: reply(error or results))
+        to_remove = [tp for tp, error in results.items() if not error]
+        self._store.remove_offsets(group_id, to_remove, lambda error: reply(error or results))
 
     def delete_group(self, group_id: str, done: WriteCallback) -> None:
-        """DeleteGroups: only a group without members, with its offsets."""
+        """Handle DeleteGroups: delete a group without members, and its offsets."""
         group = self._groups.get(group_id)
         if group is None:
             done(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -149,13 +153,13 @@ class GroupOffsets:
     def _remove(self, group: ClassicGroup, done: WriteCallback) -> None:
         def written(error: ErrorCode) -> None:
             if not error:
-                self._removed(group)
+                self._on_removed(group)
             done(error)
 
         self._store.remove_group(group.group_id, written)
 
-    def _removed(self, group: ClassicGroup) -> None:
-        """The group's tombstones are written."""
+    def _on_removed(self, group: ClassicGroup) -> None:
+        """Remove the group from memory, after its tombstones are written."""
         if group.state is ClassicGroupState.EMPTY:  # else a member has joined since
             self._groups.discard(group)
             self._rebalance.transition_to_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -163,39 +167,39 @@ class GroupOffsets:
     # -- expiry ----------------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Write tombstones for offsets that were kept long enough, and for empty groups that have none left.
+        """Write tombstones for expired offsets, and for empty groups that have no other offsets.
 
-        What is found expired now is looked at again when the tombstones are appended: commits may be under way.
+        The expired offsets are computed again at the time of the append, as commits may be pending now.
         """
         for group in self._groups.all():
-            if any(self._expired(group, ())):
+            if any(self._find_expired(group, ())):
                 self._expire(group)
 
     def _expire(self, group: ClassicGroup) -> None:
         found = ExpiredOffsets()
 
-        def find(under_way: Collection[TopicPartition]) -> ExpiredOffsets:
+        def find(unreplicated: Collection[TopicPartition]) -> ExpiredOffsets:
             nonlocal found
-            found = self._expired(group, under_way)
+            found = self._find_expired(group, unreplicated)
             if any(found):
-                gone = " and the group" if found.group else ""
-                log.info("group %s: %d offsets%s expired", group.group_id, len(found.partitions), gone)
+                and_group = " and the group" if found.group else ""
+                log.info("group %s: %d offsets%s expired", group.group_id, len(found.partitions), and_group)
             return found
 
-        def written(error: ErrorCode) -> None:  # what could not be removed is found again by the next check
+        def written(error: ErrorCode) -> None:  # after a failure the next check finds the same offsets again
             if found.group and not error:
-                self._removed(group)
+                self._on_removed(group)
 
         self._store.remove_expired(group.group_id, find, written)
 
-    def _expired(self, group: ClassicGroup, under_way: Collection[TopicPartition]) -> ExpiredOffsets:
-        """What of a group has expired by now; commits under way are new ones (`cleanupExpiredOffsets`)."""
-        if self._groups.get(group.group_id) is not group:  # it has been deleted or has moved away since
+    def _find_expired(self, group: ClassicGroup, unreplicated: Collection[TopicPartition]) -> ExpiredOffsets:
+        """Return what has expired of a group (`cleanupExpiredOffsets`); partitions with `unreplicated` commits have not."""
+        if self._groups.get(group.group_id) is not group:  # it was deleted or moved to another node
             return ExpiredOffsets()
         offsets = self._store.offsets(group.group_id)
-        kept = {*self._store.unstable_partitions(group.group_id), *under_way}
+        kept = {*self._store.unstable_partitions(group.group_id), *unreplicated}
         retention = round(self._config.offsets_retention * 1000)
         expired = expired_offsets(group, offsets, kept, self._groups.clock(), retention)
-        busy = under_way or self._store.has_open_transactions(group.group_id)
-        goes = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not busy
-        return ExpiredOffsets(expired, goes)
+        in_use = unreplicated or self._store.has_open_transactions(group.group_id)
+        remove_group = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not in_use
+        return ExpiredOffsets(expired, remove_group)

@@ -1,8 +1,8 @@
-"""The way of what coordinators write into a partition of `__consumer_offsets` (Kafka's `CoordinatorRuntime` with its
+"""Write coordinator records to the partitions of `__consumer_offsets` (Kafka's `CoordinatorRuntime` with its
 `PartitionWriter` and its queue of deferred events).
 
-A write is on its way for a time, then stands in the log until all replicas have it; only then it counts and is answered.
-Writes of a partition never overtake each other.
+A write passes through two queues of its partition, both in FIFO order: it waits for `append_delay` before it enters the
+log, then for the high watermark. Only after that it is applied to the in-memory state and its callback is called.
 """
 
 from __future__ import annotations
@@ -31,54 +31,57 @@ APPEND_ERRORS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What clients of a coordinator are told when an append fails
-(`GroupMetadataManager.appendGroupMetadataErrorToResponseError`); other codes stay what they are.
+"""The error that clients of the coordinator get when an append fails
+(`GroupMetadataManager.appendGroupMetadataErrorToResponseError`); other codes are passed on unchanged.
 """
 
 COMMIT_TIMEOUT: Final = 5.0
-"""Seconds after which a write is answered that is in the log, but not on all replicas (`offsets.commit.timeout.ms`)."""
+"""Seconds that a write may wait for replication before it is answered with an error (`offsets.commit.timeout.ms`)."""
 
 NON_TRANSACTIONAL: Final = (-1, -1)
-"""The producer (id, epoch) of what is written outside of transactions."""
+"""The producer (id, epoch) of writes outside of transactions."""
 
 RecordsSupplier: TypeAlias = Callable[[], list[CoordinatorRecord]]
-"""What to write, said when its turn comes: tombstones are for what is there by then."""
+"""Returns the records to write. Called at the time of the append, so that tombstones cover what exists then."""
 
 _NO_SIZE_LIMIT: Final = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
 class _QueuedWrite:
-    """A batch on its way to the log; without a timer it goes with the one before it."""
+    """A batch that waits for `append_delay`."""
 
     records: RecordsSupplier
     producer: tuple[int, int]
     done: WriteCallback
     timer: TimerKey | None
+    """None: it is appended right after the write before it in the queue."""
 
 
 @dataclass(slots=True, eq=False)
 class _DeferredEvent:
-    """Something that stands in the log before `end_offset`: how it counts, whom to answer, what it says."""
+    """A batch or marker in the log that takes effect when the high watermark reaches `end_offset`."""
 
     end_offset: int
     apply: Callable[[], None]
+    """Applies it to the in-memory state."""
     done: WriteCallback | None
+    """None once called, and for markers, which have no caller."""
     records: Sequence[CoordinatorRecord] = ()
     timer: TimerKey | None = None
 
     def answer(self, error: ErrorCode) -> None:
-        """Only once: one that was answered after its time still counts when it is replicated."""
+        """Call `done`, at most once: a write that timed out is still applied when it is replicated."""
         done, self.done = self.done, None
         if done is not None:
             done(error)
 
 
 class OffsetsWriter:
-    """The writes to the partitions that a node has loaded, which are in `replayed`.
+    """Writes to the partitions that this node has loaded; `replayed` holds their state by partition number.
 
-    `clock` stamps the records. With an `append_delay` (seconds) a batch enters the log that much later, and is lost
-    if the node dies before.
+    `clock` gives the timestamps of records. With an `append_delay` (seconds) a batch enters the log that much later, and
+    is lost if the node dies before.
     """
 
     def __init__(
@@ -89,17 +92,22 @@ class OffsetsWriter:
         replayed: Mapping[int, ReplayedPartition],
         append_delay: float,
     ) -> None:
-        self._log, self._timers, self._clock = log, timers, clock
-        self._replayed, self._append_delay = replayed, append_delay
-        self._queued: dict[int, deque[_QueuedWrite]] = {}
-        self._deferred: dict[int, deque[_DeferredEvent]] = {}
-        self._timer_count = 0
+        self._log = log
+        self._timers = timers
+        self._clock = clock
+        self._replayed = replayed
+        self._append_delay = append_delay
+        self._queued: dict[int, deque[_QueuedWrite]] = {}  # not in the log yet, by partition
+        self._deferred: dict[
+            int, deque[_DeferredEvent]
+        ] = {}  # in the log, above the high watermark, by partition
+        self._timer_count = 0  # makes timer keys unique
 
     def __repr__(self) -> str:
         queued, deferred = (sum(map(len, queues.values())) for queues in (self._queued, self._deferred))
         return f"<OffsetsWriter {queued} queued, {deferred} not replicated>"
 
-    # -- what comes ------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -108,7 +116,7 @@ class OffsetsWriter:
         done: WriteCallback,
         producer: tuple[int, int] = NON_TRANSACTIONAL,
     ) -> None:
-        """Append a batch; an empty one is answered when its turn comes."""
+        """Append a batch; an empty one appends nothing and is answered after all earlier writes."""
         if partition not in self._replayed:
             done(ErrorCode.NOT_COORDINATOR)
         elif self._append_delay <= 0:
@@ -120,61 +128,62 @@ class OffsetsWriter:
             self._queued.setdefault(partition, deque()).append(_QueuedWrite(records, producer, done, timer))
 
     def after_writes(self, partition: int, done: WriteCallback) -> None:
-        """Answer when all that was written before is answered, at once if nothing is under way."""
+        """Call `done` after all earlier writes to the partition are answered, at once if there are none."""
         if partition not in self._replayed:
             done(ErrorCode.NOT_COORDINATOR)
-        elif sent := self._queued.get(partition):
-            sent.append(_QueuedWrite(list, NON_TRANSACTIONAL, done, None))
+        elif queue := self._queued.get(partition):
+            queue.append(_QueuedWrite(list, NON_TRANSACTIONAL, done, None))
         else:
             self._append(partition, [], done, NON_TRANSACTIONAL)
 
     def is_idle(self, partition: int) -> bool:
-        """Whether nothing is under way."""
+        """Whether no write to the partition is queued or waits for replication."""
         return not self._queued.get(partition) and not self._deferred.get(partition)
 
     def unreplicated_records(self, partition: int) -> Iterator[CoordinatorRecord]:
-        """What stands in the log and does not count yet."""
+        """The records in the log that are not replicated, so not applied yet."""
         for one in self._deferred.get(partition, ()):
             yield from one.records
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """The marker of a producer's transaction was appended: what is still on its way came too late for it (the
-        verification guard of KIP-890).
+        """Handle the marker of a producer's transaction, which was just appended.
+
+        Queued writes of the transaction missed it: they fail with INVALID_TXN_STATE (the verification guard of KIP-890).
         """
-        if sent := self._queued.get(partition):
-            late = [one for one in sent if one.producer[0] == producer_id]
-            self._queued[partition] = deque(one for one in sent if one.producer[0] != producer_id)
+        if queue := self._queued.get(partition):
+            late = [one for one in queue if one.producer[0] == producer_id]
+            self._queued[partition] = deque(one for one in queue if one.producer[0] != producer_id)
             self._fail_queued(late, ErrorCode.INVALID_TXN_STATE)
             self._append_untimed(partition)
         ends = partial(self._replayed[partition].end_transaction, producer_id, commit=commit)
         self._defer(partition, _DeferredEvent(self._log.end_offset(partition), ends, None))
 
     def fail(self, partition: int) -> None:
-        """The partition is not this node's any more: NOT_COORDINATOR for all that was not answered."""
+        """Answer all pending writes with NOT_COORDINATOR, when this node no longer leads the partition."""
         self._fail_queued(self._queued.pop(partition, ()), ErrorCode.NOT_COORDINATOR)
         for one in self._deferred.pop(partition, ()):
             if one.timer is not None:
                 self._timers.cancel(one.timer)
             one.answer(ErrorCode.NOT_COORDINATOR)
 
-    def _fail_queued(self, sent: Iterable[_QueuedWrite], error: ErrorCode) -> None:
-        for one in sent:
+    def _fail_queued(self, queue: Iterable[_QueuedWrite], error: ErrorCode) -> None:
+        for one in queue:
             if one.timer is not None:
                 self._timers.cancel(one.timer)
             one.done(error)
 
-    # -- on the way ------------------------------------------------------------------------------------------
+    # -- appending -------------------------------------------------------------------------------------------
 
     def _append_next(self, partition: int) -> None:
-        """One more batch comes to the log: the oldest, whichever timer fired."""
+        """Append the oldest queued write, whichever write's timer fired, so that the order is kept."""
         one = self._queued[partition].popleft()
         self._append(partition, one.records(), one.done, one.producer)
         self._append_untimed(partition)
 
     def _append_untimed(self, partition: int) -> None:
-        """What waited for the batches before it only has waited long enough."""
-        while (sent := self._queued.get(partition)) and sent[0].timer is None:
-            one = sent.popleft()
+        """Append the writes without a timer at the head of the queue: the writes before them are in the log."""
+        while (queue := self._queued.get(partition)) and queue[0].timer is None:
+            one = queue.popleft()
             self._append(partition, one.records(), one.done, one.producer)
 
     def _append(
@@ -204,22 +213,22 @@ class OffsetsWriter:
             builder.append(now, *encode_record(record))
         return builder.build()
 
-    # -- in the log ------------------------------------------------------------------------------------------
+    # -- replication -----------------------------------------------------------------------------------------
 
     def _defer(self, partition: int, one: _DeferredEvent) -> None:
-        logged = self._deferred.setdefault(partition, deque())
-        logged.append(one)
-        if len(logged) == 1 and self._log.high_watermark(partition) >= one.end_offset:
+        deferred = self._deferred.setdefault(partition, deque())
+        deferred.append(one)
+        if len(deferred) == 1 and self._log.high_watermark(partition) >= one.end_offset:
             self.on_high_watermark_updated(partition)
         elif one.done is not None:
             give_up = partial(one.answer, APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT])
             one.timer = self._timer("replicas", partition, COMMIT_TIMEOUT, give_up)
 
     def on_high_watermark_updated(self, partition: int) -> None:
-        """The partition's high watermark may have moved: what is below it counts."""
-        logged = self._deferred.get(partition)
-        while logged and self._log.high_watermark(partition) >= logged[0].end_offset:
-            one = logged.popleft()
+        """Apply and answer the writes below the partition's high watermark, which may have moved."""
+        deferred = self._deferred.get(partition)
+        while deferred and self._log.high_watermark(partition) >= deferred[0].end_offset:
+            one = deferred.popleft()
             if one.timer is not None:
                 self._timers.cancel(one.timer)
             one.apply()

@@ -1,4 +1,6 @@
-"""What the members of a group support, and which topics they want: the parts of Kafka's `ClassicGroup` about protocols."""
+"""The protocols that a group's members support, and their subscriptions (the parts of Kafka's `ClassicGroup` about
+protocols).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 
 
 class SupportedProtocols:
-    """How many members support each protocol (assignor, for consumers)."""
+    """Counts the members that support each protocol (for consumers, an assignor)."""
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
@@ -27,31 +29,31 @@ class SupportedProtocols:
         return f"<SupportedProtocols {dict(self._count)}>"
 
     def add(self, member: GroupMember) -> None:
-        """One more member."""
+        """Count a member."""
         self._count.update(set(member.protocol_names))
 
     def remove(self, member: GroupMember) -> None:
-        """One less; it must support what it did when it was added."""
+        """Stop counting a member, whose protocols must be the same as when it was added."""
         self._count.subtract(set(member.protocol_names))
         self._count = +self._count
 
     def candidates(self, members: int) -> set[str]:
-        """The protocols that all of so many members support."""
+        """Return the protocols that all members support; `members` is their number."""
         return {name for name, count in self._count.items() if count == members}
 
     def any_supported_by_all(self, names: Iterable[str], members: int) -> bool:
-        """Whether one of these is supported by all of so many members."""
+        """Whether all members support one of `names`; `members` is their number."""
         return any(self._count[name] == members for name in names)
 
     def select(self, members: Collection[GroupMember]) -> str:
-        """The protocol that most members want among those that all support; there must be a member."""
+        """Return the protocol preferred by most members among those that all support. There must be a member."""
         candidates = self.candidates(len(members))
         votes = Counter(member.vote(candidates) for member in members)
         return max(votes, key=lambda name: votes[name])
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics in the metadata of consumers, whatever their version; None if one cannot be read."""
+    """Return the topics in the consumers' metadata, of any version, or None if one of them cannot be decoded."""
     try:
         return frozenset(
             topic

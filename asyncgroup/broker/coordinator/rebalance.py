@@ -1,8 +1,7 @@
-"""The two phases of a rebalance, join and sync, with their timers (the classic half of Kafka's
+"""The join and sync phases of a rebalance, with their timers (the classic-protocol part of Kafka's
 `GroupMetadataManager`).
 
-Every method is a synchronous step: it changes the group, answers parked requests and sets timers, nothing
-waits.
+Every method is one synchronous step: it changes the group, answers parked requests and sets timers.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ log = escaping_logger(__name__)
 
 
 def _ignore(_error: ErrorCode) -> None:
-    """For writes whose failure changes nothing: an empty generation has nobody to tell."""
+    """For the record of an empty generation: no member waits for the result."""
 
 
 class Rebalance:
-    """Drives groups from one generation to the next."""
+    """Takes groups from one generation to the next."""
 
     def __init__(self, config: CoordinatorConfig, timers: Timers, store: OffsetStore) -> None:
         self.config = config
@@ -39,37 +38,35 @@ class Rebalance:
     def restart_session_timer(
         self, group: ClassicGroup, member: GroupMember, timeout: float | None = None
     ) -> None:
-        """The member showed life: its session ends `timeout` (else its session timeout) seconds from now."""
+        """Restart the member's session timer: it expires in `timeout` seconds, by default the member's session timeout."""
         self.start_session_timer(
             group, member.member_id, member.session_timeout if timeout is None else timeout
         )
 
     def start_session_timer(self, group: ClassicGroup, member_id: str, timeout: float) -> None:
-        """Expire `member_id`, a member or an id that was given out, `timeout` seconds from now."""
+        """Start the session timer of `member_id`, a member or a pending id; it expires in `timeout` seconds."""
         key = ("heartbeat", group.group_id, member_id)
         self._timers.schedule(key, timeout, lambda: self.expire_session(group, member_id))
 
     def cancel_session_timer(self, group: ClassicGroup, member_id: str) -> None:
-        """Stop the session timer of `member_id`."""
+        """Cancel the session timer of `member_id`."""
         self._timers.cancel(("heartbeat", group.group_id, member_id))
 
     def expire_session(self, group: ClassicGroup, member_id: str) -> None:
-        """The session timer of `member_id` ran out."""
+        """Remove `member_id`, whose session timer expired, unless its request is parked."""
         if group.state is ClassicGroupState.DEAD:
             return
         if member_id in group.pending_join:
-            log.info("group %s: pending member %s did not come back", group.group_id, member_id)
+            log.info("group %s: pending member %s did not rejoin in time", group.group_id, member_id)
             self.remove_pending_member(group, member_id)
             return
         member = group.members.get(member_id)
         if member is not None and not member.has_satisfied_heartbeat:
-            log.info("group %s: member %s failed (no heartbeat)", group.group_id, member_id)
+            log.info("group %s: session of member %s expired", group.group_id, member_id)
             self.remove_member(group, member, f"removing member {member_id} on heartbeat expiration")
 
     def remove_member(self, group: ClassicGroup, member: GroupMember, reason: str) -> None:
-        """Drop a failed member and rebalance without it. If it is alive after all, its join is to be
-        repeated.
-        """
+        """Remove a failed member and rebalance without it. If it is still alive, UNKNOWN_MEMBER_ID makes it rejoin."""
         group.answer_join(member, JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
         if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
@@ -78,7 +75,7 @@ class Rebalance:
             self.complete_join(group)
 
     def remove_pending_member(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget an id that was given out; the join phase may have waited for it only."""
+        """Remove a pending id, and end the join phase if that waited only for this id."""
         group.remove(member_id)
         if group.state is ClassicGroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             self.complete_join(group)
@@ -86,14 +83,14 @@ class Rebalance:
     # -- join phase ------------------------------------------------------------------------------------------
 
     def prepare_rebalance_or_complete_join(self, group: ClassicGroup, reason: str) -> None:
-        """Start a rebalance where the state allows one, else see whether the running join phase is complete."""
+        """Start a rebalance if the state allows one, else end the current join phase if it is complete."""
         if group.can_rebalance:
             self.prepare_rebalance(group, reason)
         else:
             self.maybe_complete_join(group)
 
     def prepare_rebalance(self, group: ClassicGroup, reason: str) -> None:
-        """Enter PREPARING_REBALANCE. A new group waits for `initial_rebalance_delay`, so that members gather."""
+        """Enter PREPARING_REBALANCE. An empty group waits `initial_rebalance_delay` for more members."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -115,7 +112,7 @@ class Rebalance:
             self._join_timer(group, group.rebalance_timeout, lambda: self.complete_join(group))
 
     def maybe_complete_join(self, group: ClassicGroup) -> None:
-        """End the join phase once all are in; never early in a new group, which waits for its delay."""
+        """End the join phase if all members have joined; the initial delay of an empty group is never cut short."""
         initial = group.previous_state is ClassicGroupState.EMPTY
         if (
             group.state is ClassicGroupState.PREPARING_REBALANCE
@@ -125,9 +122,7 @@ class Rebalance:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """End the join phase: drop dynamic members that did not come, start the next generation, answer the
-        joins.
-        """
+        """End the join phase: remove dynamic members that did not rejoin, start the next generation, answer the joins."""
         if group.state is ClassicGroupState.DEAD:
             return
         self._timers.cancel(("join", group.group_id))
@@ -136,7 +131,7 @@ class Rebalance:
             group.remove(absent.member_id)
             self.cancel_session_timer(group, absent.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has come back: wait on until their sessions end.
+            # Only static members are left and none has rejoined: wait for them, until their sessions expire.
             self._join_timer(group, group.rebalance_timeout, lambda: self.complete_join(group))
             return
         group.init_next_generation()
@@ -169,7 +164,7 @@ class Rebalance:
         )
 
     def _try_complete_initial_rebalance(self, group: ClassicGroup, delay: float, remaining: float) -> None:
-        """The initial delay ran out: wait once more if a member came meanwhile and there is time left."""
+        """End the initial delay, or extend it if a member joined during it and the rebalance timeout is not over."""
         if group.new_member_added and remaining > 0:
             group.new_member_added = False
             next_delay = min(self.config.initial_rebalance_delay, remaining)
@@ -188,12 +183,12 @@ class Rebalance:
     # -- sync phase ------------------------------------------------------------------------------------------
 
     def store_assignment(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        """The leader's plan arrived: write it, then hand it out and become STABLE."""
+        """Write the leader's assignment to the log, then send it to the members and become STABLE."""
         generation = group.generation_id
-        plan = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+        assignment = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
         def written(error: ErrorCode) -> None:
-            # A member may have joined or left while the write was under way; then this plan is void.
+            # A member may have joined or left during the write: then this assignment is obsolete.
             if group.state is not ClassicGroupState.COMPLETING_REBALANCE or group.generation_id != generation:
                 return
             if error:
@@ -201,22 +196,22 @@ class Rebalance:
                 self.prepare_rebalance_or_complete_join(group, f"{error.name} when storing the assignment")
                 return
             for member in group.members.values():
-                member.assignment = plan.get(member.member_id, b"")
+                member.assignment = assignment.get(member.member_id, b"")
             self._answer_syncs(group, ErrorCode.NONE)
             group.transition_to(ClassicGroupState.STABLE)
 
-        self.store.write_group(group.snapshot(plan), written)
+        self.store.write_group(group.snapshot(assignment), written)
 
     def remove_pending_sync(self, group: ClassicGroup, member_id: str) -> None:
-        """`member_id` sent its SyncGroup."""
+        """Record that `member_id` has sent its SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))
 
     def _expire_pending_sync(self, group: ClassicGroup, generation: int) -> None:
-        """The time for SyncGroup ran out: members that have not sent one are dropped."""
-        settled = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
-        if generation != group.generation_id or group.state not in settled or not group.pending_sync:
+        """Remove the members that have not sent a SyncGroup in time."""
+        synced_states = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
+        if generation != group.generation_id or group.state not in synced_states or not group.pending_sync:
             return
         late = sorted(group.pending_sync)
         for member_id in late:
@@ -232,13 +227,13 @@ class Rebalance:
     def _answer_syncs(self, group: ClassicGroup, error: ErrorCode) -> None:
         for member in group.members.values():
             if group.answer_sync(member, sync_result(group, member, error)):
-                # A session that ran out while the SyncGroup was parked was overlooked, so its timer is gone.
+                # The session timer may have expired while the SyncGroup was parked; that was ignored.
                 self.restart_session_timer(group, member)
 
     # -- end -------------------------------------------------------------------------------------------------
 
     def transition_to_dead(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """Enter DEAD: timers stop, parked requests are answered with `error`."""
+        """Enter DEAD: cancel all timers, answer parked requests with `error`."""
         group.transition_to(ClassicGroupState.DEAD)
         self._timers.cancel(("join", group.group_id))
         self._timers.cancel(("sync", group.group_id))
@@ -251,7 +246,7 @@ class Rebalance:
 
 
 def sync_result(group: ClassicGroup, member: GroupMember, error: ErrorCode = ErrorCode.NONE) -> SyncResult:
-    """The answer to a SyncGroup of `member`."""
+    """Return the result of a SyncGroup of `member`."""
     if error:
         return SyncResult(error=error)
     return SyncResult(

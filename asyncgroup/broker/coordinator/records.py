@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`: what they say, and their bytes (Kafka's `GroupCoordinatorRecordHelpers` and
+"""Encode and decode the records of `__consumer_offsets` (Kafka's `GroupCoordinatorRecordHelpers` and
 `GroupCoordinatorRecordSerde`).
 
-Keys begin with the type of the record, values with their version; a record without a value is a tombstone. Written are the
-versions that Kafka 4.3 writes, read are all.
+A key begins with the record type, a value with its version; a record without a value is a tombstone. Records are written
+in the versions that Kafka 4.3 writes; all versions can be read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Member = m.GroupMetadataValue.MemberMetadata
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A group's offset of a partition; None: it is forgotten."""
+    """A group's offset for a partition. Without an offset: a tombstone."""
 
     group_id: str
     partition: TopicPartition
@@ -36,7 +36,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A group with the members of a generation; None: it is deleted."""
+    """A group with the members of one generation. Without a snapshot: a tombstone."""
 
     group_id: str
     snapshot: GroupSnapshot | None
@@ -46,7 +46,7 @@ CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Key and value."""
+    """Return the record's key and value."""
     if isinstance(record, GroupRecord):
         key = encode_versioned(m.GroupMetadataKey(record.group_id), 0)
         return key, None if record.snapshot is None else _encode_group(record.snapshot)
@@ -56,19 +56,21 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """What a record says; None for one of other kinds of groups than those here. Raises DecodeError."""
+    """Decode a record; None for record types of other kinds of groups (KIP-848, share groups). Raise DecodeError."""
     kind = read_prefix(key or b"")
     if kind == m.GroupMetadataKey.API_KEY:
         group_id = decode_versioned(m.GroupMetadataKey, key or b"").group
         return GroupRecord(group_id, None if value is None else _decode_group(group_id, value))
     if kind == m.OffsetCommitKey.API_KEY:
-        named: m.OffsetCommitKey | m.LegacyOffsetCommitKey = decode_versioned(m.OffsetCommitKey, key or b"")
+        commit_key: m.OffsetCommitKey | m.LegacyOffsetCommitKey = decode_versioned(
+            m.OffsetCommitKey, key or b""
+        )
     elif kind == m.LegacyOffsetCommitKey.API_KEY:
-        named = decode_versioned(m.LegacyOffsetCommitKey, key or b"")
+        commit_key = decode_versioned(m.LegacyOffsetCommitKey, key or b"")
     else:
         return None
-    place = TopicPartition(named.topic, named.partition)
-    return OffsetRecord(named.group, place, None if value is None else _decode_offset(value))
+    tp = TopicPartition(commit_key.topic, commit_key.partition)
+    return OffsetRecord(commit_key.group, tp, None if value is None else _decode_offset(value))
 
 
 def _encode_offset(offset: OffsetAndMetadata) -> bytes:
@@ -134,7 +136,7 @@ def _decode_group(group_id: str, value: bytes) -> GroupSnapshot:
 
 
 def _decode_member(member: _Member) -> MemberSnapshot:
-    # Version 0 knows the session timeout only.
+    # Version 0 has no rebalance timeout.
     rebalance = member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
     return MemberSnapshot(
         member_id=member.member_id,

@@ -1,8 +1,8 @@
-"""One partition of `__consumer_offsets`, read into memory (the replaying half of Kafka's `OffsetMetadataManager` and
+"""The in-memory state of one partition of `__consumer_offsets` (the `replay` methods of Kafka's `OffsetMetadataManager` and
 `GroupMetadataManager`).
 
-The same two steps, `apply` and `end_transaction`, serve the loading of a log and each append to it, so that what a
-coordinator has in memory is at any time what its successor will read.
+`apply` and `end_transaction` are used both for loading a log and for each append to it, so the state in memory always
+equals what the next coordinator will load.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class ReplayedPartition:
-    """The groups and offsets of one partition; `partition` is its number."""
+    """The groups and offsets in the partition with the number `partition`."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.groups: dict[str, GroupSnapshot] = {}
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
-        self._record_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self._record_offsets: dict[
+            tuple[str, TopicPartition], int
+        ] = {}  # the log offset of each committed offset
         self._pending = PendingOffsets()
 
     def __repr__(self) -> str:
@@ -45,30 +47,30 @@ class ReplayedPartition:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group."""
+        """Return the committed offsets of a group."""
         return self._offsets.get(group_id, {})
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """The partitions for which a group has offsets in an open transaction."""
+        """Return the partitions for which a group has offsets in an open transaction."""
         return self._pending.partitions(group_id)
 
     def for_topic(self, topic: str) -> Collection[tuple[str, TopicPartition]]:
-        """The (group, partition) pairs with an offset of this topic, committed or pending."""
-        found = dict.fromkeys(place for place in self._record_offsets if place[1].topic == topic)
+        """Return the (group, partition) pairs with an offset of this topic, committed or pending."""
+        found = dict.fromkeys(key for key in self._record_offsets if key[1].topic == topic)
         return found | dict.fromkeys(self._pending.for_topic(topic))
 
     # -- replaying -------------------------------------------------------------------------------------------
 
     def replay(self, data: Buffer) -> None:
-        """Take in whole record batches as the log has them."""
+        """Apply complete record batches of the log."""
         view = memoryview(data)
         for header in iter_batch_headers(data):
             batch = view[header.start : header.start + header.size]
             try:
                 self._replay_batch(batch, header)
             except AsyncGroupError:
-                # Kafka would not serve the partition at all; here the rest of it helps more.
-                log.exception("__consumer_offsets-%d: a batch that cannot be read", self.partition)
+                # Kafka would not load the partition at all; here the rest of it is still used.
+                log.exception("__consumer_offsets-%d: skipped a batch that cannot be read", self.partition)
 
     def _replay_batch(self, batch: memoryview, header: BatchHeader) -> None:
         if header.is_control:
@@ -77,17 +79,17 @@ class ReplayedPartition:
                 self.end_transaction(header.producer_id, commit=kind is ControlType.COMMIT)
             return
         for record in decode_batch("__consumer_offsets", self.partition, batch, header):
-            said = decode_record(record.key, record.value)
-            if said is not None:
-                self.apply(record.offset, header.producer_id, said)
+            decoded = decode_record(record.key, record.value)
+            if decoded is not None:
+                self.apply(record.offset, header.producer_id, decoded)
 
     def apply_all(self, base_offset: int, producer_id: int, records: Iterable[CoordinatorRecord]) -> None:
-        """Take in the records of one batch."""
+        """Apply the records of one batch."""
         for record_offset, record in enumerate(records, base_offset):
             self.apply(record_offset, producer_id, record)
 
     def apply(self, record_offset: int, producer_id: int, record: CoordinatorRecord) -> None:
-        """Take in the record at offset `record_offset`; `producer_id` is -1 outside of transactions."""
+        """Apply the record at offset `record_offset`; `producer_id` is -1 outside of transactions."""
         if isinstance(record, GroupRecord):
             if record.snapshot is None:
                 self.groups.pop(record.group_id, None)
@@ -96,7 +98,7 @@ class ReplayedPartition:
         elif record.offset is None:
             self._remove_offset(record)
         else:
-            self.groups.setdefault(record.group_id, _simple(record.group_id))
+            self.groups.setdefault(record.group_id, _simple_group(record.group_id))
             if producer_id < 0:
                 self._put_offset(record_offset, record.group_id, record.partition, record.offset)
             else:
@@ -104,7 +106,7 @@ class ReplayedPartition:
                 self._pending.add(record.group_id, producer_id, offsets, record_offset)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Let the transaction's offsets count, except where a later commit stands already, or forget them."""
+        """Commit the transaction's offsets, except those with a later commit outside of it, or drop them."""
         for group_id in self._pending.groups(producer_id):
             for tp, (record_offset, offset) in self._pending.pop(producer_id, group_id).items():
                 if commit and record_offset > self._record_offsets.get((group_id, tp), -1):
@@ -125,12 +127,12 @@ class ReplayedPartition:
                 del self._offsets[record.group_id]
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether a transaction with offsets of this group is open, even if a tombstone took them back."""
+        """Whether a transaction with offsets of the group is open, even if tombstones removed those offsets."""
         return self._pending.has_open_transaction(group_id)
 
 
-def _simple(group_id: str) -> GroupSnapshot:
-    """A group that only ever stored offsets."""
+def _simple_group(group_id: str) -> GroupSnapshot:
+    """Return a group that has offsets only and never had a member."""
     return GroupSnapshot(
         group_id=group_id, generation_id=0, protocol_type=None, protocol_name=None, leader=None, members=()
     )

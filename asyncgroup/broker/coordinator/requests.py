@@ -1,4 +1,4 @@
-"""What the coordinator is asked and what it answers, free of wire versions. Durations are seconds."""
+"""Requests to the group coordinator and their results, independent of wire versions. Durations are in seconds."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A JoinGroup request.
-
-    `protocols` are (name, metadata) pairs, the most wanted first. `require_known_member_id` (version 4 and up,
-    KIP-394): a new dynamic member must come back with the id that it is given. `supports_skipping_assignment` (version
-    9 and up, KIP-814): a static leader that returns may be told to leave the assignment as it is.
-    """
+    """A JoinGroup request."""
 
     group_id: str
     member_id: str = ""
@@ -45,9 +40,12 @@ class JoinRequest:
     rebalance_timeout: float = 60.0
     protocol_type: str = "consumer"
     protocols: tuple[tuple[str, bytes], ...] = ()
+    """(name, metadata) pairs in the member's order of preference."""
     reason: str | None = None
     require_known_member_id: bool = True
+    """Version 4 and up: a new dynamic member gets an id and must rejoin with it (KIP-394)."""
     supports_skipping_assignment: bool = True
+    """Version 9 and up: a static leader that rejoins may be told to skip the assignment (KIP-814)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResult:
-    """The answer to JoinGroup; `members` is filled for the leader only."""
+    """The result of JoinGroup; `members` is set for the leader only."""
 
     error: ErrorCode = ErrorCode.NONE
     member_id: str = ""
@@ -75,7 +73,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A SyncGroup request; `assignments` maps member ids and is sent by the leader only."""
+    """A SyncGroup request; `assignments`, by member id, is sent by the leader only."""
 
     group_id: str
     generation_id: int
@@ -88,7 +86,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncResult:
-    """The answer to SyncGroup."""
+    """The result of SyncGroup."""
 
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
@@ -107,7 +105,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """The answer to LeaveGroup: an error for the whole request, or one per member in request order."""
+    """The result of LeaveGroup: an error for the whole request, or one per member in request order."""
 
     error: ErrorCode = ErrorCode.NONE
     members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
@@ -115,42 +113,41 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset: the next one to read.
-
-    `commit_timestamp` says when it was committed, `expire_timestamp` when it is to be forgotten if the client said so
-    (OffsetCommit 2-4); ms since 1970, -1: not known. `topic_id` is that of the topic at the time of the commit, zero: not
-    known. None of them counts when offsets are compared.
-    """
+    """A committed offset. Timestamps and topic id are ignored in comparisons."""
 
     offset: int
+    """The next offset to read."""
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp: int = field(default=-1, compare=False, repr=False)
+    """ms since 1970, -1 if unknown."""
     expire_timestamp: int = field(default=-1, compare=False, repr=False)
+    """When the offset expires, if the client set a retention (OffsetCommit 2-4); ms since 1970, -1 if not set."""
     topic_id: UUID = field(default=UUID(int=0), compare=False, repr=False)
+    """The id of the topic at the time of the commit, zero if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """An OffsetCommit request; generation -1 without a member id is a commit from outside the group's
-    membership. A TxnOffsetCommit request has the id and the epoch of its producer. `retention` (versions 2-4): seconds
-    after which the offsets are to be forgotten, None: what the broker is set to.
-    """
+    """An OffsetCommit or TxnOffsetCommit request."""
 
     group_id: str
     generation_id: int = -1
+    """-1 without a member id: the commit does not come from a member (an admin client, or manual assignment)."""
     member_id: str = ""
     group_instance_id: str | None = None
     api_version: int = 9
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     producer_id: int | None = None
+    """Set in TxnOffsetCommit only, like `producer_epoch`."""
     producer_epoch: int = -1
     retention: float | None = None
+    """Seconds until the offsets expire (OffsetCommit 2-4); None: the broker's `offsets.retention.minutes` applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSnapshot:
-    """A member as a group-metadata record keeps it (`GroupMetadataValue.MemberMetadata`)."""
+    """A member as stored in a group metadata record (`GroupMetadataValue.MemberMetadata`)."""
 
     member_id: str
     group_instance_id: str | None
@@ -164,9 +161,7 @@ class MemberSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """A group as a group-metadata record keeps it (`GroupMetadataValue`): what survives the move of a
-    coordinator. `current_state_timestamp`: ms since 1970 at which it entered its state, -1: not known.
-    """
+    """A group as stored in a group metadata record (`GroupMetadataValue`): what a new coordinator loads."""
 
     group_id: str
     generation_id: int
@@ -175,13 +170,14 @@ class GroupSnapshot:
     leader: str | None
     members: tuple[MemberSnapshot, ...]
     current_state_timestamp: int = -1
+    """When the group entered its state, in ms since 1970; -1 if unknown."""
 
 
 CommitReply = Callable[[ErrorCode | dict[TopicPartition, ErrorCode]], None]
-"""Takes one error for all partitions of a commit or a deletion of offsets, or one for each."""
+"""Called with one error for all partitions of an offset commit or deletion, or with one error for each."""
 
 JoinReply = Callable[[JoinResult], None]
-"""Takes the answer to a JoinGroup, at once or when the join phase ends."""
+"""Called with the result of a JoinGroup, at once or at the end of the join phase."""
 
 SyncReply = Callable[[SyncResult], None]
-"""Takes the answer to a SyncGroup, at once or when the leader's assignment arrives."""
+"""Called with the result of a SyncGroup, at once or when the leader's assignment is stored."""

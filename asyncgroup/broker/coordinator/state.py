@@ -1,4 +1,4 @@
-"""The states of a group that speaks the classic protocol (Kafka's `ClassicGroupState`)."""
+"""The states of a group with the classic protocol (Kafka's `ClassicGroupState`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ __all__ = ["ClassicGroupState"]
 
 
 class ClassicGroupState(Enum):
-    """Where a group stands between two generations.
-
-    What is answered in each state:
+    """The states of a group, and how requests are answered in each:
 
     | state               | join                     | sync               | heartbeat          | commit             |
     |---------------------|--------------------------|--------------------|--------------------|--------------------|
     | EMPTY               | starts a rebalance       | UNKNOWN_MEMBER_ID  | UNKNOWN_MEMBER_ID  | generation -1 only |
     | PREPARING_REBALANCE | parked                   | REBALANCE_IN_PROG. | REBALANCE_IN_PROG. | old generation ok  |
     | COMPLETING_REBALANCE| same metadata: at once   | parked             | ok                 | REBALANCE_IN_PROG. |
-    | STABLE              | leader or news: parked   | at once            | ok                 | ok                 |
+    | STABLE              | leader or change: parked | at once            | ok                 | ok                 |
     | DEAD                | COORDINATOR_NOT_AVAILABLE everywhere; the group is gone from this coordinator         |
     """
 

@@ -1,8 +1,11 @@
-"""The APIs that a node answers, one module each.
+"""The request handlers of a broker, one module per API.
 
-A module has `VERSIONS` (what is served), `handle(node, context, request)`, which gives the response, or a
-future of it, or None for no response, and `error_response(context, request, code)`, the response that says nothing
-but this error.
+Each module has:
+- `VERSIONS`: the first and last version that are served;
+- `handle(node, context, request)`, which returns the response, a future of it, or None for no response;
+- `error_response(context, request, code)`, which returns a response with this error only (`AbstractRequest.getErrorResponse`).
+
+The first line of each module's docstring names the API, its key and its versions.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ __all__ = ["HANDLERS", "ApiHandler", "unsupported_api_versions"]
 
 
 class ApiHandler(NamedTuple):
-    """One API as it is served here."""
+    """An API that the broker serves."""
 
     name: str
     key: int
@@ -149,15 +152,15 @@ def _handlers() -> dict[int, ApiHandler]:
 
 
 HANDLERS: Final[dict[int, ApiHandler]] = _handlers()
-"""The handlers by API key."""
+"""All handlers, by API key."""
 
 
 def _advertised() -> list[m.ApiVersionsResponse.ApiVersion]:
     ranges = []
     for key in sorted(HANDLERS):
         low, high = HANDLERS[key].versions
-        # Kafka offers Produce from 0 although it serves 3 and up: older librdkafka would turn compression off
-        # otherwise (KAFKA-18659).
+        # Kafka advertises Produce from version 0, although it serves 3 and up: otherwise older librdkafka versions turn
+        # compression off (KAFKA-18659).
         ranges.append(m.ApiVersionsResponse.ApiVersion(key, 0 if key == 0 else low, high))
     return ranges
 
@@ -166,5 +169,5 @@ api_versions.ADVERTISED.extend(_advertised())
 
 
 def unsupported_api_versions() -> m.ApiVersionsResponse:
-    """The answer to an ApiVersions request of a version that is not served; to be sent in version 0."""
+    """Return the response to an ApiVersions request of an unsupported version; it is sent in version 0."""
     return api_versions.unsupported_version()

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25), versions 0-4: the transaction will hold offsets of a group."""
+"""AddOffsetsToTxn (25), versions 0-4: add the offsets of a group to a transaction."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from asyncgroup.wire import messages as m
 VERSIONS = (0, 4)
 
 _PRODUCER_FENCED_VERSION: Final = 2
-"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+"""The first version with the error PRODUCER_FENCED (KIP-588)."""
 
 
 def handle(
     node: Node, context: RequestContext, request: m.AddOffsetsToTxnRequest
 ) -> m.AddOffsetsToTxnResponse:
-    """Let the transaction hold the partition of `__consumer_offsets` that the group lives in."""
+    """Add the group's partition of `__consumer_offsets` to the transaction."""
     name = request.transactional_id
     error = node.transactions.error_for(name, node.id)
     if not error:
@@ -34,5 +34,5 @@ def handle(
 def error_response(
     _context: RequestContext, _request: m.AddOffsetsToTxnRequest, code: int
 ) -> m.AddOffsetsToTxnResponse:
-    """The error."""
+    """Return the error."""
     return m.AddOffsetsToTxnResponse(error_code=code)

@@ -1,5 +1,7 @@
-"""AddPartitionsToTxn (24), versions 0-5. Clients use up to 3, brokers 4 and 5: several transactions at once, and
-asking without adding (KIP-890).
+"""AddPartitionsToTxn (24), versions 0-5: add partitions to a transaction.
+
+Clients use versions up to 3. Versions 4 and 5 are for brokers: several transactions in one request, and verification
+without adding (KIP-890).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ VERSIONS = (0, 5)
 
 _BATCHED_VERSION: Final = 4
 _PRODUCER_FENCED_VERSION: Final = 2
-"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+"""The first version with the error PRODUCER_FENCED (KIP-588)."""
 
 Topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -28,7 +30,7 @@ Response = m.AddPartitionsToTxnResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.AddPartitionsToTxnRequest) -> Response:
-    """Let the transactions hold the partitions; all of a transaction or none."""
+    """Add the partitions to each transaction, all of them or none."""
     if context.api_version >= _BATCHED_VERSION:
         found = [
             Response.AddPartitionsToTxnResult(one.transactional_id, _results(node, context, one))
@@ -45,7 +47,7 @@ def handle(node: Node, context: RequestContext, request: m.AddPartitionsToTxnReq
 
 
 def error_response(context: RequestContext, request: m.AddPartitionsToTxnRequest, code: int) -> Response:
-    """The error for the request, up to version 3 for every partition."""
+    """Return the error for the request; up to version 3, for every partition."""
     if context.api_version >= _BATCHED_VERSION:
         return Response(error_code=code)
     topics = request.v3_and_below_topics

@@ -1,6 +1,4 @@
-"""AlterClientQuotas (49), versions 0-1: give clients quotas, or take them away (KIP-546). They are kept and shown; nothing
-is throttled.
-"""
+"""AlterClientQuotas (49), versions 0-1: set and remove client quotas (KIP-546). They are stored, but nothing is throttled."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ Entry = m.AlterClientQuotasRequest.EntryData
 
 
 def handle(node: Node, _context: RequestContext, request: m.AlterClientQuotasRequest) -> Response:
-    """Change each entity as a whole or not at all; one that is named twice is changed once and answered with an error."""
+    """Apply the changes of each entity, all or none; an entity named twice is changed once and gets an error."""
     results: dict[Entity, tuple[ErrorCode, str | None]] = {}
     for entry in request.entries:
         entity = _entity(entry)
         try:
             if entity in results:
-                raise Refused(ErrorCode.INVALID_REQUEST, "an entity is named twice")
+                raise Refused(ErrorCode.INVALID_REQUEST, "the request names this entity twice")
             _alter(node, entity, entry, validate_only=request.validate_only)
         except Refused as error:
             results[entity] = error.code, str(error)
@@ -34,7 +32,7 @@ def handle(node: Node, _context: RequestContext, request: m.AlterClientQuotasReq
 
 
 def error_response(_context: RequestContext, request: m.AlterClientQuotasRequest, code: int) -> Response:
-    """The error for every entity."""
+    """Return the error for every entity."""
     error = ErrorCode(code)
     return _response({_entity(entry): (error, error.name) for entry in request.entries})
 
@@ -46,7 +44,7 @@ def _entity(entry: Entry) -> Entity:
 def _alter(node: Node, entity: Entity, entry: Entry, *, validate_only: bool) -> None:
     changes = {op.key: None if op.remove else op.value for op in entry.ops}
     if len(changes) < len(entry.ops):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a quota is named twice")
+        raise Refused(ErrorCode.INVALID_REQUEST, "the request names a quota of this entity twice")
     values = node.controller.quotas.altered(entity, changes)
     if not validate_only:
         node.controller.alter_quotas(entity, values)

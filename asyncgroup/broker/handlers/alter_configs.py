@@ -1,5 +1,6 @@
-"""AlterConfigs (33), versions 0-2: all settings of a topic, node or group; those that are not
-named go back to their defaults."""
+"""AlterConfigs (33), versions 0-2: replace all settings of a topic, node or group. Settings that are not named return to
+their defaults.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def handle(node: Node, context: RequestContext, request: m.AlterConfigsRequest) 
 
 
 def error_response(_context: RequestContext, request: m.AlterConfigsRequest, code: int) -> Response:
-    """The error for every resource."""
+    """Return the error for every resource."""
     return Response(
         responses=[
             Response.AlterConfigsResourceResponse(

@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (45), versions 0-1: other replicas for a partition (KIP-455).
+"""AlterPartitionReassignments (45), versions 0-1: change the replicas of a partition (KIP-455).
 
-Nothing has to be copied, as replicas share their log: it is done when it is answered, and there is never one under way.
+Replicas share one log, so nothing is copied: a reassignment is complete when it is answered, and never in progress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = m.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.AlterPartitionReassignmentsRequest) -> Response:
-    """Give each partition its replicas; None would end a reassignment under way."""
+    """Set the replicas of each partition. Null, which cancels a reassignment in progress, gets an error."""
     fixed = not request.allow_replication_factor_change
     return Response(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -39,7 +39,7 @@ def handle(node: Node, context: RequestContext, request: m.AlterPartitionReassig
 def error_response(
     _context: RequestContext, request: m.AlterPartitionReassignmentsRequest, code: int
 ) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=code,
@@ -48,15 +48,20 @@ def error_response(
 
 
 def _reassign(
-    node: Node, context: RequestContext, place: tuple[str, int], replicas: list[int] | None, *, fixed: bool
+    node: Node,
+    context: RequestContext,
+    topic_partition: tuple[str, int],
+    replicas: list[int] | None,
+    *,
+    fixed: bool,
 ) -> Result:
-    name, index = place
+    name, index = topic_partition
     try:
         partition = node.partition(context, node.controller.topics.get(name), index)
         if replicas is None:
             return Result(index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
         if fixed and len(replicas) != len(partition.replicas):
-            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "the number of replicas may not change")
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor may not change")
         node.controller.reassign(partition, replicas)
     except Refused as error:
         return Result(index, error.code, str(error))

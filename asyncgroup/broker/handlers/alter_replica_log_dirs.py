@@ -1,4 +1,6 @@
-"""AlterReplicaLogDirs (34), versions 1-2: move replicas to another directory of the node (KIP-113). There is one only."""
+"""AlterReplicaLogDirs (34), versions 1-2: move replicas to another log directory (KIP-113); each
+node has only one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ Result = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
 def handle(node: Node, context: RequestContext, request: m.AlterReplicaLogDirsRequest) -> Response:
-    """Say of each replica whether it is, or can be, where it is wanted."""
+    """Return an error for each replica, unless it is in the requested directory already."""
     found: dict[str, list[Result]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -26,7 +28,7 @@ def handle(node: Node, context: RequestContext, request: m.AlterReplicaLogDirsRe
 
 
 def error_response(_context: RequestContext, request: m.AlterReplicaLogDirsRequest, code: int) -> Response:
-    """The error for every partition."""
+    """Return the error for every partition."""
     found: dict[str, list[Result]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51), version 0: users that log in by SCRAM, where the listeners ask for SASL (KIP-554,
+"""AlterUserScramCredentials (51), version 0: create, replace and delete SCRAM credentials of users (KIP-554,
 `ScramControlManager`).
 """
 
@@ -23,7 +23,7 @@ Result = m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 
 def handle(node: Node, _context: RequestContext, request: Request) -> Response:
-    """Delete, create and replace credentials; a user that is named twice is left alone."""
+    """Apply the changes; a user that is named twice gets an error and stays unchanged."""
     changes: list[Change] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     results: dict[str, Result] = {}
@@ -53,7 +53,7 @@ def handle(node: Node, _context: RequestContext, request: Request) -> Response:
 
 
 def error_response(_context: RequestContext, request: Request, code: int) -> Response:
-    """The error for every user."""
+    """Return the error for every user."""
     changes: list[Change] = [*request.deletions, *request.upsertions]
     names = sorted({change.name for change in changes})
     return Response(results=[Result(name, code, ErrorCode(code).name) for name in names])

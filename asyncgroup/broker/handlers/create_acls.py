@@ -15,11 +15,11 @@ Response = m.CreateAclsResponse
 
 
 def handle(_node: Node, context: RequestContext, request: m.CreateAclsRequest) -> Response:
-    """Refuse."""
+    """Return SECURITY_DISABLED."""
     return error_response(context, request, ErrorCode.SECURITY_DISABLED)
 
 
 def error_response(_context: RequestContext, request: m.CreateAclsRequest, code: int) -> Response:
-    """The error."""
+    """Return the error for every ACL."""
     text = _NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name
     return Response(results=[Response.AclCreationResult(code, text) for _ in request.creations])

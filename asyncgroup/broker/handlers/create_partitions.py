@@ -1,4 +1,4 @@
-"""CreatePartitions (37), versions 0-3: more partitions for a topic."""
+"""CreatePartitions (37), versions 0-3: add partitions to topics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 def handle(
     node: Node, context: RequestContext, request: m.CreatePartitionsRequest
 ) -> m.CreatePartitionsResponse:
-    """Add the partitions, each topic with its own result; none if they are too many together."""
+    """Add partitions to each topic, with a result per topic; to none of them if the total exceeds `MAX_PARTITIONS`."""
     known = node.controller.topics
-    news = (t.count - len(known[t.name].partitions) for t in request.topics if t.name in known)
-    if sum(max(new, 0) for new in news) > MAX_PARTITIONS:
+    added = (t.count - len(known[t.name].partitions) for t in request.topics if t.name in known)
+    if sum(max(count, 0) for count in added) > MAX_PARTITIONS:
         code = ErrorCode.UNKNOWN_SERVER_ERROR  # as for one topic, see below
         return m.CreatePartitionsResponse(results=[Result(t.name, code, None) for t in request.topics])
     counts = Counter(topic.name for topic in request.topics)
@@ -39,7 +39,7 @@ def handle(
 def error_response(
     _context: RequestContext, request: m.CreatePartitionsRequest, code: int
 ) -> m.CreatePartitionsResponse:
-    """The error for every topic."""
+    """Return the error for every topic."""
     return m.CreatePartitionsResponse(
         results=[Result(topic.name, code, ErrorCode(code).name) for topic in request.topics]
     )
@@ -60,7 +60,7 @@ def _create(
             validate_only=validate_only,
         )
     except Refused as error:
-        if error.code is ErrorCode.POLICY_VIOLATION:  # Kafka loses its own exception on the way
+        if error.code is ErrorCode.POLICY_VIOLATION:  # Kafka loses the exception and answers with this code
             return ErrorCode.UNKNOWN_SERVER_ERROR, ""
         return error.code, str(error)
     return ErrorCode.NONE, ""

@@ -1,5 +1,6 @@
-"""CreateTopics (19), versions 2-7. Any node takes the request, as with KRaft; the topic is there when it is
-answered.
+"""CreateTopics (19), versions 2-7: create topics.
+
+Any node accepts the request, as with KRaft. The topic exists when the response is sent.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from asyncgroup.wire import messages as m
 VERSIONS = (2, 7)
 
 _METADATA: Final = "__cluster_metadata"
-"""The name of the controllers' log, which is no topic here (`Topic.CLUSTER_METADATA_TOPIC_NAME`)."""
+"""The name of the controllers' log, which must not be used for a topic (`Topic.CLUSTER_METADATA_TOPIC_NAME`)."""
 
 Creatable = m.CreateTopicsRequest.CreatableTopic
 Result = m.CreateTopicsResponse.CreatableTopicResult
 
 
 def handle(node: Node, context: RequestContext, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    """Create the topics, each with its own result; none if they are too many together."""
+    """Create the topics, with a result per topic; none of them if their partitions exceed `MAX_PARTITIONS`."""
     if (
         sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in request.topics)
         > MAX_PARTITIONS
@@ -44,7 +45,7 @@ def handle(node: Node, context: RequestContext, request: m.CreateTopicsRequest) 
 def error_response(
     _context: RequestContext, request: m.CreateTopicsRequest, code: int
 ) -> m.CreateTopicsResponse:
-    """The error for every topic."""
+    """Return the error for every topic."""
     return m.CreateTopicsResponse(topics=[_refused(topic.name, ErrorCode(code)) for topic in request.topics])
 
 
@@ -52,12 +53,13 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
     if topic.name in context.topic_errors:
         return _refused(topic.name, context.topic_errors[topic.name])
     if topic.name == _METADATA:
-        return _refused(topic.name, ErrorCode.INVALID_REQUEST, f"{_METADATA} belongs to the controllers")
+        return _refused(topic.name, ErrorCode.INVALID_REQUEST, f"{_METADATA} is reserved for the controllers")
     assignments = [a.broker_ids for a in sorted(topic.assignments, key=lambda a: a.partition_index)]
     try:
         if assignments and (topic.num_partitions, topic.replication_factor) != (-1, -1):
             raise Refused(
-                ErrorCode.INVALID_REQUEST, "with assignments, partitions and replication factor are -1"
+                ErrorCode.INVALID_REQUEST,
+                "with assignments, num_partitions and replication_factor must be -1",
             )
         created = node.controller.create_topic(
             topic.name,

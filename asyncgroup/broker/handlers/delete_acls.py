@@ -15,11 +15,11 @@ Response = m.DeleteAclsResponse
 
 
 def handle(_node: Node, context: RequestContext, request: m.DeleteAclsRequest) -> Response:
-    """Refuse."""
+    """Return SECURITY_DISABLED."""
     return error_response(context, request, ErrorCode.SECURITY_DISABLED)
 
 
 def error_response(_context: RequestContext, request: m.DeleteAclsRequest, code: int) -> Response:
-    """The error."""
+    """Return the error."""
     text = _NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name
     return Response(filter_results=[Response.DeleteAclsFilterResult(code, text) for _ in request.filters])

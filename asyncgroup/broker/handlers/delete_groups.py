@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0-2: groups without members, with their offsets."""
+"""DeleteGroups (42), versions 0-2: delete groups without members, and their offsets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Result = m.DeleteGroupsResponse.DeletableGroupResult
 def handle(
     node: Node, _context: RequestContext, request: m.DeleteGroupsRequest
 ) -> asyncio.Future[m.DeleteGroupsResponse]:
-    """Delete each group, once; the answer comes when the last tombstone is written."""
+    """Delete each group; the response is sent when the last tombstone is written."""
     future = node.new_future(m.DeleteGroupsResponse)
-    wanted, errors = dict.fromkeys(request.groups_names), dict[str, ErrorCode]()
+    wanted = dict.fromkeys(request.groups_names)  # without duplicates
+    errors: dict[str, ErrorCode] = {}
 
     def deleted(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
@@ -40,5 +41,5 @@ def handle(
 def error_response(
     _context: RequestContext, request: m.DeleteGroupsRequest, code: int
 ) -> m.DeleteGroupsResponse:
-    """The error for every group."""
+    """Return the error for every group."""
     return m.DeleteGroupsResponse(results=[Result(group_id, code) for group_id in request.groups_names])

@@ -1,6 +1,6 @@
-"""DeleteRecords (21), versions 0-2: the log of a partition starts later from now on (KIP-107).
+"""DeleteRecords (21), versions 0-2: advance the log start offset of partitions (KIP-107).
 
-All replicas share the log, so there is nobody to wait for.
+All replicas share one log, so the response never waits for followers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from asyncgroup.wire import messages as m
 VERSIONS = (0, 2)
 
 _HIGH_WATERMARK: Final = -1
-"""In place of an offset: all that consumers can read."""
+"""The offset that stands for the high watermark: delete everything that consumers can read."""
 
 Response = m.DeleteRecordsResponse
 Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 def handle(node: Node, context: RequestContext, request: m.DeleteRecordsRequest) -> Response:
-    """Move the starts of the logs."""
-    # A partition that is named twice is answered once, for the offset that comes last.
+    """Advance the log start offset of each partition."""
+    # A partition that is named twice has one result, for its last offset.
     wanted = {topic.name: {p.partition_index: p.offset for p in topic.partitions} for topic in request.topics}
     return Response(
         topics=[
@@ -38,7 +38,7 @@ def handle(node: Node, context: RequestContext, request: m.DeleteRecordsRequest)
 
 
 def error_response(_context: RequestContext, request: m.DeleteRecordsRequest, code: int) -> Response:
-    """The error for every partition."""
+    """Return the error for every partition."""
     return Response(
         topics=[
             Response.DeleteRecordsTopicResult(
@@ -59,11 +59,11 @@ def _delete(node: Node, context: RequestContext, name: str, index: int, offset: 
         if not partition.config.delete:
             raise PartitionError(ErrorCode.POLICY_VIOLATION)
         log = partition.log
-        before = log.high_watermark if offset == _HIGH_WATERMARK else offset
-        if not 0 <= before <= log.high_watermark:
+        new_start = log.high_watermark if offset == _HIGH_WATERMARK else offset
+        if not 0 <= new_start <= log.high_watermark:
             raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        log.delete_records(before)
+        log.delete_records(new_start)
     except (PartitionError, StorageError) as error:
         return Result(index, -1, error.code)
-    node.appended(partition)  # who waits before the start has to hear of it
+    node.appended(partition)  # wakes parked fetches, whose offset may be out of range now
     return Result(index, log.start_offset, ErrorCode.NONE)

@@ -1,4 +1,4 @@
-"""DeleteTopics (20), versions 1-6. From version 6 on also by id (KIP-516)."""
+"""DeleteTopics (20), versions 1-6: delete topics by name, from version 6 on also by id (KIP-516)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ VERSIONS = (1, 6)
 
 Result = m.DeleteTopicsResponse.DeletableTopicResult
 
-_TWICE: Final = (ErrorCode.INVALID_REQUEST, "named once by name and once by id")
+_TWICE: Final = (ErrorCode.INVALID_REQUEST, "the request names this topic both by name and by id")
 
 
 def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
-    """Delete the topics, each with its own result."""
-    asked = [((name, topic_id.bytes), (name, topic_id)) for name, topic_id in _wanted(context, request)]
-    counts, wanted = Counter(key for key, _ in asked), dict(asked)  # by bytes: see `fetch_sessions._ById`
-    meant = Counter(_find(node, *each) for each in wanted.values())
-    twice = {topic: Result(topic.name, topic.id, *_TWICE) for topic, n in meant.items() if topic and n > 1}
+    """Delete the topics, with a result per topic."""
+    # Topic ids are compared by their bytes: see `fetch_sessions._ById`.
+    requested = [((name, topic_id.bytes), (name, topic_id)) for name, topic_id in _wanted(context, request)]
+    counts = Counter(key for key, _ in requested)
+    wanted = dict(requested)
+    found = Counter(_find(node, *each) for each in wanted.values())
+    twice = {topic: Result(topic.name, topic.id, *_TWICE) for topic, n in found.items() if topic and n > 1}
     once = [
         _delete(node, context, *each, again=counts[key] > 1)
         for key, each in wanted.items()
@@ -36,7 +38,7 @@ def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) 
 def error_response(
     context: RequestContext, request: m.DeleteTopicsRequest, code: int
 ) -> m.DeleteTopicsResponse:
-    """The error for every topic."""
+    """Return the error for every topic."""
     return m.DeleteTopicsResponse(
         responses=[Result(name, topic_id, code) for name, topic_id in _wanted(context, request)]
     )
@@ -49,7 +51,7 @@ def _wanted(context: RequestContext, request: m.DeleteTopicsRequest) -> list[tup
 
 
 def _find(node: Node, name: str | None, topic_id: UUID) -> Topic | None:
-    """The topic that is meant, None if there is none or if it is not said in one way."""
+    """Return the topic with this name or id; None if there is none, or if both or neither is given."""
     if name is None:
         return node.controller.topics_by_id.get(topic_id)
     return node.controller.topics.get(name) if topic_id == m.NO_UUID else None

@@ -1,4 +1,4 @@
-"""DescribeAcls (29), versions 1-3: which ACLs there are. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
+"""DescribeAcls (29), versions 1-3: list ACLs. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Response = m.DescribeAclsResponse
 
 
 def handle(_node: Node, context: RequestContext, request: m.DescribeAclsRequest) -> Response:
-    """Refuse."""
+    """Return SECURITY_DISABLED."""
     return error_response(context, request, ErrorCode.SECURITY_DISABLED)
 
 
 def error_response(_context: RequestContext, _request: m.DescribeAclsRequest, code: int) -> Response:
-    """The error."""
+    """Return the error."""
     return Response(
         error_code=code,
         error_message=_NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name,

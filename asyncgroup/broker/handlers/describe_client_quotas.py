@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48), versions 0-1: the quotas that were given to clients (KIP-546); nothing is throttled."""
+"""DescribeClientQuotas (48), versions 0-1: list client quotas (KIP-546); nothing is throttled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Response = m.DescribeClientQuotasResponse
 
 
 def handle(node: Node, _context: RequestContext, request: m.DescribeClientQuotasRequest) -> Response:
-    """The entities that fit, with their values."""
+    """Return the matching entities with their quotas."""
     components = [(c.entity_type, c.match_type, c.match) for c in request.components]
     try:
         exact, types = filter_of(components)
@@ -34,5 +34,5 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeClientQuotas
 
 
 def error_response(_context: RequestContext, _request: m.DescribeClientQuotasRequest, code: int) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name, entries=None)

@@ -1,6 +1,4 @@
-"""DescribeCluster (60), versions 0-2. There are no controllers apart from the nodes, so only brokers are
-described.
-"""
+"""DescribeCluster (60), versions 0-2: the brokers of the cluster. There are no separate controllers to describe."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _CONTROLLERS: Final = 2
 def handle(
     node: Node, context: RequestContext, request: m.DescribeClusterRequest
 ) -> m.DescribeClusterResponse:
-    """Describe the live nodes."""
+    """Return the live nodes."""
     if request.endpoint_type == _CONTROLLERS:
         return error_response(context, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     if request.endpoint_type != _BROKERS:
@@ -44,5 +42,5 @@ def handle(
 def error_response(
     _context: RequestContext, _request: m.DescribeClusterRequest, code: int
 ) -> m.DescribeClusterResponse:
-    """An error and no nodes."""
+    """Return the error and no nodes."""
     return m.DescribeClusterResponse(error_code=code, error_message=ErrorCode(code).name)

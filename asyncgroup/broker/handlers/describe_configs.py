@@ -1,7 +1,6 @@
-"""DescribeConfigs (32), versions 1-4: the settings of topics, nodes and groups (Kafka's `ConfigHelper`), from version 3
-on with what they mean, in words of our own.
+"""DescribeConfigs (32), versions 1-4: the settings of topics, nodes and groups (Kafka's `ConfigHelper`).
 
-Loggers and client metrics have none that could be set here.
+From version 3 on with documentation, whose texts are not Kafka's. Loggers and client metrics have no settings here.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 def handle(
     node: Node, context: RequestContext, request: m.DescribeConfigsRequest
 ) -> m.DescribeConfigsResponse:
-    """Describe each resource; one of an unknown kind spoils the whole request, as in Kafka."""
+    """Describe each resource; one of an unknown type fails the whole request, as in Kafka."""
     if any(resource.resource_type not in _KINDS for resource in request.resources):
         return error_response(context, request, ErrorCode.INVALID_REQUEST)
     return m.DescribeConfigsResponse(
@@ -57,7 +56,7 @@ def handle(
 def error_response(
     _context: RequestContext, request: m.DescribeConfigsRequest, code: int
 ) -> m.DescribeConfigsResponse:
-    """The error for every resource."""
+    """Return the error for every resource."""
     name = ErrorCode(code).name
     return m.DescribeConfigsResponse(results=[_refused(r, ErrorCode(code), name) for r in request.resources])
 
@@ -72,7 +71,7 @@ def _describe(
     try:
         found = _configs(node, context, resource)
     except Refused as error:
-        # Kafka says nothing more of a topic that it does not know.
+        # Kafka sends no message for an unknown topic.
         unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(resource, error.code, "" if unknown else str(error))
     keys = resource.configuration_keys
@@ -104,7 +103,9 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
         check_node(node, name)
         return node_configs(node) if kind == BROKER else []
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "groups and client metrics have names")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "the name of a group or client metrics resource must not be empty"
+        )
     return group_configs(node.controller.settings.of(GROUP, name)) if kind == GROUP else []
 
 

@@ -1,5 +1,6 @@
-"""DescribeGroups (15), versions 0-6. From version 6 on an unknown group is an error, before it is a dead one
-(KIP-1043).
+"""DescribeGroups (15), versions 0-6: the state and members of groups.
+
+An unknown group is an error from version 6 on (KIP-1043); before it is described as dead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Described = m.DescribeGroupsResponse.DescribedGroup
 
 
 def handle(node: Node, context: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
-    """Describe the groups; metadata and assignments are shown of a stable group only."""
+    """Describe the groups; member metadata is included for stable groups only."""
     described = [_describe(node, context, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in described:
@@ -35,7 +36,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeGroupsRequest
 def error_response(
     _context: RequestContext, request: m.DescribeGroupsRequest, code: int
 ) -> m.DescribeGroupsResponse:
-    """The error for every group."""
+    """Return the error for every group."""
     return m.DescribeGroupsResponse(
         groups=[Described(code, group_id=group_id) for group_id in request.groups]
     )

@@ -1,6 +1,6 @@
-"""DescribeLogDirs (35), versions 1-5: the one place where a node keeps its logs, and their sizes (KIP-113, KIP-827).
+"""DescribeLogDirs (35), versions 1-5: the log directory of a node, and the sizes of its logs (KIP-113, KIP-827).
 
-Gap: the sizes of the disk are not told, as by brokers before version 4.
+Gap: the disk's total and usable bytes are not reported, as in versions before 4.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Response = m.DescribeLogDirsResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.DescribeLogDirsRequest) -> Response:
-    """The partitions that the node has a replica of; those that it has not are left out."""
+    """Return the partitions with a replica on this node; others are left out."""
     topics = node.controller.topics
     if request.topics is None:
         wanted = {name: list(range(len(topic.partitions))) for name, topic in topics.items()}
@@ -30,7 +30,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeLogDirsReques
 
 
 def error_response(_context: RequestContext, _request: m.DescribeLogDirsRequest, code: int) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(error_code=code)
 
 

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), version 0: who writes to a partition, and whose transactions are open there (KIP-664)."""
+"""DescribeProducers (61), version 0: the producers of a partition and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeProducersRequ
 
 
 def error_response(_context: RequestContext, request: m.DescribeProducersRequest, code: int) -> Response:
-    """The error for every partition."""
+    """Return the error for every partition."""
     name = ErrorCode(code).name
     return Response(
         topics=[
@@ -47,7 +47,7 @@ def _describe(node: Node, context: RequestContext, name: str, index: int) -> Par
         partition = node.partition(context, topic, index)
         node.check_holds(partition, -1, leader_only=False)
     except Refused as error:
-        # Kafka explains errors of the topic only.
+        # Kafka sends a message only for an unknown or invalid topic.
         return PartitionResponse(index, error.code, str(error) if topic is None else None)
     return PartitionResponse(
         index,

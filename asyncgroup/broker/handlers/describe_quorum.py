@@ -1,5 +1,6 @@
-"""DescribeQuorum (55), versions 0-2: who leads the quorum of controllers (KIP-595). Every node is a voter, and all have
-the same metadata at once; without a metadata log all offsets are 0.
+"""DescribeQuorum (55), versions 0-2: the leader and voters of the controller quorum (KIP-595).
+
+Every node is a voter. All nodes share the metadata and there is no metadata log to replicate, so all offsets are 0.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ Partition = m.DescribeQuorumResponse.PartitionData
 
 
 def handle(node: Node, context: RequestContext, request: m.DescribeQuorumRequest) -> Response:
-    """The state of the one partition that there is; anything else spoils the whole request."""
-    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
-    if asked != [(_TOPIC, [0])]:
+    """Describe the only partition of `__cluster_metadata`; a request for anything else gets an error."""
+    requested = [
+        (topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics
+    ]
+    if requested != [(_TOPIC, [0])]:
         return _of_partitions(context, request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     now = node.clock()
     partition = Partition(
@@ -43,7 +46,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeQuorumRequest
 
 
 def error_response(context: RequestContext, request: m.DescribeQuorumRequest, code: int) -> Response:
-    """The error for the request and for every partition."""
+    """Return the error for the request and for every partition."""
     response = _of_partitions(context, request, code)
     response.error_code = code
     return response

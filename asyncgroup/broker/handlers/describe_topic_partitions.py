@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions (75), version 0: topics page by page (KIP-966).
+"""DescribeTopicPartitions (75), version 0: describe topics in pages (KIP-966).
 
-All live replicas are in sync here, so there are never eligible leaders besides them.
+All live replicas are in sync here, so there are never eligible leader replicas (ELR) outside the ISR.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TopicData = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTop
 
 
 def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Response:
-    """Describe the topics in the order of their names, from the cursor on, until the page is full."""
+    """Describe the topics in order of their names, from the cursor on, until the page is full."""
     names = {topic.name for topic in request.topics} or set(node.controller.topics)
-    if "" in names:  # Kafka stumbles over it
+    if "" in names:  # an unexpected error in Kafka, too
         return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     cursor = request.cursor
     if cursor is not None:
-        named = not request.topics or cursor.topic_name in names
-        if cursor.partition_index < 0 or not named:
+        is_requested = not request.topics or cursor.topic_name in names
+        if cursor.partition_index < 0 or not is_requested:
             return error_response(context, request, ErrorCode.INVALID_REQUEST)
         names = {name for name in names if name >= cursor.topic_name}
     left = max(1, min(MAX_PARTITIONS, request.response_partition_limit))
@@ -54,14 +54,14 @@ def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitio
 def error_response(
     _context: RequestContext, request: m.DescribeTopicPartitionsRequest, code: int
 ) -> Response:
-    """The error for every topic that is named."""
+    """Return the error for every topic in the request."""
     return Response(topics=[TopicData(code, topic.name) for topic in request.topics])
 
 
 def _describe(
     node: Node, context: RequestContext, name: str, first: int, limit: int
 ) -> tuple[TopicData, int]:
-    """A topic with up to `limit` partitions, and the partition that did not fit any more, 0 if all did."""
+    """Return a topic with up to `limit` partitions, and the index of the next partition, 0 if there is none."""
     topic = node.controller.topics.get(name)
     try:
         check_topic_name(name)

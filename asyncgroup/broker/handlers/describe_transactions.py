@@ -1,4 +1,4 @@
-"""DescribeTransactions (65), version 0: what a coordinator knows of its transactional ids (KIP-664)."""
+"""DescribeTransactions (65), version 0: the state of transactional ids (KIP-664)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeTransactions
 
 
 def error_response(_context: RequestContext, request: m.DescribeTransactionsRequest, code: int) -> Response:
-    """The error for every transactional id."""
+    """Return the error for every transactional id."""
     return Response(transaction_states=[State(code, name) for name in request.transactional_ids])
 
 

@@ -1,4 +1,6 @@
-"""DescribeUserScramCredentials (50), version 0: which users can log in by SCRAM, and with how many iterations (KIP-554)."""
+"""DescribeUserScramCredentials (50), version 0: the SCRAM mechanisms and iterations of users
+(KIP-554).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResu
 
 
 def handle(node: Node, _context: RequestContext, request: m.DescribeUserScramCredentialsRequest) -> Response:
-    """The users that are named, or all of them."""
+    """Describe the users in the request, or all users if it names none."""
     counts = Counter(user.name for user in request.users or ()) or Counter(node.controller.scram_users.names)
     return Response(results=[_described(node, name, count) for name, count in counts.items()])
 
@@ -26,7 +28,7 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeUserScramCre
 def error_response(
     _context: RequestContext, _request: m.DescribeUserScramCredentialsRequest, code: int
 ) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)
 
 

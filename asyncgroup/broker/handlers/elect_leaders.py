@@ -1,4 +1,6 @@
-"""ElectLeaders (43), versions 0-2: the first replica as leader again, or any if there is none (KIP-460)."""
+"""ElectLeaders (43), versions 0-2: elect the preferred leader of partitions, or any live replica if
+they are leaderless (KIP-460).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Result = m.ElectLeadersResponse.PartitionResult
 
 
 def handle(node: Node, context: RequestContext, request: m.ElectLeadersRequest) -> Response:
-    """Elect a leader for each partition; None for all stands for those that need one."""
+    """Elect a leader for each partition. A null list stands for all partitions that need an election."""
     if request.election_type not in (_PREFERRED, _UNCLEAN) and request.topic_partitions != []:
         return error_response(context, request, ErrorCode.INVALID_REQUEST)
     preferred = request.election_type == _PREFERRED
@@ -39,7 +41,7 @@ def handle(node: Node, context: RequestContext, request: m.ElectLeadersRequest) 
 
 
 def error_response(context: RequestContext, request: m.ElectLeadersRequest, code: int) -> Response:
-    """The error for the request (which version 0 cannot say) and for every partition."""
+    """Return the error for the request (from version 1 on) and for every partition."""
     name = ErrorCode(code).name
     return Response(
         error_code=code if context.api_version >= 1 else ErrorCode.NONE,
@@ -63,7 +65,7 @@ def _elect(node: Node, context: RequestContext, name: str, index: int, *, prefer
 
 
 def _candidate(node: Node, partition: Partition, *, preferred: bool) -> int:
-    """Who shall lead; raises Refused if nobody can, or need not."""
+    """Return the replica to elect. Raise Refused if no replica is available or no election is needed."""
     alive = node.controller.alive
     if preferred:
         if partition.leader == partition.replicas[0]:

@@ -1,4 +1,6 @@
-"""EndTxn (26), versions 0-5: commit or abort. From version 5 on the producer's epoch goes up each time (KIP-890)."""
+"""EndTxn (26), versions 0-5: commit or abort a transaction. From version 5 on the producer's epoch is bumped each
+time (KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ VERSIONS = (0, 5)
 
 _BUMPS_EPOCH_VERSION: Final = 5
 _PRODUCER_FENCED_VERSION: Final = 2
-"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+"""The first version with the error PRODUCER_FENCED (KIP-588)."""
 
 
 def handle(node: Node, context: RequestContext, request: m.EndTxnRequest) -> m.EndTxnResponse:
-    """Settle the transaction and write its markers."""
+    """End the transaction and write its markers."""
     error, producer = _end(node, context, request)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < _PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -27,7 +29,7 @@ def handle(node: Node, context: RequestContext, request: m.EndTxnRequest) -> m.E
 
 
 def error_response(_context: RequestContext, _request: m.EndTxnRequest, code: int) -> m.EndTxnResponse:
-    """The error."""
+    """Return the error."""
     return m.EndTxnResponse(error_code=code)
 
 

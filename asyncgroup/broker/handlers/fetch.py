@@ -1,7 +1,7 @@
-"""Fetch (1), versions 4-18: long poll, incremental sessions (KIP-227), topics by id from version 13 on.
+"""Fetch (1), versions 4-18: long polling and incremental fetch sessions (KIP-227); topics by id from version 13 on.
 
-As in Kafka a partition that does not exist does not end the wait of the others, an error in reading does; `max_bytes`
-bounds the whole response, but one batch always comes. What is read of a partition is in `partition_reader`.
+As in Kafka, an unknown partition does not end the wait for the others, but a read error does. `max_bytes` limits the whole
+response, but the first batch is always included. `partition_reader` reads the partitions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FetchPartition = m.FetchRequest.FetchPartition
 def handle(
     node: Node, context: RequestContext, request: m.FetchRequest
 ) -> m.FetchResponse | asyncio.Future[object]:
-    """Answer with what there is, or wait for `min_bytes` up to `max_wait_ms`."""
+    """Return the available records, or wait up to `max_wait_ms` for `min_bytes`."""
     if request.isolation_level not in _ISOLATION_LEVELS:
         return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     session = node.fetch_sessions.context(request, context.api_version)
@@ -54,7 +54,7 @@ def handle(
 
 
 def error_response(context: RequestContext, request: m.FetchRequest, code: int) -> m.FetchResponse:
-    """The error for the request, up to version 12 also for each partition."""
+    """Return the error for the request; up to version 12, also for each partition."""
     topics = request.topics if context.api_version < 13 else []
     return m.FetchResponse(
         error_code=code,
@@ -72,7 +72,7 @@ def error_response(context: RequestContext, request: m.FetchRequest, code: int) 
 
 
 class _Fetch:
-    """One Fetch request: which partitions it may read, and what it found."""
+    """A Fetch request: its readable partitions, and the errors of the others."""
 
     def __init__(
         self, node: Node, context: RequestContext, request: m.FetchRequest, session: FetchContext
@@ -82,16 +82,16 @@ class _Fetch:
         self._reader = PartitionReader(node, context.api_version, request)
         self._max_bytes = min(request.max_bytes, MAX_BYTES)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
-        self.found: list[tuple[FetchKey, Partition, FetchPartition]] = []
-        self._missing: list[tuple[FetchKey, Fetched]] = []
-        self._failed: list[tuple[FetchKey, Fetched]] = []
+        self.found: list[tuple[FetchKey, Partition, FetchPartition]] = []  # readable
+        self._missing: list[tuple[FetchKey, Fetched]] = []  # unknown; the wait for others goes on
+        self._failed: list[tuple[FetchKey, Fetched]] = []  # other errors; answered at once
         for name, group in groupby(session.wanted, key=lambda pair: pair[0][0]):
             self._resolve(context, name, group)
 
     def _resolve(
         self, context: RequestContext, name: str | UUID, group: Iterable[tuple[FetchKey, FetchPartition]]
     ) -> None:
-        """Sort the wanted partitions of one topic into those that can be read and those that can't."""
+        """Sort the requested partitions of one topic into readable, unknown and failed ones."""
         controller = self._node.controller
         topic = controller.topics.get(name) if isinstance(name, str) else controller.topics_by_id.get(name)
         error = None if topic is None else context.topic_errors.get(topic.name)
@@ -109,7 +109,9 @@ class _Fetch:
                 self.found.append((key, topic.partitions[key[1]], wanted))
 
     def _resolve_unknown(self, topic_id: UUID, group: Iterable[tuple[FetchKey, FetchPartition]]) -> None:
-        """Partitions of a topic that is gone: a session that knows its name says whether there is another one now."""
+        """Handle partitions of an unknown topic id. If the session knows the topic's name and there is another topic with that
+        name now, the error is INCONSISTENT_TOPIC_ID.
+        """
         name = self._session.names.get(topic_id)
         namesake = None if name is None else self._node.controller.topics.get(name)
         for key, _ in group:
@@ -121,7 +123,7 @@ class _Fetch:
                 self._failed.append((key, Fetched(ErrorCode.INCONSISTENT_TOPIC_ID)))
 
     def read(self) -> tuple[list[tuple[FetchKey, Fetched]], int, bool]:
-        """What there is, how many bytes it is, and whether it should be answered without waiting."""
+        """Return the results, their size in bytes, and whether the response must not wait."""
         fetched = []
         left, size, urgent = self._max_bytes, 0, bool(self._failed)
         for key, partition, wanted in self.found:
@@ -135,7 +137,7 @@ class _Fetch:
         return fetched + self._failed + self._missing, size, urgent
 
     def is_ready(self) -> bool:
-        """Whether the wait is over: enough bytes, or something that the reader has to know."""
+        """Whether the wait is over: there are enough bytes, or a result that must not wait."""
         size = 0
         for _, partition, wanted in self.found:
             waiting = self._reader.waiting(partition, wanted)
@@ -145,14 +147,14 @@ class _Fetch:
         return size >= self.min_bytes
 
     def finish(self) -> m.FetchResponse:
-        """Read again and answer."""
+        """Read again and return the response."""
         return self.respond(self.read()[0])
 
     def respond(self, fetched: list[tuple[FetchKey, Fetched]]) -> m.FetchResponse:
-        """The response, with those partitions that the session has to hear of."""
-        error, session_id, news = self._session.answer(fetched)
+        """Return the response; in an incremental session, with the changed partitions only."""
+        error, session_id, changed = self._session.answer(fetched)
         response = m.FetchResponse(error_code=error, session_id=session_id)
-        for name, group in groupby(news, key=lambda pair: pair[0][0]):
+        for name, group in groupby(changed, key=lambda pair: pair[0][0]):
             partitions = [_partition_data(key[1], result) for key, result in group]
             topic = m.FetchResponse.FetchableTopicResponse(partitions=partitions)
             if isinstance(name, str):
@@ -161,11 +163,11 @@ class _Fetch:
                 topic.topic_id = name
             response.responses.append(topic)
         if self._reader.tells_nodes:
-            self._add_endpoints(response, [result for _, result in news])
+            self._add_endpoints(response, [result for _, result in changed])
         return response
 
     def _add_endpoints(self, response: m.FetchResponse, fetched: list[Fetched]) -> None:
-        """Say where the leaders are that were missed (KIP-951)."""
+        """Add the addresses of the current leaders (KIP-951)."""
         leaders = {result.leader[0] for result in fetched if result.leader is not None}
         if leaders:
             response.node_endpoints = [
@@ -176,8 +178,8 @@ class _Fetch:
 
 
 def _error_only(error: ErrorCode) -> Fetched:
-    """What is said of a partition that was never looked at: Kafka lists no aborted transactions then, where an error in
-    reading makes it say null.
+    """Return the result for a partition that was not read. As in Kafka its list of aborted transactions is empty, while
+    after a read error it is null.
     """
     return Fetched(error, aborted=())
 

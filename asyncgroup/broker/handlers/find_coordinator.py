@@ -1,6 +1,6 @@
-"""FindCoordinator (10), versions 0-6. From version 4 on for several keys (KIP-699).
+"""FindCoordinator (10), versions 0-6: the coordinator of a group or transactional id; from version 4 on of several (KIP-699).
 
-Gap: share groups (key type 2, version 6) are answered INVALID_REQUEST, as by a broker without them.
+Gap: share groups (key type 2, version 6) get INVALID_REQUEST, as from a broker without share groups.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Coordinator = m.FindCoordinatorResponse.Coordinator
 def handle(
     node: Node, context: RequestContext, request: m.FindCoordinatorRequest
 ) -> m.FindCoordinatorResponse:
-    """Name the node that coordinates each key."""
+    """Return the coordinating node of each key."""
     if context.api_version >= 4:
         found = [_find(node, request.key_type, key) for key in request.coordinator_keys]
         return m.FindCoordinatorResponse(coordinators=found)
@@ -41,7 +41,7 @@ def handle(
 def error_response(
     context: RequestContext, request: m.FindCoordinatorRequest, code: int
 ) -> m.FindCoordinatorResponse:
-    """The error for every key."""
+    """Return the error for every key."""
     if context.api_version >= 4:
         found = [_error(key, ErrorCode(code)) for key in request.coordinator_keys]
         return m.FindCoordinatorResponse(coordinators=found)
@@ -54,7 +54,7 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
     if key_type == _GROUP:
         try:
             node.controller.offsets_topic()
-        except Refused:  # there is no room for it on the disk
+        except Refused:  # the topic cannot be created, for example because the disk is full
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         node_id = node.controller.coordinators.of_group(key)
     elif key_type == _TRANSACTION:

@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4."""
+"""Heartbeat (12), versions 0-4: keep a group member's session alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VERSIONS = (0, 4)
 
 
 def handle(node: Node, _context: RequestContext, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
-    """Keep the member's session alive and tell it of a rebalance."""
+    """Restart the member's session timer; REBALANCE_IN_PROGRESS asks it to rejoin."""
     error = node.coordinator.heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id
     )
@@ -18,5 +18,5 @@ def handle(node: Node, _context: RequestContext, request: m.HeartbeatRequest) ->
 
 
 def error_response(_context: RequestContext, _request: m.HeartbeatRequest, code: int) -> m.HeartbeatResponse:
-    """An error for the member."""
+    """Return the error."""
     return m.HeartbeatResponse(error_code=code)

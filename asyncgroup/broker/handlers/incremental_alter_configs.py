@@ -1,5 +1,6 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a topic, node or group
-and leave the others (KIP-339)."""
+"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a topic, node or group and keep the
+others (KIP-339).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def handle(node: Node, context: RequestContext, request: m.IncrementalAlterConfi
 def error_response(
     _context: RequestContext, request: m.IncrementalAlterConfigsRequest, code: int
 ) -> Response:
-    """The error for every resource."""
+    """Return the error for every resource."""
     return Response(
         responses=[
             Response.AlterConfigsResourceResponse(

@@ -1,6 +1,6 @@
-"""InitProducerId (22), versions 0-5: an id and an epoch for an idempotent or transactional producer.
+"""InitProducerId (22), versions 0-5: give an idempotent or transactional producer its id and epoch.
 
-Gap: version 6, unstable in Kafka 4.3 (two-phase commit, KIP-939).
+Gap: version 6 (two-phase commit, KIP-939), which is unstable in Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from asyncgroup.wire import messages as m
 VERSIONS = (0, 5)
 
 _PRODUCER_FENCED_VERSION: Final = 4
-"""The first version whose clients know PRODUCER_FENCED (KIP-588)."""
+"""The first version with the error PRODUCER_FENCED (KIP-588)."""
 
 
 def handle(node: Node, context: RequestContext, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
-    """Without a transactional id a fresh producer id, also for a producer that has one already (KIP-360).
+    """Return a producer id and epoch.
 
-    With one the producer's next epoch, which fences whoever wrote under this transactional id before.
+    Without a transactional id it is always a new producer id, even if the producer has one already (KIP-360). With a
+    transactional id it is the next epoch, which fences the previous producer.
     """
     name = request.transactional_id
     if name is None:
@@ -43,5 +44,5 @@ def handle(node: Node, context: RequestContext, request: m.InitProducerIdRequest
 def error_response(
     _context: RequestContext, _request: m.InitProducerIdRequest, code: int
 ) -> m.InitProducerIdResponse:
-    """The error."""
+    """Return the error."""
     return m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -1,7 +1,7 @@
-"""JoinGroup (11), versions 0-9. Parked until the join phase ends.
+"""JoinGroup (11), versions 0-9: join a group. The request is parked until the join phase ends.
 
-Version 0 has no rebalance timeout: the session timeout is taken. From 4 on new members are given an id first
-(KIP-394), 5 brings static members (KIP-345), 9 lets a returning static leader skip the assignment (KIP-814).
+Version 0 has no rebalance timeout: the session timeout is used. From version 4 on new members get an id first (KIP-394),
+version 5 adds static members (KIP-345), version 9 lets a static leader that rejoins skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSIONS = (0, 9)
 def handle(
     node: Node, context: RequestContext, request: m.JoinGroupRequest
 ) -> asyncio.Future[m.JoinGroupResponse]:
-    """Hand the request to the coordinator."""
+    """Pass the request to the coordinator."""
     future = node.new_future(m.JoinGroupResponse)
     version = context.api_version
 
@@ -49,13 +49,13 @@ def handle(
 
 
 def error_response(context: RequestContext, request: m.JoinGroupRequest, code: int) -> m.JoinGroupResponse:
-    """An error for the member."""
+    """Return the error."""
     name = None if context.api_version >= 7 else ""
     return m.JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=name)
 
 
 def _response(result: JoinResult, version: int) -> m.JoinGroupResponse:
-    # A missing protocol name is null from version 7 on and empty before.
+    # Without a protocol the name is null from version 7 on, and empty before.
     return m.JoinGroupResponse(
         error_code=result.error,
         generation_id=result.generation_id,

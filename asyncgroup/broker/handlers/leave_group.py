@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5. From version 3 on for several members (KIP-345), each with its own error."""
+"""LeaveGroup (13), versions 0-5: remove a member, from version 3 on several members (KIP-345), each with its own error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSIONS = (0, 5)
 def handle(
     node: Node, context: RequestContext, request: m.LeaveGroupRequest
 ) -> asyncio.Future[m.LeaveGroupResponse] | m.LeaveGroupResponse:
-    """Remove the members; the group rebalances once. That it is empty now is written before the last one hears of it."""
+    """Remove the members; the group rebalances once. If it is empty then, that is written to the log before the response."""
     if context.api_version < 3:
         leaving = [LeavingMember(request.member_id)]
     else:
@@ -39,12 +39,12 @@ def handle(
 def error_response(
     _context: RequestContext, _request: m.LeaveGroupRequest, code: int
 ) -> m.LeaveGroupResponse:
-    """An error for the whole request."""
+    """Return the error for the whole request."""
     return m.LeaveGroupResponse(error_code=code)
 
 
 def _response(context: RequestContext, result: LeaveResult) -> m.LeaveGroupResponse:
-    if context.api_version < 3:  # one member, whose error is that of the request
+    if context.api_version < 3:  # one member only, whose error is the request's
         return m.LeaveGroupResponse(error_code=result.members[0][1])
     return m.LeaveGroupResponse(
         members=[

@@ -1,5 +1,6 @@
-"""ListConfigResources (74), versions 0-1: what has settings (KIP-1142). Version 0 asks for client metrics only, of
-which there are none here.
+"""ListConfigResources (74), versions 0-1: the resources that have settings (KIP-1142).
+
+Version 0 is for client metrics resources only, which do not exist here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Response = m.ListConfigResourcesResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRequest) -> Response:
-    """The topics and nodes, and the groups with settings; no kinds asked for stands for all."""
+    """Return all topics and nodes, and the groups with settings; a request without types is for all types."""
     if context.api_version == 0:
         return Response()
     kinds = request.resource_types or _KINDS
@@ -40,5 +41,5 @@ def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRe
 
 
 def error_response(_context: RequestContext, _request: m.ListConfigResourcesRequest, code: int) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(error_code=code)

@@ -1,6 +1,4 @@
-"""ListGroups (16), versions 0-5: the groups that this node coordinates; filters by state from 4, by type from
-5.
-"""
+"""ListGroups (16), versions 0-5: the groups that this node coordinates. Filters by state from version 4 on, by type from 5."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ _TYPE: Final = "classic"
 
 
 def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
-    """List them; names of states and types are compared without regard to case.
+    """Return the groups that match the filters, which are case-insensitive.
 
-    As long as the groups of one partition are being loaded nothing is listed, so that no group is missing.
+    While a partition of `__consumer_offsets` is being loaded the response is an error, as the list would be incomplete.
     """
     if node.coordinator.loading:
         return m.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -39,5 +37,5 @@ def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -
 def error_response(
     _context: RequestContext, _request: m.ListGroupsRequest, code: int
 ) -> m.ListGroupsResponse:
-    """An error and no groups."""
+    """Return the error and no groups."""
     return m.ListGroupsResponse(error_code=code)

@@ -1,8 +1,8 @@
-"""ListOffsets (2), versions 1-11.
+"""ListOffsets (2), versions 1-11: look up offsets by timestamp.
 
-Timestamps below 0 have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (KIP-734),
--4 the earliest on this node's disk, -5 the latest that was tiered, -6 the earliest to be tiered (nothing is
-tiered here). With `read_committed` the log ends at its last stable offset.
+Negative timestamps are special: -1 latest, -2 earliest, -3 the record with the largest timestamp (KIP-734), -4 the
+earliest on this node's disk, -5 the latest in tiered storage, -6 the earliest that is not in tiered storage yet (there is
+no tiered storage here). With `read_committed` the latest offset is the last stable offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LATEST_TIERED: Final = -5
 _EARLIEST_PENDING_UPLOAD: Final = -6
 
 _SINCE: Final = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
-"""The first version that knows each of the later meanings."""
+"""The first version with each of the later special timestamps."""
 
 _KNOWS_NOT_AVAILABLE: Final = 5
 """The first version with OFFSET_NOT_AVAILABLE (KIP-207)."""
@@ -39,9 +39,9 @@ PartitionResponse = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
-    """Look the offsets up."""
-    asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
-    twice = {key for key, count in asked.items() if count > 1}
+    """Look up the offsets."""
+    counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    twice = {key for key, count in counts.items() if count > 1}
     return m.ListOffsetsResponse(
         topics=[
             m.ListOffsetsResponse.ListOffsetsTopicResponse(
@@ -64,7 +64,7 @@ def handle(node: Node, context: RequestContext, request: m.ListOffsetsRequest) -
 def error_response(
     _context: RequestContext, request: m.ListOffsetsRequest, code: int
 ) -> m.ListOffsetsResponse:
-    """The error for every partition."""
+    """Return the error for every partition."""
     return m.ListOffsetsResponse(
         topics=[
             m.ListOffsetsResponse.ListOffsetsTopicResponse(
@@ -79,16 +79,16 @@ def _answer(
     node: Node,
     context: RequestContext,
     name: str,
-    asked: m.ListOffsetsRequest.ListOffsetsPartition,
+    requested: m.ListOffsetsRequest.ListOffsetsPartition,
     *,
     committed: bool,
 ) -> PartitionResponse:
-    index, timestamp = asked.partition_index, asked.timestamp
+    index, timestamp = requested.partition_index, requested.timestamp
     if timestamp < _EARLIEST and context.api_version < _SINCE.get(timestamp, 1 << 15):
         return PartitionResponse(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = node.partition(context, node.controller.topics.get(name), index)
-        node.check_leads(partition, asked.current_leader_epoch)
+        node.check_leads(partition, requested.current_leader_epoch)
         found = _look_up(partition, timestamp, committed=committed)
         if timestamp == _LATEST or (found is None and (timestamp >= 0 or timestamp == _MAX_TIMESTAMP)):
             _check_offset_available(partition, context.api_version)
@@ -103,8 +103,8 @@ def _answer(
 
 
 def _check_offset_available(partition: Partition, version: int) -> None:
-    """Raises PartitionError as long as a new leader does not know what its followers have (KIP-207): the log may seem to
-    end before records that were read already.
+    """Raise PartitionError while the high watermark is below the start of the current leader epoch (KIP-207): the log may
+    seem to end before records that consumers have read already.
     """
     epochs = partition.log.epochs
     if epochs and epochs[-1] > (partition.leader_epoch, partition.log.high_watermark):
@@ -113,7 +113,7 @@ def _check_offset_available(partition: Partition, version: int) -> None:
 
 
 def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int] | None:
-    """Timestamp, offset and leader epoch."""
+    """Return timestamp, offset and leader epoch; None if no record matches."""
     log = partition.log
     end = log.last_stable_offset if committed else log.high_watermark
     record: Record | None

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46), version 0: those under way (KIP-455), which are none, see
+"""ListPartitionReassignments (46), version 0: the reassignments in progress (KIP-455). There never are any, see
 `alter_partition_reassignments`.
 """
 
@@ -15,12 +15,12 @@ Response = m.ListPartitionReassignmentsResponse
 
 
 def handle(_node: Node, _context: RequestContext, _request: m.ListPartitionReassignmentsRequest) -> Response:
-    """None."""
+    """Return an empty list."""
     return Response(error_message=None)
 
 
 def error_response(
     _context: RequestContext, _request: m.ListPartitionReassignmentsRequest, code: int
 ) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)

@@ -1,6 +1,6 @@
 """ListTransactions (66), versions 0-2: the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152).
 
-The pattern is RE2's in Kafka; of that, `patterns` understands what people write.
+In Kafka the pattern is an RE2 expression; `patterns` supports a subset of that syntax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Response = m.ListTransactionsResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.ListTransactionsRequest) -> Response:
-    """Those that pass all filters."""
+    """Return the transactional ids that pass all filters."""
     try:
         is_wanted = _filter(request, node.clock())
     except PatternError:
@@ -38,7 +38,7 @@ def handle(node: Node, context: RequestContext, request: m.ListTransactionsReque
 
 
 def error_response(_context: RequestContext, _request: m.ListTransactionsRequest, code: int) -> Response:
-    """An error and no transactions."""
+    """Return the error and no transactions."""
     return Response(error_code=code)
 
 

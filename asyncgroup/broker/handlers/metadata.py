@@ -1,7 +1,7 @@
-"""Metadata (3), versions 0-13. From version 12 on topics can be asked for by id.
+"""Metadata (3), versions 0-13: live nodes and topics; from version 12 on topics can be requested by id.
 
-A topic that does not exist is made if the client and the cluster allow it; as in Kafka this answer still says
-UNKNOWN_TOPIC_OR_PARTITION, and the next one knows the topic.
+A topic that does not exist is created if the client and the cluster allow it. As in Kafka this response still says
+UNKNOWN_TOPIC_OR_PARTITION; the next one contains the topic.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ ALL_TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 ALL_CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
 
-_NOT_ASKED: Final = -(2**31)
+_NOT_REQUESTED: Final = -(2**31)
+"""Stands for authorized operations that were not requested."""
 
 _TOPIC_IDS_VERSION: Final = 12
-"""The first version in which topics can be asked for by id; in the two before it the field is there for nothing."""
+"""The first version in which topics can be requested by id; versions 10 and 11 have the field, but do not allow it."""
 
 TopicData = m.MetadataResponse.MetadataResponseTopic
 
 
 def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
-    """Describe the live nodes and the topics asked for."""
+    """Describe the live nodes and the requested topics."""
     if context.api_version < _TOPIC_IDS_VERSION and any(
         t.name is None or t.topic_id.int for t in request.topics or []
     ):
@@ -55,18 +56,18 @@ def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m
         cluster_id=node.controller.cluster_id,
         controller_id=node.controller.controller_id,
         topics=topics,
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_cluster else _NOT_ASKED,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_cluster else _NOT_REQUESTED,
     )
 
 
 def error_response(context: RequestContext, request: m.MetadataRequest, code: int) -> m.MetadataResponse:
-    """The error for every topic asked for; version 13 has a place for one error for all."""
+    """Return the error for every requested topic; from version 13 on, also for the whole request."""
     topics = [TopicData(code, t.name or "", t.topic_id) for t in request.topics or []]
     return m.MetadataResponse(topics=topics, error_code=code if context.api_version >= 13 else 0)
 
 
 def _wanted(node: Node, context: RequestContext, request: m.MetadataRequest) -> list[Topic | TopicData]:
-    """The topics asked for, those that do not exist as finished answers."""
+    """Return the requested topics; for those that do not exist, the part of the response with the error."""
     controller = node.controller
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return list(controller.topics.values())
@@ -90,7 +91,7 @@ def _unknown(node: Node, name: str, *, create: bool) -> TopicData:
     if not create and name not in node.controller.deleted_names:
         node.asked_for_unknown(name)
     if create:
-        with contextlib.suppress(Refused):  # Kafka makes it later, and tells nobody of a refusal
+        with contextlib.suppress(Refused):  # Kafka creates it later and does not report a failure
             node.controller.create_topic(name)
     return TopicData(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 

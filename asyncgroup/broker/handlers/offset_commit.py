@@ -1,6 +1,6 @@
-"""OffsetCommit (8), versions 2-10. From version 10 on topics are named by id.
+"""OffsetCommit (8), versions 2-10: commit offsets of a group; from version 10 on topics are named by id.
 
-Partitions that the cluster does not know are refused before the coordinator sees them, as in Kafka.
+As in Kafka, unknown partitions are rejected here and never reach the coordinator.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from asyncgroup.wire import messages as m
 VERSIONS = (2, 10)
 
 Results = dict[tuple[int, int], ErrorCode]
-"""Errors by position: (which topic of the request, which of its partitions)."""
+"""Errors by position in the request: (index of the topic, index of the partition)."""
 
 
 def handle(
     node: Node, context: RequestContext, request: m.OffsetCommitRequest
 ) -> asyncio.Future[m.OffsetCommitResponse] | m.OffsetCommitResponse:
-    """Check the partitions, then hand the offsets to the coordinator."""
+    """Check the partitions, then pass the offsets to the coordinator."""
     results: Results = {}
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-    places: dict[TopicPartition, list[tuple[int, int]]] = {}
+    positions: dict[TopicPartition, list[tuple[int, int]]] = {}  # several if a partition is named twice
     for i, topic in enumerate(request.topics):
         name, error = _resolve(node, context, topic)
         count = len(node.controller.topics[name].partitions) if not error else 0
@@ -36,7 +36,7 @@ def handle(
                 results[i, j] = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             key = TopicPartition(name, partition.partition_index)
-            places.setdefault(key, []).append((i, j))
+            positions.setdefault(key, []).append((i, j))
             offsets[key] = OffsetAndMetadata(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
@@ -48,7 +48,7 @@ def handle(
     future = node.new_future(m.OffsetCommitResponse)
 
     def answer(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
-        for key, same in places.items():
+        for key, same in positions.items():
             results.update(dict.fromkeys(same, outcome[key] if isinstance(outcome, dict) else outcome))
         return _response(request, results)
 
@@ -73,7 +73,7 @@ def handle(
 def error_response(
     _context: RequestContext, request: m.OffsetCommitRequest, code: int
 ) -> m.OffsetCommitResponse:
-    """The error for every partition."""
+    """Return the error for every partition."""
     error = ErrorCode(code)
     return _response(
         request, {(i, j): error for i, t in enumerate(request.topics) for j in range(len(t.partitions))}

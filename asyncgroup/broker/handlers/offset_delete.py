@@ -1,7 +1,7 @@
-"""OffsetDelete (47), version 0: offsets of topics that no member of a group is subscribed to (KIP-496).
+"""OffsetDelete (47), version 0: delete a group's offsets for topics that no member subscribes to (KIP-496).
 
-Partitions that the cluster does not know are refused before the coordinator sees them, as in Kafka; an error of the group
-stands alone, without partitions.
+As in Kafka, unknown partitions are rejected here and never reach the coordinator. An error of the group is sent without
+partitions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Response = m.OffsetDeleteResponse
 def handle(
     node: Node, context: RequestContext, request: m.OffsetDeleteRequest
 ) -> asyncio.Future[Response] | Response:
-    """Check the partitions, then let the coordinator write tombstones."""
+    """Check the partitions, then pass the others to the coordinator, which writes tombstones."""
     refused: Errors = {}
     partitions: list[TopicPartition] = []
     for topic in request.topics:
@@ -52,7 +52,7 @@ def handle(
 
 
 def error_response(_context: RequestContext, _request: m.OffsetDeleteRequest, code: int) -> Response:
-    """The error of the group."""
+    """Return the error for the group."""
     return Response(error_code=code)
 
 

@@ -1,7 +1,8 @@
-"""OffsetFetch (9), versions 1-10. From 8 on for several groups (KIP-709), from 10 on topics are named by id.
+"""OffsetFetch (9), versions 1-10: committed offsets of a group, from version 8 on of several groups (KIP-709); from version
+10 on topics are named by id.
 
-No topics (null, versions 2 and up) asks for all offsets of a group. With `require_stable` (7 and up, KIP-447) a
-partition with offsets in an open transaction is answered UNSTABLE_OFFSET_COMMIT.
+Null topics (version 2 and up) stand for all offsets of the group. With `require_stable` (version 7 and up, KIP-447)
+partitions with offsets in an open transaction get UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ VERSIONS = (1, 10)
 
 
 class _Topic(NamedTuple):
-    """`asked_id`: the id by which the request has named it, zero if it has not."""
+    """A topic of the response."""
 
     name: str
     topic_id: UUID
     partitions: list[int]
     error: ErrorCode = ErrorCode.NONE
-    asked_id: UUID = m.NO_UUID
+    requested_id: UUID = m.NO_UUID
+    """The id in the request, zero if the topic is named there, or not at all."""
 
 
 def handle(
     node: Node, context: RequestContext, request: m.OffsetFetchRequest
 ) -> asyncio.Future[m.OffsetFetchResponse] | m.OffsetFetchResponse:
-    """Look the offsets up; -1 where there is none."""
+    """Look up the offsets; -1 where there is none."""
     return (
         _fetch_stable(node, context, request)
         if request.require_stable
@@ -47,12 +49,13 @@ def handle(
 def _fetch_stable(
     node: Node, context: RequestContext, request: m.OffsetFetchRequest
 ) -> asyncio.Future[m.OffsetFetchResponse]:
-    """Look the offsets up when commits that are under way have come to an end: else one inside a transaction, on its way
-    still, would pass for none (`GroupCoordinatorService.fetchOffsets` writes nothing, in its turn).
+    """Look up the offsets after all earlier writes are complete: a transactional commit that is still being written would
+    be missed otherwise (`GroupCoordinatorService.fetchOffsets` schedules an empty write for the same reason).
     """
     names = [group.group_id for group in request.groups] if context.api_version >= 8 else [request.group_id]
-    future, errors = node.new_future(m.OffsetFetchResponse), dict[str, ErrorCode]()
+    future = node.new_future(m.OffsetFetchResponse)
     wanted = dict.fromkeys(names)
+    errors: dict[str, ErrorCode] = {}  # has all of `wanted` when the last write is complete
 
     def written(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
@@ -105,7 +108,7 @@ def _answer(
 def error_response(
     context: RequestContext, request: m.OffsetFetchRequest, code: int
 ) -> m.OffsetFetchResponse:
-    """The error for all groups; version 1 has no place for it but the partitions."""
+    """Return the error for all groups; in version 1, for every partition."""
     response = m.OffsetFetchResponse
     if context.api_version >= 8:
         groups = [
@@ -172,7 +175,7 @@ def _by_id(node: Node, context: RequestContext, topic_id: UUID, partitions: list
 
 
 def _all_topics(node: Node, context: RequestContext, offsets: Iterable[TopicPartition]) -> list[_Topic]:
-    """From version 10 on without topics that there are no more: they have no id to be told."""
+    """Return the topics with offsets; from version 10 on without deleted topics, which have no id."""
     found: dict[str, list[int]] = {}
     for name, partition in offsets:
         found.setdefault(name, []).append(partition)
@@ -190,7 +193,7 @@ def _values(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     unstable: Collection[TopicPartition],
 ) -> tuple[int, int, str, ErrorCode]:
-    """Offset, leader epoch, metadata and error of one partition."""
+    """Return offset, leader epoch, metadata and error of a partition."""
     tp = TopicPartition(topic.name, partition)
     committed = offsets.get(tp)
     if not topic.error and tp in unstable:
@@ -201,8 +204,8 @@ def _values(
 
 
 def _is_mismatched_topic_id(topic: _Topic, committed: OffsetAndMetadata) -> bool:
-    """Whether the offset was committed for an earlier topic of the name, asked for by the id of a later one (Kafka's
+    """Whether the offset was committed for another topic with the same name than the one with the requested id (Kafka's
     `OffsetMetadataManager.isMismatchedTopicId`).
     """
-    known = m.NO_UUID not in (topic.asked_id, committed.topic_id)
-    return known and topic.asked_id != committed.topic_id
+    known = m.NO_UUID not in (topic.requested_id, committed.topic_id)
+    return known and topic.requested_id != committed.topic_id

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended (KIP-320)."""
+"""OffsetForLeaderEpoch (23), versions 2-4: the end offset of a leader epoch (KIP-320)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EpochEndOffset = m.OffsetForLeaderEpochResponse.EpochEndOffset
 def handle(
     node: Node, context: RequestContext, request: m.OffsetForLeaderEpochRequest
 ) -> m.OffsetForLeaderEpochResponse:
-    """Look the epochs up."""
+    """Look up the epochs."""
     return m.OffsetForLeaderEpochResponse(
         topics=[
             m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
@@ -30,7 +30,7 @@ def handle(
 def error_response(
     _context: RequestContext, request: m.OffsetForLeaderEpochRequest, code: int
 ) -> m.OffsetForLeaderEpochResponse:
-    """The error for every partition."""
+    """Return the error for every partition."""
     return m.OffsetForLeaderEpochResponse(
         topics=[
             m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
@@ -45,12 +45,12 @@ def _answer(
     node: Node,
     context: RequestContext,
     name: str,
-    asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
+    requested: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
 ) -> EpochEndOffset:
     try:
-        partition = node.partition(context, node.controller.topics.get(name), asked.partition)
-        node.check_leads(partition, asked.current_leader_epoch)
+        partition = node.partition(context, node.controller.topics.get(name), requested.partition)
+        node.check_leads(partition, requested.current_leader_epoch)
     except PartitionError as error:
-        return EpochEndOffset(error.code, asked.partition)
-    epoch, end_offset = partition.log.end_of_epoch(asked.leader_epoch)
-    return EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)
+        return EpochEndOffset(error.code, requested.partition)
+    epoch, end_offset = partition.log.end_of_epoch(requested.leader_epoch)
+    return EpochEndOffset(ErrorCode.NONE, requested.partition, epoch, end_offset)

@@ -1,10 +1,10 @@
-"""Produce (0), versions 3-13 (offered from 0, see `handlers/__init__.py`). From version 13 on topics are
-named by id.
+"""Produce (0), versions 3-13 (advertised from 0, see `handlers/__init__.py`): append record batches; from version 13 on
+topics are named by id.
 
-Every replica shares the one log, so what is appended is replicated at once; only where a test holds the followers back
-(`EmbeddedCluster.hold_followers`) does acks=all wait, up to the request's timeout. A transactional batch must belong to
-a transaction that its coordinator knows of, from version 12 on it makes its partition part of it (KIP-890). What records
-must be like is in `record_checks`.
+All replicas share one log, so appended records are replicated at once. acks=all waits, up to the request's timeout, only
+if a test has stopped the followers (`EmbeddedCluster.hold_followers`). A transactional batch must belong to a transaction
+of its coordinator; from version 12 on it adds its partition to the transaction (KIP-890). `record_checks` validates the
+records.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from asyncgroup.wire.primitives import Buffer
 VERSIONS = (3, 13)
 
 _ALL: Final = -1
-"""acks of a request that waits for all replicas in sync."""
+"""The value of acks=all."""
 
 _ADMIN_CLIENT: Final = "__admin_client"
-"""The client id that may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`)."""
+"""The client id that is allowed to write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`)."""
 
 _WITHOUT_LOG_START_OFFSET: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 )
-"""Errors with which Kafka does not tell where the log starts."""
+"""Errors that Kafka sends without the log start offset."""
 
 _WITH_MESSAGE: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS}
 )
-"""Those of `Unsuited` that Kafka sends a text with; most errors of Produce go without."""
+"""The error codes of `Unsuited` that Kafka sends with a message."""
 
 _NO_HINT: Final = m.ProduceResponse.LeaderIdAndEpoch()
 
@@ -59,19 +59,19 @@ PartitionResponse = m.ProduceResponse.PartitionProduceResponse
 def handle(
     node: Node, context: RequestContext, request: m.ProduceRequest
 ) -> m.ProduceResponse | asyncio.Future[object] | None:
-    """Append the batches; with acks=0 nothing is answered, and an error closes the connection."""
+    """Append the batches. With acks=0 there is no response, and an error closes the connection."""
     if request.acks not in (_ALL, 0, 1):
         return error_response(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None and has_transactions(request):
         return error_response(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     produce = _Produce(node, context, request)
     large = produce.large_batches()
-    # The request is carried out even if its client leaves, as in Kafka, but not if the node ends.
+    # As in Kafka, the request is processed even if the client disconnects, but not if the node stops.
     return asyncio.shield(node.spawn(produce.handle_large(large))) if large else produce.handle()
 
 
 def error_response(_context: RequestContext, request: m.ProduceRequest, code: int) -> m.ProduceResponse:
-    """The error for every partition."""
+    """Return the error for every partition."""
     response = m.ProduceResponse(
         responses=[
             m.ProduceResponse.TopicProduceResponse(
@@ -86,7 +86,7 @@ def error_response(_context: RequestContext, request: m.ProduceRequest, code: in
 
 
 class _Written(NamedTuple):
-    """A batch that is in its log, with its place in the response."""
+    """An appended batch, with its part of the response."""
 
     partition: Partition
     end_offset: int
@@ -94,7 +94,7 @@ class _Written(NamedTuple):
 
 
 class _Large(NamedTuple):
-    """A batch that takes long to check."""
+    """A batch that takes long to validate."""
 
     produced: Produced
     partition: Partition
@@ -102,7 +102,7 @@ class _Large(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """What came of the check of a large batch, under these settings."""
+    """The validated batch, or the error, of a large batch, valid for this partition and these settings."""
 
     partition: Partition
     config: LogConfig
@@ -110,18 +110,20 @@ class _Checked(NamedTuple):
 
 
 class _Produce:
-    """One Produce request on its way into the logs."""
+    """A Produce request in progress."""
 
     def __init__(self, node: Node, context: RequestContext, request: m.ProduceRequest) -> None:
-        self._node, self._context, self._request = node, context, request
+        self._node = node
+        self._context = context
+        self._request = request
         self.response = m.ProduceResponse()
         self.written: list[_Written] = []
-        # Both by the id of the partition's part of the request.
+        # Both for requests with large batches only, by `id()` of the partition's part of the request.
         self._checked: dict[int, _Checked] = {}
         self._records: dict[int, bytes | memoryview | None] = {}
 
     def handle(self) -> m.ProduceResponse | asyncio.Future[object] | None:
-        """Append, and answer or wait for the followers."""
+        """Append the batches; return the response, or a future of it if followers must replicate first."""
         node, request = self._node, self._request
         self.append()
         if request.acks == 0:
@@ -133,14 +135,15 @@ class _Produce:
         return self.response
 
     def large_batches(self) -> list[_Large]:
-        """The batches that take long to check, those left out that are refused anyway."""
-        found, now = [], self._node.clock()
+        """Return the batches that take long to validate, except those that will be rejected anyway."""
+        found = []
+        now = self._node.clock()
         for topic in self._request.topic_data:
             for produced in topic.partition_data:
                 try:
                     partition = _find(self._node, self._context, topic, produced.index)
                     records = whole_batch(self._context, produced.records)
-                    self._check_place(partition)
+                    self._check_writable(partition)
                 except (AppendError, PartitionError):
                     continue
                 if checking_takes_long(partition, records, now):
@@ -148,10 +151,10 @@ class _Produce:
         return found
 
     async def handle_large(self, large: list[_Large]) -> object:
-        """Check large batches off the loop, then go on as with others. All else is looked at after that: leaders may
-        have moved and settings have changed.
+        """Validate large batches in a thread, then handle the request. All other checks come after that, as leaders and
+        settings may have changed in the meantime.
         """
-        # The history drops the records from the request as soon as its connection has ended.
+        # `History` removes the records from the request when its connection ends: keep them.
         self._records = {id(p): p.records for topic in self._request.topic_data for p in topic.partition_data}
         for produced, partition, records in large:
             config = partition.config
@@ -165,7 +168,7 @@ class _Produce:
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _check_batch(self, produced: Produced, partition: Partition, records: Buffer) -> Buffer:
-        """The batch as it goes into the log; raises AppendError."""
+        """Return the batch to append. Raise AppendError if it is invalid."""
         checked = self._checked.get(id(produced))
         if checked is None or checked[:2] != (partition, partition.config):
             return checked_records(partition, records, self._node.clock())
@@ -174,7 +177,7 @@ class _Produce:
         return checked.outcome
 
     def append(self) -> None:
-        """Append what can be appended, fill the response and wake who waits for records."""
+        """Append the valid batches, fill in the response and wake parked fetches."""
         self.response.responses = [
             m.ProduceResponse.TopicProduceResponse(
                 topic.name,
@@ -190,16 +193,17 @@ class _Produce:
             self._node.appended(one.partition)
 
     def is_replicated(self) -> bool:
-        """Whether nothing waits for followers any more."""
+        """Whether all batches are replicated, or their partition was deleted or has another leader."""
         return all(
             one.partition.log.high_watermark >= one.end_offset or self._lost_leadership(one.partition)
             for one in self.written
         )
 
     def finish(self) -> m.ProduceResponse:
-        """The response now: batches that the followers still lack are REQUEST_TIMED_OUT, those that too few of them have
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND, and those of a partition that is not led here any more say so (Kafka's
-        `DelayedProduce`).
+        """Return the response after the wait (Kafka's `DelayedProduce`).
+
+        Batches that are not replicated get REQUEST_TIMED_OUT, batches with fewer in-sync replicas than
+        `min.insync.replicas` get NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         """
         for partition, end_offset, result in self.written:
             if partition.deleted:
@@ -221,7 +225,7 @@ class _Produce:
         try:
             partition = _find(node, context, topic, produced.index)
             records = whole_batch(context, self._records.get(id(produced), produced.records))
-            self._check_place(partition)
+            self._check_writable(partition)
             check_transaction(node, context, self._request.transactional_id, partition, records)
             if self._request.acks == _ALL:
                 _check_replicas(node, partition)
@@ -235,31 +239,27 @@ class _Produce:
         result = PartitionResponse(
             produced.index,
             base_offset=appended.base_offset,
-            # A repetition is told the time of the first batch, as in Kafka.
+            # For a duplicate it is the time of the first batch, as in Kafka.
             log_append_time_ms=appended.timestamp
             if appended.duplicate or partition.config.log_append_time
             else -1,
             log_start_offset=partition.log.start_offset,
             current_leader=_NO_HINT,
         )
-        # A repetition waits for the followers as well: the first answer may never have come.
+        # A duplicate waits for the followers as well: the client may not have received the first response.
         self.written.append(_Written(partition, appended.last_offset + 1, result))
         return result
 
-    def _check_place(self, partition: Partition) -> None:
-        """Raises PartitionError unless clients may write here."""
+    def _check_writable(self, partition: Partition) -> None:
+        """Raise PartitionError if the topic is internal, or this node is not the leader."""
         if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT:
-            raise PartitionError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is the brokers' own topic"
-            )
+            raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
         self._node.check_leads(partition)
 
 
 def _check_replicas(node: Node, partition: Partition) -> None:
     if not enough_replicas(node, partition):
-        raise AppendError(
-            ErrorCode.NOT_ENOUGH_REPLICAS, "fewer replicas are in sync than min.insync.replicas"
-        )
+        raise AppendError(ErrorCode.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas")
 
 
 def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Partition:
@@ -301,7 +301,7 @@ def _close_on_error(response: m.ProduceResponse) -> None:
 
 
 def _add_endpoints(node: Node, response: m.ProduceResponse) -> None:
-    """Say where the leaders are that were missed (KIP-951)."""
+    """Add the addresses of the current leaders (KIP-951)."""
     leaders = {p.current_leader.leader_id for topic in response.responses for p in topic.partition_responses}
     response.node_endpoints = [
         m.ProduceResponse.NodeEndpoint(peer.id, peer.advertised_host, peer.port, peer.rack)

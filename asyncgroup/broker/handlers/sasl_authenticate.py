@@ -1,5 +1,5 @@
-"""SaslAuthenticate (36), versions 0-2: a token of the mechanism that SaslHandshake named; from version 1 on the last
-answer says how long the session lasts (KIP-368).
+"""SaslAuthenticate (36), versions 0-2: a token of the SASL mechanism from SaslHandshake; from version 1 on the last response
+contains the session lifetime (KIP-368).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 2)
 
-_LATE = "SaslAuthenticate request received after successful authentication"
+_ALREADY_AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
 
 Response = m.SaslAuthenticateResponse
 
 
 def handle(_node: Node, context: RequestContext, request: m.SaslAuthenticateRequest) -> Response:
-    """Give the token to the exchange and answer with its own."""
+    """Pass the token to the SASL exchange, and return the server's token."""
     authenticator = context.authenticator
     if authenticator is None or authenticator.complete:
-        return Response(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_LATE)
+        return Response(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_ALREADY_AUTHENTICATED)
     try:
         answer, lifetime = authenticator.authenticate(request.auth_bytes)
     except SaslRefused as error:
@@ -33,5 +33,5 @@ def handle(_node: Node, context: RequestContext, request: m.SaslAuthenticateRequ
 
 
 def error_response(_context: RequestContext, _request: m.SaslAuthenticateRequest, code: int) -> Response:
-    """The error."""
+    """Return the error."""
     return Response(error_code=code, error_message=ErrorCode(code).name)

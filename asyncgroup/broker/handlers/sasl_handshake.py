@@ -1,7 +1,6 @@
-"""SaslHandshake (17), versions 0-1: which SASL mechanism the client will use. After version 0 its tokens come without
-Kafka's headers.
+"""SaslHandshake (17), versions 0-1: select the SASL mechanism. After version 0 tokens are sent without Kafka's headers.
 
-A listener without SASL, or a client that is authenticated, gets ILLEGAL_SASL_STATE (`KafkaApis`).
+On a listener without SASL, or after authentication, the error is ILLEGAL_SASL_STATE (`KafkaApis`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ VERSIONS = (0, 1)
 
 
 def handle(_node: Node, context: RequestContext, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
-    """Begin an exchange by the mechanism, or say which ones there are."""
+    """Begin an exchange with the requested mechanism; the response lists all mechanisms."""
     if context.authenticator is None:
         return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     error, mechanisms = context.authenticator.handshake(request.mechanism, context.api_version)
@@ -25,5 +24,5 @@ def handle(_node: Node, context: RequestContext, request: m.SaslHandshakeRequest
 def error_response(
     _context: RequestContext, _request: m.SaslHandshakeRequest, code: int
 ) -> m.SaslHandshakeResponse:
-    """The error and no mechanisms."""
+    """Return the error and no mechanisms."""
     return m.SaslHandshakeResponse(error_code=code)

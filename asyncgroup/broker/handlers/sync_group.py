@@ -1,4 +1,4 @@
-"""SyncGroup (14), versions 0-5. Followers are parked until the leader's assignment is there.
+"""SyncGroup (14), versions 0-5: get a member's assignment. Followers are parked until the leader's assignment is stored.
 
 From version 5 on protocol type and name are mandatory (KIP-559).
 """
@@ -20,7 +20,7 @@ VERSIONS = (0, 5)
 def handle(
     node: Node, context: RequestContext, request: m.SyncGroupRequest
 ) -> asyncio.Future[m.SyncGroupResponse] | m.SyncGroupResponse:
-    """Hand the request to the coordinator."""
+    """Pass the request to the coordinator."""
     if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return error_response(context, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     future = node.new_future(m.SyncGroupResponse)
@@ -52,5 +52,5 @@ def handle(
 
 
 def error_response(_context: RequestContext, _request: m.SyncGroupRequest, code: int) -> m.SyncGroupResponse:
-    """An error for the member."""
+    """Return the error."""
     return m.SyncGroupResponse(error_code=code)

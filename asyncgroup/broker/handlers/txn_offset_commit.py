@@ -1,6 +1,6 @@
-"""TxnOffsetCommit (28), versions 0-5: offsets of a group that count when a transaction is committed (KIP-98, KIP-447).
+"""TxnOffsetCommit (28), versions 0-5: commit offsets of a group in a transaction (KIP-98, KIP-447).
 
-From version 5 on it adds the group to the transaction as well (KIP-890).
+From version 5 on it also adds the group to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Response = m.TxnOffsetCommitResponse
 def handle(
     node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest
 ) -> asyncio.Future[Response] | Response:
-    """Check the partitions and the transaction, then hand the offsets to the group's coordinator."""
+    """Check the partitions and the transaction, then pass the offsets to the group coordinator."""
     errors, offsets = _split_offsets(node, context, request)
     if request.topics and not offsets:
         return _response(request, errors)
@@ -58,9 +58,9 @@ def handle(
 
 
 def error_response(_context: RequestContext, request: m.TxnOffsetCommitRequest, code: int) -> Response:
-    """The error for every partition."""
-    places = (TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions)
-    return _response(request, dict.fromkeys(places, ErrorCode(code)))
+    """Return the error for every partition."""
+    partitions = (TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    return _response(request, dict.fromkeys(partitions, ErrorCode(code)))
 
 
 def _split_offsets(
@@ -84,7 +84,7 @@ def _split_offsets(
 
 
 def _check_transaction(node: Node, context: RequestContext, request: m.TxnOffsetCommitRequest) -> ErrorCode:
-    """Whether group and transaction may take offsets; in the words of the group's coordinator."""
+    """Check the group and its transaction; return NONE or an error code of the group coordinator."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if error := node.coordinator.error_for(request.group_id):

@@ -1,5 +1,6 @@
-"""UpdateFeatures (57), versions 0-2: change the levels of features (KIP-584). The one feature that there is,
-`transaction.version`, stays at level 2.
+"""UpdateFeatures (57), versions 0-2: change the levels of features (KIP-584).
+
+The only feature, `transaction.version`, is fixed at level 2.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Update = m.UpdateFeaturesRequest.FeatureUpdateKey
 
 
 def handle(_node: Node, context: RequestContext, request: m.UpdateFeaturesRequest) -> Response:
-    """Nothing to do for levels that are as wanted; another one spoils the whole request."""
+    """Accept the levels that features have already; any other level fails the whole request."""
     for update in request.feature_updates:
         problem = _problem(update)
         if problem:
@@ -45,7 +46,7 @@ def handle(_node: Node, context: RequestContext, request: m.UpdateFeaturesReques
 
 
 def error_response(_context: RequestContext, _request: m.UpdateFeaturesRequest, code: int) -> Response:
-    """The error for the request."""
+    """Return the error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)
 
 

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (27), versions 1-2: what coordinators send to partition leaders, and admin clients to end a
-transaction that hangs (KIP-664).
+"""WriteTxnMarkers (27), versions 1-2: end a hanging transaction (KIP-664).
 
-Nodes here share their logs and need no such request among themselves; it is served for admin clients.
+In Kafka, transaction coordinators send it to partition leaders. Here the nodes share their logs and do not need it; it is
+served for admin clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncgroup.wire import messages as m
 VERSIONS = (1, 2)
 
 _BUMPS: Final = 2
-"""The `transaction.version` in which the epoch goes up with the end of each transaction (KIP-890)."""
+"""The `transaction.version` from which on the epoch is bumped with the end of each transaction (KIP-890)."""
 
 WritableTxnMarker = m.WriteTxnMarkersRequest.WritableTxnMarker
 Response = m.WriteTxnMarkersResponse
@@ -34,7 +34,7 @@ def handle(node: Node, context: RequestContext, request: m.WriteTxnMarkersReques
 
 
 def error_response(context: RequestContext, request: m.WriteTxnMarkersRequest, code: int) -> Response:
-    """The error for every partition."""
+    """Return the error for every partition."""
     return Response(
         markers=[_result(requested, None, context, ErrorCode(code)) for requested in request.markers]
     )

@@ -1,3 +1,3 @@
-"""Transactions of producers (KIP-98, KIP-360, KIP-890): their coordinator, and the markers that end them."""
+"""The transaction coordinator and the transaction markers (KIP-98, KIP-360, KIP-890)."""
 
 from __future__ import annotations

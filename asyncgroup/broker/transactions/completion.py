@@ -1,4 +1,4 @@
-"""How transactions end: the outcome is settled, then every partition gets its marker (the second half of Kafka's
+"""End transactions: decide the outcome, then write a marker to every partition (`endTransaction` of Kafka's
 `TransactionCoordinator`, and the queues of its `TransactionMarkerChannelManager`).
 """
 
@@ -23,29 +23,32 @@ __all__ = ["TransactionCompletion"]
 log = escaping_logger(__name__)
 
 STORAGE_RETRY: Final = 1.0
-"""Seconds after which a marker is written again that the disk did not take."""
+"""Seconds until a marker, or the abort of a timed-out transaction, is retried after a storage error."""
 
 _TRY_AGAIN: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR})
-"""Why a marker is not written yet; for other reasons it is not needed any more."""
+"""Errors after which a marker is written later; after other errors it is not needed any more."""
 
 
 class TransactionCompletion:
-    """Ends transactions: when they are asked to, and when their time is up."""
+    """Ends transactions, on request or when they time out."""
 
     def __init__(self, store: TransactionStore, timers: Timers, markers: MarkerWriter) -> None:
-        self._store, self._timers, self._markers = store, timers, markers
+        self._store = store
+        self._timers = timers
+        self._markers = markers
         self._waiting: dict[TopicPartition, dict[str, TransactionMetadata]] = {}
+        """Transactions whose marker could not be written yet, by partition and transactional id."""
 
     def __repr__(self) -> str:
-        return f"<TransactionCompletion {len(self._waiting)} partitions are waited for>"
+        return f"<TransactionCompletion waiting for {len(self._waiting)} partitions>"
 
     def start_timeout(self, metadata: TransactionMetadata) -> None:
-        """A transaction is open: it has `timeout` seconds from its start on."""
+        """Schedule the abort of an open transaction, `timeout` seconds after its start."""
         left = metadata.timeout - (self._markers.clock() - metadata.start_timestamp) / 1000
         self._timers.schedule(_timeout_key(metadata), max(0.0, left), partial(self._time_out, metadata))
 
     def fence_and_abort(self, metadata: TransactionMetadata) -> None:
-        """Abort an open transaction in a new epoch, so that its producer can write nothing more. Raises StorageError."""
+        """Bump the epoch and abort an open transaction, so that its producer cannot write any more. Raise StorageError."""
         self.end(metadata, commit=False, before_prepare=metadata.fence_producer_epoch)
 
     def end(
@@ -55,9 +58,10 @@ class TransactionCompletion:
         commit: bool,
         before_prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Settle the outcome, with what comes `before_prepare`; behind that there is no way back, so only then come markers.
+        """Decide the outcome, save it, then write the markers. Raise StorageError if it cannot be saved.
 
-        Raises StorageError.
+        `before_prepare` makes further changes that are saved with the outcome. Markers follow only after that, as a
+        decision with a marker cannot be undone.
         """
         with self._store.saving(metadata):
             before_prepare()
@@ -68,21 +72,23 @@ class TransactionCompletion:
         self._write_markers(metadata, list(metadata.partitions))
 
     def resume(self, metadata: TransactionMetadata) -> None:
-        """Go on where the cluster stopped: an open transaction has what is left of its time, a settled one gets markers."""
+        """Resume a transaction after a restart of the cluster: schedule its timeout, or write its markers if it is prepared."""
         if metadata.state is TransactionState.ONGOING:
             self.start_timeout(metadata)
         elif metadata.state.is_prepared:
             self._write_markers(metadata, list(metadata.partitions))
 
     def partition_changed(self, tp: TopicPartition) -> None:
-        """The partition may have a leader again, or be gone: write the markers that waited for it."""
+        """Write the markers that wait for the partition, which may have a leader again or be deleted."""
         for metadata in self._waiting.pop(tp, {}).values():
             self._write_markers(metadata, [tp])
 
     def _time_out(self, metadata: TransactionMetadata) -> None:
-        """`transaction.timeout.ms` is over."""
+        """Abort a transaction that took longer than its `transaction.timeout.ms`."""
         log.info(
-            "transaction of %r took more than %g s: aborted", metadata.transactional_id, metadata.timeout
+            "transactional id %r: transaction took longer than %g s, aborting it",
+            metadata.transactional_id,
+            metadata.timeout,
         )
         try:
             self.fence_and_abort(metadata)

@@ -1,10 +1,11 @@
-"""The transaction coordinator: transactional ids, and what is answered to each API (Kafka's `TransactionCoordinator`).
+"""The transaction coordinator, with one method per API (Kafka's `TransactionCoordinator`).
 
-There is one for the cluster, and each transactional id has a node that answers for it; what Kafka keeps in
-`__transaction_state` survives the end of that node here as there. Every step, markers included, is done at once,
-unless a partition has no leader: then its marker waits for one, and the transaction is prepared meanwhile.
+One object serves the whole cluster; for each transactional id one node is the coordinator, and the state survives the stop
+of that node, like Kafka's `__transaction_state`. Every step is immediate, including the markers, unless a partition has
+no leader: then its marker waits for a leader, and until then the transaction is in a prepare state.
 
-Gap: `__transaction_state` is no topic. What is known of the ids is in `store`, how transactions end in `completion`.
+Gap: `__transaction_state` is not a topic. The state of transactional ids is in `store`, the end of transactions in
+`completion`.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ MAX_TIMEOUT: Final = 900.0
 
 
 class TransactionResult(NamedTuple):
-    """An error, or the producer as it is now."""
+    """An error, or the current producer id and epoch."""
 
     error: ErrorCode
     producer: ProducerIdAndEpoch = NO_PRODUCER
 
 
 class TransactionCoordinator:
-    """All methods are synchronous. Ask `error_for` first.
+    """Serves the transactional ids of the cluster. All methods are synchronous. Callers check `error_for` first.
 
-    What the journal does not take is not done: StorageError, which says NOT_COORDINATOR.
+    A change that cannot be saved is undone, and StorageError with the code NOT_COORDINATOR is raised.
     """
 
     def __init__(self, controller: Controller, timers: Timers, markers: MarkerWriter) -> None:
-        self._controller, self.markers = controller, markers
+        self._controller = controller
+        self.markers = markers
         self._store = TransactionStore(controller, markers.clock)
         self._completion = TransactionCompletion(self._store, timers, markers)
 
@@ -53,39 +55,39 @@ class TransactionCoordinator:
 
     @property
     def transactions(self) -> Mapping[str, TransactionMetadata]:
-        """What is known, by transactional id."""
+        """The state of all transactional ids."""
         return self._store.all()
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id, None for one that is unknown or was forgotten."""
+        """Return the state of a transactional id, None if it is unknown or expired."""
         return self._store.find(transactional_id)
 
-    # -- who answers -----------------------------------------------------------------------------------------
+    # -- coordinating nodes -----------------------------------------------------------------------------------
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """The node that answers for a transactional id, -1 if none is alive."""
+        """Return the node that coordinates a transactional id, -1 if none is alive."""
         return self._controller.coordinators.of_transaction(transactional_id)
 
     def error_for(self, transactional_id: str, node_id: int) -> ErrorCode:
-        """Why this node cannot serve a transactional id; NONE if it can."""
+        """Return why this node cannot serve a transactional id, NONE if it can."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        mine = self.coordinator_of(transactional_id) == node_id
-        return ErrorCode.NONE if mine else ErrorCode.NOT_COORDINATOR
+        is_coordinator = self.coordinator_of(transactional_id) == node_id
+        return ErrorCode.NONE if is_coordinator else ErrorCode.NOT_COORDINATOR
 
     def offsets_topic_partition(self, group_id: str) -> TopicPartition:
-        """The partition of `__consumer_offsets` that a transaction with offsets of this group holds."""
+        """Return the partition of `__consumer_offsets` that belongs to a transaction with offsets of this group."""
         return TopicPartition(OFFSETS_TOPIC, self._controller.coordinators.offsets_partition(group_id))
 
-    # -- what producers ask ----------------------------------------------------------------------------------
+    # -- requests of producers --------------------------------------------------------------------------------
 
     def init_producer_id(
         self, transactional_id: str, timeout: float, expected: ProducerIdAndEpoch = NO_PRODUCER
     ) -> TransactionResult:
-        """A producer starts (InitProducerId): who wrote under this id before is fenced.
+        """Handle InitProducerId: fence the previous producer with this transactional id. `timeout` is in seconds.
 
-        An open transaction is aborted first, and the client told to come back (CONCURRENT_TRANSACTIONS).
-        Raises StorageError.
+        If a transaction is open, abort it and return CONCURRENT_TRANSACTIONS, which makes the client retry. Raise
+        StorageError.
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -108,9 +110,9 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> ErrorCode:
-        """Let the transaction hold these partitions (AddPartitionsToTxn, AddOffsetsToTxn, Produce of KIP-890).
+        """Add partitions to the transaction (AddPartitionsToTxn, AddOffsetsToTxn, and Produce with KIP-890).
 
-        Raises StorageError.
+        Raise StorageError.
         """
         metadata = self.find(transactional_id)
         if metadata is None:
@@ -129,7 +131,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, tp: TopicPartition) -> ErrorCode:
-        """Whether the transaction holds a partition (AddPartitionsToTxn with VerifyOnly, KIP-890)."""
+        """Return NONE if the partition belongs to the transaction (AddPartitionsToTxn with VerifyOnly, KIP-890)."""
         metadata = self.find(transactional_id)
         if metadata is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -146,10 +148,11 @@ class TransactionCoordinator:
         add_partition: bool,
         supports_abortable_error: bool,
     ) -> ErrorCode:
-        """Whether a transactional write to a partition is in order, in words that its client knows.
+        """Check a transactional write to a partition; return NONE or an error that the request's version knows.
 
-        `add_partition`: a client of KIP-890 adds partitions by writing to them; others must have added them before.
-        `supports_abortable_error`: the request's version has TRANSACTION_ABORTABLE. (`AddPartitionsToTxnManager`.)
+        `add_partition`: add the partition to the transaction, as writes of KIP-890 clients do; else it must have been
+        added before. `supports_abortable_error`: the version has TRANSACTION_ABORTABLE. (Kafka's
+        `AddPartitionsToTxnManager.addOrVerifyTransaction`.)
         """
         if not transactional_id:
             return ErrorCode.INVALID_TXN_STATE
@@ -158,20 +161,20 @@ class TransactionCoordinator:
                 error = self.add_partitions(transactional_id, producer, (tp,))
             else:
                 error = self.verify(transactional_id, producer, tp)
-        except StorageError:  # as `ReplicaManager` says for a coordinator that cannot answer
+        except StorageError:  # as `ReplicaManager` answers if the coordinator is not available
             return ErrorCode.NOT_ENOUGH_REPLICAS
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if error is ErrorCode.TRANSACTION_ABORTABLE and not supports_abortable_error:
             return ErrorCode.INVALID_TXN_STATE
         if error is ErrorCode.CONCURRENT_TRANSACTIONS and not add_partition:
-            return ErrorCode.NOT_ENOUGH_REPLICAS  # older clients don't try again after anything else
+            return ErrorCode.NOT_ENOUGH_REPLICAS  # the only error after which older clients retry
         return error
 
     def end(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> TransactionResult:
-        """Commit or abort (EndTxn up to version 4): the epoch stays, and the same request may come again.
+        """Handle EndTxn up to version 4: the epoch stays the same, and the request may be retried.
 
-        Raises StorageError.
+        Raise StorageError.
         """
         metadata = self.find(transactional_id)
         if metadata is None or producer.id != metadata.producer.id:
@@ -186,10 +189,10 @@ class TransactionCoordinator:
     def end_and_bump(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool
     ) -> TransactionResult:
-        """Commit or abort (EndTxn from version 5, KIP-890): the epoch goes up, the answer says to what.
+        """Handle EndTxn from version 5 (KIP-890): the epoch is bumped, and the result contains the new one.
 
-        A repeated request is known by its epoch, one below the current. An abort of nothing bumps as well.
-        Raises StorageError.
+        A retried request is recognized by its epoch, one below the current. An abort of an empty transaction bumps the
+        epoch as well. Raise StorageError.
         """
         metadata = self.find(transactional_id)
         if metadata is None:
@@ -215,7 +218,7 @@ class TransactionCoordinator:
 
     @staticmethod
     def _ended_already(metadata: TransactionMetadata, *, commit: bool) -> TransactionResult:
-        """The answer to a request that comes again, or too late."""
+        """Return the result of a request for a transaction that has ended, or is ending, already."""
         prepared, complete = (
             (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
             if commit
@@ -227,14 +230,14 @@ class TransactionCoordinator:
             return TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS)
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
 
-    # -- from outside ----------------------------------------------------------------------------------------
+    # -- events of the cluster --------------------------------------------------------------------------------
 
     def restore(self, transactions: Iterable[TransactionMetadata]) -> None:
-        """Take up what a journal kept."""
+        """Restore the state of transactional ids from the journal, and resume their transactions."""
         for metadata in transactions:
             self._store.add(metadata)
             self._completion.resume(metadata)
 
     def partition_changed(self, tp: TopicPartition) -> None:
-        """The partition may have a leader again, or be gone: markers may have waited for it."""
+        """Write the markers that wait for the partition, which may have a leader again or be deleted."""
         self._completion.partition_changed(tp)

@@ -1,4 +1,4 @@
-"""Writing the markers of a transaction to its partitions (Kafka's `TransactionMarkerChannelManager`)."""
+"""Write the markers of a transaction to its partitions (Kafka's `TransactionMarkerChannelManager`)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["OFFSETS_TOPIC", "MarkerWriter", "TransactionMarker"]
 
 
 class TransactionMarker(NamedTuple):
-    """What ends a producer's transaction in a partition; `bumps` if its epoch went up with that (KIP-890)."""
+    """The marker that ends a producer's transaction in a partition."""
 
     producer: ProducerIdAndEpoch
     commit: bool
     coordinator_epoch: int = 0
     bumps: bool = False
+    """Whether the producer's epoch was bumped with the end of the transaction (KIP-890)."""
 
 
 class MarkerWriter:
-    """Appends markers to the cluster's logs; of those to `__consumer_offsets` `on_offsets_marker` is told as well, with the
-    partition: there the offsets of the transaction are pending until its marker.
+    """Appends markers to the logs of the cluster; `clock` gives ms since 1970.
 
-    `on_appended` is told of each partition that got one, `clock` gives ms since 1970.
+    `on_appended` is called with each partition after an append. For partitions of `__consumer_offsets`,
+    `on_offsets_marker` is called too, with the partition number: the transaction's offsets are pending until its marker.
     """
 
     def __init__(
@@ -39,14 +40,16 @@ class MarkerWriter:
         on_appended: Callable[[Partition], None],
         clock: Callable[[], int],
     ) -> None:
-        self._controller, self._on_offsets_marker = controller, on_offsets_marker
-        self._on_appended, self.clock = on_appended, clock
+        self._controller = controller
+        self._on_offsets_marker = on_offsets_marker
+        self._on_appended = on_appended
+        self.clock = clock
 
     def write(self, tp: TopicPartition, marker: TransactionMarker) -> ErrorCode:
-        """Append a marker.
+        """Append a marker and return NONE or an error code.
 
-        LEADER_NOT_AVAILABLE has to be tried again when the partition has a leader; UNKNOWN_TOPIC_OR_PARTITION (it was
-        deleted) and INVALID_PRODUCER_EPOCH (a newer life of the producer wrote here) need no marker any more.
+        LEADER_NOT_AVAILABLE: to be retried when the partition has a leader. After UNKNOWN_TOPIC_OR_PARTITION (deleted) or
+        INVALID_PRODUCER_EPOCH (a newer epoch of the producer wrote to the partition) no marker is needed.
         """
         topic = self._controller.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):

@@ -1,4 +1,4 @@
-"""What is known of one transactional id (Kafka's `TransactionMetadata`); pure state."""
+"""The state of one transactional id (Kafka's `TransactionMetadata`). Pure: no timers, no I/O."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["NO_PRODUCER", "ProducerIdAndEpoch", "TransactionMetadata"]
 NO_EPOCH: Final = -1
 
 LAST_EPOCH: Final = 2**15 - 2
-"""The highest epoch that a producer gets; one more is left, to fence it with."""
+"""The highest epoch that a producer gets; the next and last one is kept for fencing it."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer id and its epoch: who writes, and in which of its lives."""
+    """A producer id and its epoch."""
 
     id: int = -1
     epoch: int = NO_EPOCH
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no epoch is left, so that the next life needs another id."""
+        """Whether no epoch is left, so that the producer needs a new id."""
         return self.epoch >= LAST_EPOCH
 
     @property
     def bumped(self) -> ProducerIdAndEpoch:
-        """The same producer an epoch later."""
+        """The same producer id with the next epoch."""
         return ProducerIdAndEpoch(self.id, self.epoch + 1)
 
 
@@ -39,13 +39,7 @@ NO_PRODUCER: Final = ProducerIdAndEpoch()
 
 
 class TransactionMetadata:
-    """A transactional id: its producer, and the partitions of the transaction at hand.
-
-    `last_producer_epoch` is the epoch before the last bump, so that a repeated request is known as one (KIP-360, KIP-890), -1
-    after the start of a producer that did not say who it was; `previous_producer_id` the producer id before the current one.
-    `timeout` is in seconds, `start_timestamp` says when the transaction at hand began (ms since 1970, -1: none did yet),
-    `last_update_timestamp` when anything last changed. `next_producer` takes over when the markers are written, if the producer's epochs are used up.
-    """
+    """A transactional id: its producer, and the partitions of its current transaction."""
 
     __slots__ = (
         "last_producer_epoch",
@@ -64,13 +58,22 @@ class TransactionMetadata:
         self.transactional_id = transactional_id
         self.producer = ProducerIdAndEpoch(producer_id)
         self.last_producer_epoch = NO_EPOCH
+        """The epoch before the last bump, by which a retried request is recognized (KIP-360, KIP-890); -1 after an
+        InitProducerId without producer id and epoch.
+        """
         self.previous_producer_id = -1
+        """The producer id before the last change of ids, -1 if there was none."""
         self.timeout = 0.0
+        """Seconds that a transaction may take."""
         self.start_timestamp = -1
+        """When the current transaction began, in ms since 1970; -1 if none has begun yet."""
         self.last_update_timestamp = -1
+        """When the transactional id was saved last, in ms since 1970."""
         self.state = TransactionState.EMPTY
         self.next_producer: ProducerIdAndEpoch | None = None
-        self.partitions: dict[TopicPartition, None] = {}  # ordered, so that a run can be replayed
+        """Replaces `producer` when the transaction completes, if its epochs are exhausted."""
+        self.partitions: dict[TopicPartition, None] = {}
+        """Partitions without a marker yet; a dict, as a set would not keep a reproducible order."""
 
     def __repr__(self) -> str:
         return (
@@ -79,15 +82,17 @@ class TransactionMetadata:
         )
 
     def transition_to(self, state: TransactionState) -> None:
-        """Enter `state`; a transition that `TransactionState.predecessors` does not allow is a bug and raises."""
+        """Enter `state`. Raise RuntimeError if `TransactionState.predecessors` does not allow the transition."""
         if self.state not in state.predecessors:
-            raise RuntimeError(f"{self.transactional_id!r} may not go from {self.state} to {state}")
+            raise RuntimeError(
+                f"transactional id {self.transactional_id!r}: invalid state transition from {self.state} to {state}"
+            )
         self.state = state
 
     # -- checks ----------------------------------------------------------------------------------------------
 
     def check_producer(self, producer: ProducerIdAndEpoch) -> ErrorCode:
-        """Whether `producer` may add to the transaction now."""
+        """Return NONE if `producer` may add to the transaction now, else the error."""
         if producer.id != self.producer.id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if producer.epoch != self.producer.epoch:
@@ -95,7 +100,10 @@ class TransactionMetadata:
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.state.is_prepared else ErrorCode.NONE
 
     def check_init(self, expected: ProducerIdAndEpoch) -> ErrorCode:
-        """Whether a producer that says who it was (`NO_PRODUCER`: nobody) may begin a new life (KIP-360)."""
+        """Return NONE if the producer may initialize, else the error.
+
+        `expected`: the id and epoch that it had, as a recovering producer sends them (KIP-360), or `NO_PRODUCER`.
+        """
         if expected != NO_PRODUCER and not self._may_continue(expected):
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.CONCURRENT_TRANSACTIONS if self.state.is_prepared else ErrorCode.NONE
@@ -105,10 +113,10 @@ class TransactionMetadata:
             return True
         return expected.id == self.previous_producer_id and expected.is_exhausted
 
-    # -- changing --------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------
 
     def init_producer(self, expected: ProducerIdAndEpoch, new_id: int | None, timeout: float) -> ErrorCode:
-        """A producer starts: epoch + 1, or `new_id` with epoch 0. A repeated request changes nothing."""
+        """Initialize the producer: bump its epoch, or use `new_id` with epoch 0. A retried request changes nothing."""
         last_producer_epoch = NO_EPOCH
         if new_id is not None:
             last_producer_epoch = self.producer.epoch if expected != NO_PRODUCER else NO_EPOCH
@@ -122,31 +130,35 @@ class TransactionMetadata:
             last_producer_epoch = self.last_producer_epoch
         else:
             return ErrorCode.PRODUCER_FENCED
-        self.last_producer_epoch, self.timeout, self.start_timestamp = last_producer_epoch, timeout, -1
+        self.last_producer_epoch = last_producer_epoch
+        self.timeout = timeout
+        self.start_timestamp = -1
         self.partitions.clear()
         self.transition_to(TransactionState.EMPTY)
         return ErrorCode.NONE
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let the transaction begin, if it has not, and hold these partitions as well."""
+        """Add partitions to the transaction, which begins if it has not."""
         self.transition_to(TransactionState.ONGOING)
         self.partitions.update(dict.fromkeys(partitions))
 
     def fence_producer_epoch(self) -> None:
-        """The epoch goes up behind the producer's back; it may take over again, unless another one comes first."""
-        self.last_producer_epoch, self.producer = self.producer.epoch, self.producer.bumped
+        """Bump the epoch to fence the producer; it may initialize again, unless another producer does so first."""
+        self.last_producer_epoch = self.producer.epoch
+        self.producer = self.producer.bumped
 
     def prepare(self, *, commit: bool) -> None:
-        """The outcome is settled; markers carry the producer's epoch of now."""
+        """Decide the outcome. The markers carry the producer's current epoch."""
         self.transition_to(TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
 
     def bump_epoch(self, new_id: int | None) -> None:
-        """The epoch goes up with the end of each transaction (KIP-890); `new_id` takes over if that was the last."""
-        self.last_producer_epoch, self.producer = self.producer.epoch, self.producer.bumped
+        """Bump the epoch at the end of a transaction (KIP-890); `new_id` replaces the producer id if no epoch is left."""
+        self.last_producer_epoch = self.producer.epoch
+        self.producer = self.producer.bumped
         self.next_producer = None if new_id is None else ProducerIdAndEpoch(new_id, 0)
 
     def complete(self) -> None:
-        """Every partition has the marker."""
+        """Complete the transaction, when every partition has the marker."""
         committed = self.state is TransactionState.PREPARE_COMMIT
         self.transition_to(TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
         self.partitions.clear()
@@ -155,17 +167,18 @@ class TransactionMetadata:
             self.next_producer = None
 
     def _rotate_producer_id(self, producer: ProducerIdAndEpoch) -> None:
-        self.previous_producer_id, self.producer = self.producer.id, producer
+        self.previous_producer_id = self.producer.id
+        self.producer = producer
 
-    # -- as it was -------------------------------------------------------------------------------------------
+    # -- copies ---------------------------------------------------------------------------------------------
 
     def copy(self) -> TransactionMetadata:
-        """The transactional id as it is now."""
+        """Return a copy of the current state."""
         copied = copy(self)
         copied.partitions = dict(self.partitions)
         return copied
 
     def restore_from(self, other: TransactionMetadata) -> None:
-        """Be as `other` is."""
+        """Take over the state of `other`."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))

@@ -8,11 +8,11 @@ __all__ = ["IDLE_STATES", "TransactionState"]
 
 
 class TransactionState(Enum):
-    """Where a transactional id stands.
+    """The state of a transactional id.
 
-    A transaction is prepared when its outcome is settled, and complete when every partition has the marker. Kafka's
-    `Dead` (an id about to expire) and `PrepareEpochFence` (a fence being written) do not occur: every step is done at
-    once.
+    A transaction is prepared when its outcome is decided, and complete when every partition has the marker. Kafka's
+    `Dead` (an id about to expire) and `PrepareEpochFence` (a fence being written) do not occur, as those steps are
+    immediate here.
     """
 
     EMPTY = "Empty"
@@ -29,7 +29,7 @@ class TransactionState(Enum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is settled and markers are still being written."""
+        """Whether the outcome is decided and some markers are not written yet."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     def __str__(self) -> str:
@@ -39,13 +39,13 @@ class TransactionState(Enum):
 IDLE_STATES = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
-"""Those in which a transactional id may be forgotten (`TransactionState.isExpirationAllowed`)."""
+"""The states in which a transactional id may expire (`TransactionState.isExpirationAllowed`)."""
 
 _PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: IDLE_STATES,
     TransactionState.ONGOING: IDLE_STATES | {TransactionState.ONGOING},
     TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-    # A client of KIP-890 may abort before anything was added: its epoch goes up all the same.
+    # A KIP-890 client may abort an empty transaction; its epoch is bumped as well.
     TransactionState.PREPARE_ABORT: IDLE_STATES | {TransactionState.ONGOING},
     TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
     TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),

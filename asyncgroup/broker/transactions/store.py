@@ -1,4 +1,4 @@
-"""The transactional ids that are known, as a journal keeps them (Kafka's `TransactionStateManager`)."""
+"""The transactional ids of the cluster, in memory and in the journal (Kafka's `TransactionStateManager`)."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ ID_EXPIRATION_MS: Final = 604_800_000
 """Kafka's default of `transactional.id.expiration.ms`."""
 
 MIN_EXPIRY_SCAN: Final = 1000
-"""Transactional ids that may be known before those are looked for that nobody asks for any more."""
+"""The number of transactional ids below which no scan for expired ones takes place."""
 
 
 class TransactionStore:
-    """Finds transactional ids, and has changes of them kept by the controller's journal; `clock` gives ms since 1970.
+    """Finds transactional ids, and saves changes to the controller's journal; `clock` gives ms since 1970.
 
-    An id that is idle for `transactional.id.expiration.ms` is forgotten; as that is looked at when somebody asks for it,
-    and for all of them whenever there are twice as many as were left the last time, no timer is needed.
+    An id that is idle for `transactional.id.expiration.ms` is removed. This is checked when the id is looked up, and for
+    all ids when their number has doubled since the last scan, so no timer is needed.
     """
 
     def __init__(self, controller: Controller, clock: Callable[[], int]) -> None:
-        self._controller, self._clock = controller, clock
+        self._controller = controller
+        self._clock = clock
         self._transactions: dict[str, TransactionMetadata] = {}
-        self._next_expiry_scan = MIN_EXPIRY_SCAN
+        self._next_expiry_scan = MIN_EXPIRY_SCAN  # the number of ids at which all are checked for expiration
 
     def __repr__(self) -> str:
         return f"<TransactionStore {len(self._transactions)} transactional ids>"
 
     def all(self) -> Mapping[str, TransactionMetadata]:
-        """What is known, by transactional id."""
+        """Return all transactional ids that have not expired."""
         for name in list(self._transactions):
             self.find(name)
         return self._transactions
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id, None for one that is unknown, or idle for so long that it is forgotten."""
+        """Return the state of a transactional id, None if it is unknown or expired."""
         metadata = self._transactions.get(transactional_id)
         if metadata is None or metadata.state not in IDLE_STATES:
             return metadata
@@ -57,26 +58,28 @@ class TransactionStore:
         return None
 
     def add(self, metadata: TransactionMetadata) -> None:
-        """Know a transactional id from now on."""
+        """Add a transactional id, or replace its state."""
         self._transactions[metadata.transactional_id] = metadata
         if len(self._transactions) >= self._next_expiry_scan:
             self._next_expiry_scan = max(MIN_EXPIRY_SCAN, 2 * len(self.all()))
 
     @contextmanager
     def saving(self, metadata: TransactionMetadata) -> Iterator[None]:
-        """What is done to a transactional id inside is kept when this is left, or it is taken back: StorageError, which is
-        NOT_COORDINATOR for clients (`TransactionStateManager.appendTransactionToLog`).
+        """Context manager: save the changes that its block makes to a transactional id.
+
+        If the journal cannot save them, they are undone, and StorageError with the code NOT_COORDINATOR is raised
+        (`TransactionStateManager.appendTransactionToLog`).
         """
-        before = metadata.copy()
+        previous = metadata.copy()
         try:
             yield
             self._save(metadata)
         except StorageError as error:
-            metadata.restore_from(before)
+            metadata.restore_from(previous)
             raise StorageError(str(error), ErrorCode.NOT_COORDINATOR) from error
 
     def save_completed(self, metadata: TransactionMetadata) -> None:
-        """Keep that all is done; if that fails, a cluster that comes back finds it out again."""
+        """Save that a transaction is complete. If that fails, a restarted cluster writes its markers again."""
         try:
             self._save(metadata)
         except StorageError as error:
