@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, and small programs of Java, in one JVM that tests share, see `Tools.java`."""
+"""Run Kafka's own command-line tools and small Java programs, in one JVM for all tests (`Tools.java`)."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ TOOLS: Final = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
-"""The classes behind the scripts in `bin/` of a Kafka distribution."""
+"""The main classes of the scripts in `bin/` of a Kafka distribution."""
 
 
 class Output(NamedTuple):
-    """What a tool ended with and what it has printed, errors included."""
+    """The exit code of a tool and its output, including errors."""
 
     code: int
     text: str
@@ -58,13 +58,13 @@ class Output(NamedTuple):
         return [line for line in self.text.splitlines() if line.strip()]
 
     def table(self) -> list[dict[str, str]]:
-        """A table with a line of headings, as rows by heading; values must have no blanks in them."""
+        """Parse a table with a line of headings; return its rows, by heading. Values must not contain blanks."""
         headings, *rows = [line.split() for line in self.lines]
         return [dict(zip(headings, row, strict=False)) for row in rows]
 
 
 class JavaTools:
-    """The JVM; `run` blocks and may be called from several threads. Ends with its context."""
+    """Context manager: the JVM. `run` blocks and may be called from several threads."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -116,7 +116,7 @@ class JavaTools:
             answer.put(Output(-1, "the JVM has ended"))
 
     def run(self, tool: str | Path, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
-        """Run one of `TOOLS`, or a program in one file of Java; `typed` is what it reads from its standard input."""
+        """Run one of `TOOLS`, or a Java program in one file. `typed` is its standard input, `limit` is in seconds."""
         number, answer = str(next(self._numbers)), queue.SimpleQueue[Output]()
         self._waiting[number] = answer
         program = TOOLS[tool] if isinstance(tool, str) else str(tool)
@@ -133,12 +133,12 @@ class JavaTools:
     async def __call__(
         self, tool: str | Path, *arguments: str, typed: str = "", limit: float = LIMIT
     ) -> Output:
-        """`run` for coroutines."""
+        """Call `run` in a thread."""
         return await asyncio.to_thread(self.run, tool, *arguments, typed=typed, limit=limit)
 
 
 @pytest.fixture(scope="session")
 def java_tools(kafka_at_hand: None) -> Iterator[JavaTools]:
-    """Kafka's own command-line tools, in one JVM for all tests; `tests/conftest.py` takes it in."""
+    """Kafka's own command-line tools, in one JVM for all tests; `tests/conftest.py` imports this fixture."""
     with JavaTools() as tools:
         yield tools

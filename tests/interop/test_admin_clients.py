@@ -1,4 +1,4 @@
-"""The admin clients of other people: topics, settings, records, groups and their offsets, the cluster itself."""
+"""Admin clients of other libraries against the embedded cluster: topics, settings, records, groups, offsets, cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDS = 300
 
 
 def done(futures: dict[Any, Any]) -> list[Any]:
-    """The results of a call for several things."""
+    """Return the results of an admin call for several resources."""
     return [future.result(WAIT) for future in futures.values()]
 
 
@@ -74,10 +74,10 @@ def confluent_groups(servers: str) -> dict[str, Any]:
     listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(WAIT)
     (described,) = done(admin.describe_consumer_groups(["readers"]))
     (before,) = done(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")]))
-    place = [TopicPartition("orders", 0, 1)]
-    done(admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("readers", place)]))
-    asked = ConsumerGroupTopicPartitions("readers", [TopicPartition("orders", 0)])
-    (after,) = done(admin.list_consumer_group_offsets([asked]))
+    offsets = [TopicPartition("orders", 0, 1)]
+    done(admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("readers", offsets)]))
+    requested = ConsumerGroupTopicPartitions("readers", [TopicPartition("orders", 0)])
+    (after,) = done(admin.list_consumer_group_offsets([requested]))
     (latest,) = done(admin.list_offsets({TopicPartition("orders", 0): OffsetSpec.latest()}))
     (deleted,) = done(admin.delete_records([TopicPartition("orders", 0, 2)]))
     (earliest,) = done(admin.list_offsets({TopicPartition("orders", 0): OffsetSpec.earliest()}))
@@ -193,7 +193,7 @@ async def test_aiokafka_administers() -> None:
             assert cluster.topic("orders").configs["retention.ms"] == "77000"
             described = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "orders")])
             assert "77000" in str(described)
-            await admin.delete_records({TopicPartition("orders", 1): _upto(3)})
+            await admin.delete_records({TopicPartition("orders", 1): _before(3)})
             assert cluster.partition("orders", 1).log.start_offset == 3
             assert await admin.list_topics() == ["orders"]
             assert {broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]} == {1, 2, 3}
@@ -203,7 +203,7 @@ async def test_aiokafka_administers() -> None:
             await admin.close()
 
 
-def _upto(offset: int) -> Any:
+def _before(offset: int) -> Any:
     from aiokafka.admin import RecordsToDelete
 
     return RecordsToDelete(before_offset=offset)

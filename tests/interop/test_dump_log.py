@@ -1,4 +1,4 @@
-"""Kafka's own `kafka-dump-log` reads our files: what was appended, what compaction left of it, committed offsets."""
+"""Kafka's own `kafka-dump-log` reads the embedded broker's files: appended and compacted segments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW, RETENTION = 10_000, 1000
 
 
 async def write(directory: Path) -> None:
-    """A topic with one segment that was compacted and one that was not."""
+    """Write a topic with one compacted segment and one active segment."""
     async with EmbeddedCluster(data_dir=directory) as cluster:
         cluster.create_topic("t")
         log = cluster.partition("t", 0).log

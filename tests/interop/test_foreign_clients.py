@@ -1,7 +1,7 @@
-"""Other people's clients against the embedded cluster: produce, consume in a group, commit, resume.
+"""Clients of other libraries against the embedded cluster: produce, consume in a group, commit, resume.
 
-aiokafka runs on the test's loop; confluent-kafka and kafka-python block, so they run in threads while the
-cluster serves them from the loop.
+aiokafka runs on the test's loop. confluent-kafka and kafka-python block, so they run in threads while the cluster runs on
+the loop.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from asyncgroup.broker import EmbeddedCluster
 RECORDS = 300
 PARTITIONS = 4
 WAIT = 30.0
-"""Seconds after which a blocking client is told to give up."""
+"""Seconds after which a blocking call of a client gives up."""
 
 KAFKA_PYTHON_POLL = 3
-"""Seconds. kafka-python 3.0 stands still for ever, without heartbeats, if a poll runs out of time between the
-answer to its SyncGroup and what it does with it; on a loaded machine 0.1 s is not enough."""
+"""Seconds that a poll of kafka-python may take. Version 3.0 hangs forever, without heartbeats, if a poll times out between
+the SyncGroup response and its processing; on a loaded machine 0.1 s is not enough.
+"""
 
 
 def wanted() -> set[bytes]:
@@ -39,7 +40,7 @@ async def cluster(**options: Any):
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Run a blocking client; its own warnings about itself are not ours."""
+    """Run a blocking client in a thread, without its own deprecation warnings."""
 
     def quiet() -> Any:
         with warnings.catch_warnings():
@@ -50,7 +51,7 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def committed(started: EmbeddedCluster, group: str) -> int:
-    """How many records the group's committed offsets cover."""
+    """Return the number of records below the group's committed offsets."""
     return sum(offset.offset for offset in started.group(group).offsets.values())
 
 
@@ -82,7 +83,9 @@ async def test_aiokafka_produces(options):
     async with cluster() as started:
         await aiokafka_produce(started.bootstrap_servers, **options)
         if options.get("acks") == 0:
-            while len(started.records("orders")) < RECORDS:  # nothing tells when the last one is in
+            while (
+                len(started.records("orders")) < RECORDS
+            ):  # with acks=0 the producer does not know when the last record is appended
                 await asyncio.sleep(0.01)
         check_produced(started)
 
@@ -133,7 +136,7 @@ async def test_aiokafka_consumes_in_a_group_commits_and_resumes():
                 batches = await late.getmany(timeout_ms=50)
                 again += [record.value for records in batches.values() for record in records]
             await late.commit()
-        assert sorted(again) == sorted(wanted()), "what was committed is not read again"
+        assert sorted(again) == sorted(wanted()), "committed records are not read again"
         assert committed(started, "aio") == 2 * RECORDS
 
 
@@ -157,7 +160,7 @@ def confluent_produce(servers: str, options: dict[str, Any]) -> None:
 
 
 def confluent_consume(servers: str, group: str, enough: int, **options: Any) -> tuple[list[bytes], list[Any]]:
-    """Read `enough` records, commit, leave; returns the values and the committed positions."""
+    """Read `enough` records, commit and leave; return the values and the committed positions."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -296,7 +299,7 @@ async def test_kafka_python_consumes_in_a_group_commits_and_resumes():
 
 
 class Shared:
-    """What the members of the mixed group have in common: all commit before the first one leaves."""
+    """Shared state of the members of the mixed group: all of them commit before the first one leaves."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[bytes]] = {"aiokafka": [], "confluent": [], "kafka-python": []}
@@ -308,7 +311,7 @@ class Shared:
         return sum(map(len, self.seen.values()))
 
     def done(self) -> None:
-        """A member has committed: wait for the others."""
+        """Report that a member has committed, and wait for the others."""
         self.committed.release()
         self.leave.wait(WAIT)
 
@@ -319,7 +322,7 @@ class Shared:
 
 @pytest.mark.asyncio
 async def test_three_libraries_share_one_group():
-    """One member of each library, all speaking `range`: every record once, and each has its part."""
+    """One member of each library, all with the `range` assignor: every record is read once, and each member reads some."""
     async with cluster() as started:
         shared, servers = Shared(), started.bootstrap_servers
         async with asyncio.timeout(2 * WAIT), asyncio.TaskGroup() as members:

@@ -1,4 +1,4 @@
-"""Go's clients against the embedded cluster: sarama and franz-go (`peers/`), where Go and their modules are at hand."""
+"""Go clients against the embedded cluster: sarama and franz-go (`peers/`). Skipped without Go or its modules."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from asyncgroup.java import user_cache
 
 SOURCES: Final = Path(__file__).with_name("peers")
 BUILD_LIMIT: Final = 300.0
-"""Seconds for the first build, which downloads the modules; later ones take the program from the cache."""
+"""Seconds for the first build, which downloads the modules; later runs use the cached program."""
 
 LIMIT: Final = 90.0
 RECORDS, MORE = 200, 20
 
 
 def _build() -> Path:
-    """The program, built if it is not in the cache."""
+    """Return the program; build it if it is not in the cache."""
     files = sorted(path for path in SOURCES.iterdir() if path.name.startswith("go.") or path.suffix == ".go")
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     target = user_cache() / "interop" / f"peers-{digest}"
@@ -41,9 +41,9 @@ def _build() -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"building Go's clients took longer than {BUILD_LIMIT:g} s")
+        pytest.skip(f"building the Go clients took longer than {BUILD_LIMIT:g} s")
     if done.returncode:
-        pytest.skip(f"Go's clients cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        pytest.skip(f"the Go clients cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     made.replace(target)
     return target
 
@@ -54,35 +54,35 @@ def program() -> Path:
 
 
 @pytest.mark.parametrize("go", [None, "echo 'no modules' >&2; exit 1"])
-def test_what_is_missing_is_the_reason_of_the_skip(
+def test_the_reason_of_the_skip_names_what_is_missing(
     go: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Neither Go nor its modules are there."""
+    """Without Go, and without its modules."""
     if go is not None:
         (tmp_path / "go").write_text(f"#!/bin/sh\n{go}\n")
         (tmp_path / "go").chmod(0o755)
     monkeypatch.setattr(sys.modules[__name__], "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("PATH", str(tmp_path))
-    reason = "Go is not installed" if go is None else "Go's clients cannot be built: no modules"
+    reason = "Go is not installed" if go is None else "the Go clients cannot be built: no modules"
     with pytest.raises(pytest.skip.Exception, match=reason):
         _build()
     assert list((tmp_path / "cache").rglob("peers-*")) == []
 
 
 async def run(program: Path, *arguments: str) -> dict[str, Any]:
-    """What the program has seen."""
+    """Run the program; return its report."""
     process = await asyncio.create_subprocess_exec(
         program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         async with asyncio.timeout(LIMIT):
-            said, complaints = await process.communicate()
+            output, errors = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert process.returncode == 0, complaints.decode()[-3000:]
-    seen: dict[str, Any] = json.loads(said)
+    assert process.returncode == 0, errors.decode()[-3000:]
+    seen: dict[str, Any] = json.loads(output)
     return seen
 
 
@@ -95,7 +95,7 @@ async def test_go_produces_shares_a_group_resumes_and_writes_transactions(progra
         cluster.create_topic("payments", 1)
         seen = await run(program, cluster.bootstrap_servers, client)
         values = [f"value-{number}" for number in range(RECORDS + MORE)]
-        # everything once, and both members had a part in it
+        # every record was read once, and both members read some
         assert set(seen["together"]) == {"first", "second"}
         assert sorted(value for part in seen["together"].values() for value in part) == sorted(
             values[:RECORDS]

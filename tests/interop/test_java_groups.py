@@ -1,6 +1,6 @@
-"""Java's own consumers in one group: a second one joins, both commit and leave, a third one goes on where they stopped.
+"""Java consumers in one group: a second one joins, both commit and leave, a third one resumes at the committed offsets.
 
-They are Kafka's VerifiableConsumer, which tells each event as a line of JSON.
+They are Kafka's VerifiableConsumer, which prints each event as a line of JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASSIGNORS = "org.apache.kafka.clients.consumer"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
-    """Consumers that hear of a rebalance soon."""
+    """Settings for consumers that notice a rebalance quickly."""
     file = tmp_path / "consumer.properties"
     file.write_text("heartbeat.interval.ms=100\nfetch.max.wait.ms=100\n")
     return file
@@ -34,7 +34,7 @@ def settings(tmp_path: Path) -> Path:
 async def consumer(
     tools: JavaTools, cluster: EmbeddedCluster, enough: int, assignor: str, settings: Path
 ) -> list[dict[str, Any]]:
-    """Read so many records, committing each batch; what it has told."""
+    """Read `enough` records and commit each batch; return the events."""
     output = await tools(
         "kafka-verifiable-consumer",
         *("--bootstrap-server", cluster.bootstrap_servers, "--topic", TOPIC, "--group-id", GROUP),
@@ -42,37 +42,37 @@ async def consumer(
         *("--assignment-strategy", f"{ASSIGNORS}.{assignor}", "--command-config", str(settings)),
     )
     assert output.code == 0, output.text
-    told = []
+    events = []
     for line in output.lines:
         with contextlib.suppress(json.JSONDecodeError):
-            told.append(json.loads(line))
-    return told
+            events.append(json.loads(line))
+    return events
 
 
 async def produce(cluster: EmbeddedCluster, count: int) -> None:
-    """So many records for each partition."""
+    """Write `count` records to each partition."""
     async with Producer(cluster.bootstrap_servers) as producer:
         for partition in range(PARTITIONS):
             for number in range(count):
                 await producer.send(TOPIC, b"%d-%d" % (partition, number), partition=partition)
 
 
-def read(*all_told: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """(partition, offset) of the records that consumers have told of."""
+def read_records(*consumers: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Return (partition, offset) of the records in the events of consumers."""
     return sorted(
         (event["partition"], event["offset"])
-        for told in all_told
-        for event in told
+        for events in consumers
+        for event in events
         if event["name"] == "record_data"
     )
 
 
-def places(start: int, end: int) -> list[tuple[int, int]]:
+def positions(start: int, end: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition in range(PARTITIONS) for offset in range(start, end)]
 
 
-def held(cluster: EmbeddedCluster) -> list[int]:
-    """How many partitions each member has, if the group is settled."""
+def held_partitions(cluster: EmbeddedCluster) -> list[int]:
+    """Return the number of partitions of each member, or an empty list if the group is not stable."""
     view = cluster.group(GROUP)
     counts = [sum(map(len, member.assignment.values())) for member in view.members.values()]
     return sorted(counts) if view.state == "Stable" else []
@@ -91,30 +91,30 @@ async def test_java_consumers_share_a_group_and_resume(
         cluster.create_topic(TOPIC, PARTITIONS)
         async with asyncio.TaskGroup() as tasks:
             first = tasks.create_task(consumer(java_tools, cluster, 20, assignor, settings))
-            await until(lambda: held(cluster) == [4] or first.done(), LIMIT)
+            await until(lambda: held_partitions(cluster) == [4] or first.done(), LIMIT)
             second = tasks.create_task(consumer(java_tools, cluster, 20, assignor, settings))
-            await until(lambda: held(cluster) == [2, 2] or second.done(), LIMIT)
+            await until(lambda: held_partitions(cluster) == [2, 2] or second.done(), LIMIT)
             generation = cluster.group(GROUP).generation
             await produce(cluster, 10)
         assert generation >= 2
-        for told in (first.result(), second.result()):
-            names = [event["name"] for event in told]
+        for events in (first.result(), second.result()):
+            names = [event["name"] for event in events]
             assert names[0] == "startup_complete"
             assert names[-1] == "shutdown_complete"
             assert {"partitions_assigned", "offsets_committed"} <= set(names)
         await until(lambda: cluster.group(GROUP).state == "Empty", LIMIT)
-        seen, before = read(first.result(), second.result()), committed(cluster)
-        # a commit is refused to who has not heard yet that the other one has left, and it does not try again
-        refused = any(
+        seen, before = read_records(first.result(), second.result()), committed(cluster)
+        # A commit fails if the member has not noticed yet that the other one has left; it is not retried.
+        failed = any(
             event["name"] == "offsets_committed" and not event["success"]
             for event in [*first.result(), *second.result()]
         )
-        if not refused:
-            assert seen == places(0, 10)
+        if not failed:
+            assert seen == positions(0, 10)
             assert before == dict.fromkeys(range(PARTITIONS), 10)
         await produce(cluster, 3)
         left = [(p, o) for p in range(PARTITIONS) for o in range(before.get(p, 0), 13)]
         third = await consumer(java_tools, cluster, len(left), assignor, settings)
-        assert read(third) == left
-        assert {*seen, *left} == {*places(0, 13)}
+        assert read_records(third) == left
+        assert {*seen, *left} == {*positions(0, 13)}
         assert committed(cluster) == dict.fromkeys(range(PARTITIONS), 13)

@@ -1,4 +1,4 @@
-"""Kafka 4.3.1's own command-line tools against the embedded cluster, from the real jars, all in one JVM."""
+"""Kafka 4.3.1's own command-line tools against the embedded cluster, from the original jars, in one JVM."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.asyncio
 TOPIC = "orders"
 
 
-class Place(NamedTuple):
-    """A cluster of three nodes and the tools, which are told where it is."""
+class ClusterTools(NamedTuple):
+    """A cluster of three nodes, and the tools, called with its bootstrap servers."""
 
     cluster: EmbeddedCluster
     tools: JavaTools
@@ -30,24 +30,24 @@ class Place(NamedTuple):
         servers = ("--bootstrap-server", self.cluster.bootstrap_servers)
         return await self.tools(tool, *servers, *arguments, typed=typed)
 
-    async def well(self, tool: str, *arguments: str, typed: str = "") -> Output:
-        """Run a tool that must end well."""
+    async def checked(self, tool: str, *arguments: str, typed: str = "") -> Output:
+        """Run a tool that must succeed."""
         output = await self(tool, *arguments, typed=typed)
         assert output.code == 0, output.text
         return output
 
 
 @contextlib.asynccontextmanager
-async def placed(tools: JavaTools) -> AsyncIterator[Place]:
+async def started(tools: JavaTools) -> AsyncIterator[ClusterTools]:
     async with EmbeddedCluster(nodes=3) as cluster:
-        yield Place(cluster, tools)
+        yield ClusterTools(cluster, tools)
 
 
 # -- topics -------------------------------------------------------------------------------------------------------
 
 
-async def test_topics_are_made_described_grown_and_deleted(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+async def test_topics_are_created_described_altered_and_deleted(java_tools: JavaTools) -> None:
+    async with started(java_tools) as run:
         made = (
             "--topic",
             TOPIC,
@@ -58,12 +58,12 @@ async def test_topics_are_made_described_grown_and_deleted(java_tools: JavaTools
             "--config",
             "retention.ms=100000",
         )
-        assert (await run.well("kafka-topics", "--create", *made)).lines == [f"Created topic {TOPIC}."]
+        assert (await run.checked("kafka-topics", "--create", *made)).lines == [f"Created topic {TOPIC}."]
         again = await run("kafka-topics", "--create", *made)
         assert again.code == 1
         assert "already exists" in again.text
-        assert (await run.well("kafka-topics", "--list")).lines == [TOPIC]
-        head, *rows = (await run.well("kafka-topics", "--describe", "--topic", TOPIC)).lines
+        assert (await run.checked("kafka-topics", "--list")).lines == [TOPIC]
+        head, *rows = (await run.checked("kafka-topics", "--describe", "--topic", TOPIC)).lines
         assert "PartitionCount: 4\tReplicationFactor: 2" in head
         assert "retention.ms=100000" in head
         leaders = [run.cluster.leader(TOPIC, number) for number in range(4)]
@@ -71,43 +71,45 @@ async def test_topics_are_made_described_grown_and_deleted(java_tools: JavaTools
             f"Partition: {n}\tLeader: {leader}" in row
             for n, (leader, row) in enumerate(zip(leaders, rows, strict=True))
         ]
-        await run.well("kafka-topics", "--alter", "--topic", TOPIC, "--partitions", "6")
+        await run.checked("kafka-topics", "--alter", "--topic", TOPIC, "--partitions", "6")
         assert len(run.cluster.topic(TOPIC).partitions) == 6
         fewer = await run("kafka-topics", "--alter", "--topic", TOPIC, "--partitions", "2")
         assert fewer.code == 1
         assert "currently has 6 partition" in fewer.text or "6 partitions" in fewer.text
-        await run.well("kafka-topics", "--delete", "--topic", TOPIC)
-        assert (await run.well("kafka-topics", "--list")).lines == []
+        await run.checked("kafka-topics", "--delete", "--topic", TOPIC)
+        assert (await run.checked("kafka-topics", "--list")).lines == []
         assert (await run("kafka-topics", "--describe", "--topic", TOPIC)).code == 1
 
 
 async def test_under_replicated_partitions_are_found(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 2, 3)
-        assert (await run.well("kafka-topics", "--describe", "--under-replicated-partitions")).lines == []
+        assert (await run.checked("kafka-topics", "--describe", "--under-replicated-partitions")).lines == []
         await run.cluster.stop_node(3)
-        assert len((await run.well("kafka-topics", "--describe", "--under-replicated-partitions")).lines) == 2
+        assert (
+            len((await run.checked("kafka-topics", "--describe", "--under-replicated-partitions")).lines) == 2
+        )
 
 
 # -- records ------------------------------------------------------------------------------------------------------
 
 
-async def produce(run: Place, first: int, count: int) -> set[str]:
+async def produce(run: ClusterTools, first: int, count: int) -> set[str]:
     lines = [f"key-{number}:value-{number}" for number in range(first, first + count)]
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
-    await run.well("kafka-console-producer", "--topic", TOPIC, *keyed, typed="\n".join(lines) + "\n")
+    await run.checked("kafka-console-producer", "--topic", TOPIC, *keyed, typed="\n".join(lines) + "\n")
     return set(lines)
 
 
-async def consume(run: Place, count: int, *more: str) -> set[str]:
+async def consume(run: ClusterTools, count: int, *more: str) -> set[str]:
     keyed = ("--formatter-property", "print.key=true", "--formatter-property", "key.separator=:")
     enough = ("--max-messages", str(count), "--timeout-ms", "20000")
-    read = await run.well("kafka-console-consumer", "--topic", TOPIC, *keyed, *enough, *more)
+    read = await run.checked("kafka-console-consumer", "--topic", TOPIC, *keyed, *enough, *more)
     return {line for line in read.lines if line.startswith("key-")}
 
 
 async def test_console_producer_and_consumer_in_a_group_that_resumes(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 4)
         wanted = await produce(run, 0, 50)
         assert {f"{r.key!s}" for r in run.cluster.records(TOPIC)} == {
@@ -116,8 +118,8 @@ async def test_console_producer_and_consumer_in_a_group_that_resumes(java_tools:
         group = ("--group", "console", "--from-beginning")
         assert await consume(run, 50, *group) == wanted
         assert sum(offset.offset for offset in run.cluster.group("console").offsets.values()) == 50
-        news = await produce(run, 50, 10)
-        assert await consume(run, 10, *group) == news
+        later = await produce(run, 50, 10)
+        assert await consume(run, 10, *group) == later
         committed = ("--isolation-level", "read_committed", "--partition", "0", "--offset", "earliest")
         first = {
             f"{r.key.decode()}:{r.value.decode()}" for r in run.cluster.records(TOPIC, 0) if r.key and r.value
@@ -126,7 +128,7 @@ async def test_console_producer_and_consumer_in_a_group_that_resumes(java_tools:
 
 
 class Quiet(Handler):
-    """Marks what it is given."""
+    """Marks every record."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         async for record in claim:
@@ -135,7 +137,7 @@ class Quiet(Handler):
 
 @contextlib.asynccontextmanager
 async def members(cluster: EmbeddedCluster, group_id: str, *names: str) -> AsyncIterator[None]:
-    """Members of a group of ours, settled."""
+    """Run members of asyncgroup in a group, which is stable when the block begins."""
     async with contextlib.AsyncExitStack() as stack:
         for name in names:
             config = ConsumerConfig(client_id=name, auto_offset_reset="earliest", heartbeat_interval=0.2)
@@ -145,11 +147,11 @@ async def members(cluster: EmbeddedCluster, group_id: str, *names: str) -> Async
             running = asyncio.create_task(group.run(TOPIC, Quiet()))
             stack.push_async_callback(asyncio.wait, [running])
             stack.push_async_callback(group.aclose)
-        await until(lambda: settled(cluster, group_id, len(names)))
+        await until(lambda: is_stable(cluster, group_id, len(names)))
         yield
 
 
-def settled(cluster: EmbeddedCluster, group_id: str, count: int) -> bool:
+def is_stable(cluster: EmbeddedCluster, group_id: str, count: int) -> bool:
     view = cluster.group(group_id)
     return (
         view.state == "Stable"
@@ -158,45 +160,45 @@ def settled(cluster: EmbeddedCluster, group_id: str, count: int) -> bool:
     )
 
 
-async def test_a_console_consumer_joins_a_group_of_ours(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+async def test_a_console_consumer_joins_a_group_of_asyncgroup(java_tools: JavaTools) -> None:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 4)
         assignor = "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor"
         quick = ("--command-property", assignor, "--command-property", "heartbeat.interval.ms=200")
         async with members(run.cluster, "shared", "ours"):
             one = ("--group", "shared", "--max-messages", "1", "--timeout-ms", "20000", *quick)
             reading = asyncio.create_task(run("kafka-console-consumer", "--topic", TOPIC, *one))
-            await until(lambda: settled(run.cluster, "shared", 2) or reading.done())
+            await until(lambda: is_stable(run.cluster, "shared", 2) or reading.done())
             view = run.cluster.group("shared")
             assert sorted(len(member.assignment[TOPIC]) for member in view.members.values()) == [2, 2]
-            await produce(run, 0, 40)  # some of it reaches the console, which leaves then
+            await produce(run, 0, 40)  # the console consumer leaves after its first record
             assert (await reading).code == 0
-            await until(lambda: settled(run.cluster, "shared", 1))
+            await until(lambda: is_stable(run.cluster, "shared", 1))
 
 
 # -- groups -------------------------------------------------------------------------------------------------------
 
 
 async def test_groups_are_listed_and_described(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 4)
         await produce(run, 0, 20)
         async with members(run.cluster, "readers", "one", "two"):
             await until(lambda: sum(o.offset for o in run.cluster.group("readers").offsets.values()) == 20)
-            assert (await run.well("kafka-consumer-groups", "--list")).lines == ["readers"]
-            listed = (await run.well("kafka-consumer-groups", "--list", "--state", "stable")).table()
+            assert (await run.checked("kafka-consumer-groups", "--list")).lines == ["readers"]
+            listed = (await run.checked("kafka-consumer-groups", "--list", "--state", "stable")).table()
             assert listed == [{"GROUP": "readers", "STATE": "Stable"}]
-            assert (await run.well("kafka-consumer-groups", "--list", "--state", "empty")).table() == []
+            assert (await run.checked("kafka-consumer-groups", "--list", "--state", "empty")).table() == []
             about = ("--describe", "--group", "readers")
-            offsets = (await run.well("kafka-consumer-groups", *about)).table()
+            offsets = (await run.checked("kafka-consumer-groups", *about)).table()
             assert sum(int(row["CURRENT-OFFSET"]) for row in offsets) == 20
             assert {row["LAG"] for row in offsets} == {"0"}
             assert {row["CLIENT-ID"] for row in offsets} == {"one", "two"}
-            found = (await run.well("kafka-consumer-groups", *about, "--members")).table()
+            found = (await run.checked("kafka-consumer-groups", *about, "--members")).table()
             assert {(row["CLIENT-ID"], row["#PARTITIONS"]) for row in found} == {("one", "2"), ("two", "2")}
-            verbose = (await run.well("kafka-consumer-groups", *about, "--members", "--verbose")).text
+            verbose = (await run.checked("kafka-consumer-groups", *about, "--members", "--verbose")).text
             assert f"{TOPIC}:0,1" in verbose.replace("(", ":").replace(")", "")
-            state = (await run.well("kafka-consumer-groups", *about, "--state")).text
+            state = (await run.checked("kafka-consumer-groups", *about, "--state")).text
             node = run.cluster.nodes[run.cluster.coordinator("readers")]
             assert f"{node.advertised_host}:{node.port}" in state
             assert "range" in state
@@ -212,7 +214,7 @@ async def test_groups_are_listed_and_described(java_tools: JavaTools) -> None:
 
 
 async def test_offsets_are_reset_deleted_and_groups_removed(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 2)
         await produce(run, 0, 20)
         await consume(run, 20, "--group", "readers", "--from-beginning")
@@ -220,7 +222,7 @@ async def test_offsets_are_reset_deleted_and_groups_removed(java_tools: JavaTool
 
         async def reset(*how: str, topic: str = TOPIC) -> dict[str, int]:
             what = ("--group", "readers", "--reset-offsets", "--topic", topic)
-            rows = (await run.well("kafka-consumer-groups", *what, *how)).table()
+            rows = (await run.checked("kafka-consumer-groups", *what, *how)).table()
             return {row["PARTITION"]: int(row["NEW-OFFSET"]) for row in rows}
 
         def committed() -> dict[str, int]:
@@ -244,7 +246,7 @@ async def test_offsets_are_reset_deleted_and_groups_removed(java_tools: JavaTool
         )
         assert "Successful" in deleted.text
         assert set(committed()) == {"1"}
-        removed = await run.well("kafka-consumer-groups", "--group", "readers", "--delete")
+        removed = await run.checked("kafka-consumer-groups", "--group", "readers", "--delete")
         assert "was successful" in removed.text
         assert run.cluster.groups == []
         assert (
@@ -253,41 +255,42 @@ async def test_offsets_are_reset_deleted_and_groups_removed(java_tools: JavaTool
         )
 
 
-# -- measuring ----------------------------------------------------------------------------------------------------
+# -- performance --------------------------------------------------------------------------------------------------
 
 
 async def test_the_performance_tools(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 3)
         amount = ("--topic", TOPIC, "--num-records", "3000", "--record-size", "100", "--throughput", "-1")
         packed = ("--command-property", "compression.type=lz4", "--command-property", "acks=1")
-        assert "3000 records sent" in (await run.well("kafka-producer-perf-test", *amount, *packed)).text
+        assert "3000 records sent" in (await run.checked("kafka-producer-perf-test", *amount, *packed)).text
         transactions = ("--transactional-id", "perf", "--transaction-duration-ms", "20")
         assert (
-            "3000 records sent" in (await run.well("kafka-producer-perf-test", *amount, *transactions)).text
+            "3000 records sent"
+            in (await run.checked("kafka-producer-perf-test", *amount, *transactions)).text
         )
         assert len(run.cluster.records(TOPIC)) == 6000
         all_of_it = ("--topic", TOPIC, "--num-records", "6000", "--timeout", "20000", "--group", "perf")
-        read = (await run.well("kafka-consumer-perf-test", *all_of_it)).lines[-1]
+        read = (await run.checked("kafka-consumer-perf-test", *all_of_it)).lines[-1]
         assert int(read.split(", ")[4]) == 6000
 
 
-# -- what administrators do -----------------------------------------------------------------------------------------
+# -- administration -----------------------------------------------------------------------------------------------
 
 
-async def test_settings_are_shown_and_changed(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+async def test_settings_are_described_and_altered(java_tools: JavaTools) -> None:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 1, configs={"retention.ms": "7000"})
         topic = ("--entity-type", "topics", "--entity-name", TOPIC)
-        assert "retention.ms=7000" in (await run.well("kafka-configs", "--describe", *topic)).text
+        assert "retention.ms=7000" in (await run.checked("kafka-configs", "--describe", *topic)).text
         changed = (
             "--add-config",
             "cleanup.policy=compact,max.message.bytes=2000",
             "--delete-config",
             "retention.ms",
         )
-        await run.well("kafka-configs", "--alter", *topic, *changed)
-        shown = (await run.well("kafka-configs", "--describe", *topic)).text
+        await run.checked("kafka-configs", "--alter", *topic, *changed)
+        shown = (await run.checked("kafka-configs", "--describe", *topic)).text
         assert "cleanup.policy=compact" in shown
         assert "max.message.bytes=2000" in shown
         assert "retention.ms" not in shown
@@ -295,7 +298,7 @@ async def test_settings_are_shown_and_changed(java_tools: JavaTools) -> None:
         assert wrong.code == 1
         assert "retention.ms" in wrong.text
         node = (
-            await run.well(
+            await run.checked(
                 "kafka-configs", "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"
             )
         ).text
@@ -303,57 +306,57 @@ async def test_settings_are_shown_and_changed(java_tools: JavaTools) -> None:
 
 
 async def test_offsets_are_looked_up_and_records_deleted(java_tools: JavaTools, tmp_path: Path) -> None:
-    async with placed(java_tools) as run:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 2)
         await produce(run, 0, 20)
         ends = {f"{TOPIC}:{n}:{run.cluster.partition(TOPIC, n).log.end_offset}" for n in (0, 1)}
-        assert set((await run.well("kafka-get-offsets", "--topic", TOPIC)).lines) == ends
+        assert set((await run.checked("kafka-get-offsets", "--topic", TOPIC)).lines) == ends
         wanted = tmp_path / "offsets.json"
         wanted.write_text(
             json.dumps({"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": 3}]})
         )
-        deleted = await run.well("kafka-delete-records", "--offset-json-file", str(wanted))
+        deleted = await run.checked("kafka-delete-records", "--offset-json-file", str(wanted))
         assert "low_watermark: 3" in deleted.text
-        earliest = (await run.well("kafka-get-offsets", "--topic", TOPIC, "--time", "earliest")).lines
+        earliest = (await run.checked("kafka-get-offsets", "--topic", TOPIC, "--time", "earliest")).lines
         assert set(earliest) == {f"{TOPIC}:0:3", f"{TOPIC}:1:0"}
 
 
-async def test_transactions_are_found(java_tools: JavaTools) -> None:
-    async with placed(java_tools) as run:
+async def test_transactions_are_listed_and_described(java_tools: JavaTools) -> None:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 1)
         amount = ("--topic", TOPIC, "--num-records", "10", "--record-size", "10", "--throughput", "-1")
-        await run.well("kafka-producer-perf-test", *amount, "--transactional-id", "perf")
-        (row,) = (await run.well("kafka-transactions", "list")).table()
+        await run.checked("kafka-producer-perf-test", *amount, "--transactional-id", "perf")
+        (row,) = (await run.checked("kafka-transactions", "list")).table()
         assert (row["TransactionalId"], row["TransactionState"]) == ("perf", "CompleteCommit")
-        (one,) = (await run.well("kafka-transactions", "describe", "--transactional-id", "perf")).table()
+        (one,) = (await run.checked("kafka-transactions", "describe", "--transactional-id", "perf")).table()
         assert int(one["ProducerId"]) == run.cluster.transactions["perf"].producer.id
-        place = ("--topic", TOPIC, "--partition", "0")
-        (producer,) = (await run.well("kafka-transactions", "describe-producers", *place)).table()
+        partition = ("--topic", TOPIC, "--partition", "0")
+        (producer,) = (await run.checked("kafka-transactions", "describe-producers", *partition)).table()
         assert (producer["ProducerId"], producer["CurrentTransactionStartOffset"]) == (
             row["ProducerId"],
             "None",
         )
 
 
-async def test_partitions_are_moved(java_tools: JavaTools, tmp_path: Path) -> None:
-    async with placed(java_tools) as run:
+async def test_leader_election_and_reassignment(java_tools: JavaTools, tmp_path: Path) -> None:
+    async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 1, 3)
         first = run.cluster.leader(TOPIC, 0)
         other = next(node for node in (1, 2, 3) if node != first)
         run.cluster.move_leader(TOPIC, 0, other)
-        place = ("--topic", TOPIC, "--partition", "0")
-        elected = await run.well("kafka-leader-election", "--election-type", "preferred", *place)
+        partition = ("--topic", TOPIC, "--partition", "0")
+        elected = await run.checked("kafka-leader-election", "--election-type", "preferred", *partition)
         assert "Successfully completed leader election" in elected.text
         assert run.cluster.leader(TOPIC, 0) == first
         plan = tmp_path / "plan.json"
         plan.write_text(
             json.dumps({"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [other]}]})
         )
-        await run.well("kafka-reassign-partitions", "--reassignment-json-file", str(plan), "--execute")
-        verified = await run.well(
+        await run.checked("kafka-reassign-partitions", "--reassignment-json-file", str(plan), "--execute")
+        verified = await run.checked(
             "kafka-reassign-partitions", "--reassignment-json-file", str(plan), "--verify"
         )
         assert "is completed" in verified.text
         assert run.cluster.leader(TOPIC, 0) == other
-        dirs = (await run.well("kafka-log-dirs", "--describe", "--topic-list", TOPIC)).text
+        dirs = (await run.checked("kafka-log-dirs", "--describe", "--topic-list", TOPIC)).text
         assert f"{TOPIC}-0" in dirs

@@ -1,4 +1,4 @@
-"""Our `__consumer_offsets` in other people's hands: aiokafka reads the topic, Kafka's own classes its records."""
+"""Other clients read the embedded cluster's `__consumer_offsets`, and Kafka's own classes decode its records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.broker.requests import SUBSCRIPTION, assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit
 from tests.interop.java_tools import JavaTools
 from tests.interop.test_foreign_clients import WAIT, in_thread
-from tests.interop.test_java_tools import Place
+from tests.interop.test_java_tools import ClusterTools
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,8 +28,8 @@ OFFSETS = "__consumer_offsets"
 TIMES = ("currentStateTimestamp", "commitTimestamp")
 
 
-async def lived(cluster: EmbeddedCluster) -> int:
-    """A group with a member, commits of three kinds, a tombstone; the partition where all of it stands."""
+async def write_records(cluster: EmbeddedCluster) -> int:
+    """Create a group with a member, commits of three kinds and a tombstone; return the partition with its records."""
     cluster.create_topic("t", 2)
     async with connect(cluster) as client:
         joined = await member(client, 0, 1)
@@ -52,16 +52,16 @@ async def test_aiokafka_reads_it():
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async with EmbeddedCluster() as cluster:
-        place = await lived(cluster)
+        partition = await write_records(cluster)
         consumer = AIOKafkaConsumer(
             bootstrap_servers=cluster.bootstrap_servers,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         )
         async with consumer:
-            consumer.assign([TopicPartition(OFFSETS, place)])
+            consumer.assign([TopicPartition(OFFSETS, partition)])
             read = [await consumer.getone() for _ in range(7)]
-        ours = cluster.records(OFFSETS, place)
+        ours = cluster.records(OFFSETS, partition)
         assert [(r.key, r.value, r.timestamp) for r in read] == [(r.key, r.value, r.timestamp) for r in ours]
         kinds = [type(decode_record(r.key, r.value)).__name__ for r in read]
         assert kinds == ["GroupRecord"] * 2 + ["OffsetRecord"] * 5
@@ -71,47 +71,49 @@ Read = list[tuple[bytes | None, bytes | None, int]]
 """Key, value and timestamp of each record, in the order of the log."""
 
 
-def by_librdkafka(servers: str, place: int, count: int) -> Read:
+def by_librdkafka(servers: str, partition: int, count: int) -> Read:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reads", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(OFFSETS, place, OFFSET_BEGINNING)])
+    consumer.assign([TopicPartition(OFFSETS, partition, OFFSET_BEGINNING)])
     messages = consumer.consume(count, WAIT)
     consumer.close()
     assert not [message.error() for message in messages if message.error()]
     return [(message.key(), message.value(), message.timestamp()[1]) for message in messages]
 
 
-def by_kafka_python(servers: str, place: int, count: int) -> Read:
+def by_kafka_python(servers: str, partition: int, count: int) -> Read:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
-    consumer.assign([TopicPartition(OFFSETS, place)])
+    consumer.assign([TopicPartition(OFFSETS, partition)])
     records = list(itertools.islice(consumer, count))
     consumer.close()
     return [(record.key, record.value, record.timestamp) for record in records]
 
 
 @pytest.mark.parametrize("reader", [by_librdkafka, by_kafka_python])
-async def test_others_read_it(reader: Callable[[str, int, int], Read]):
+async def test_librdkafka_and_kafka_python_read_it(reader: Callable[[str, int, int], Read]):
     async with EmbeddedCluster() as cluster:
-        place = await lived(cluster)
+        partition = await write_records(cluster)
         async with asyncio.timeout(WAIT):
-            read = await in_thread(reader, cluster.bootstrap_servers, place, 7)
-        assert read == [(r.key, r.value, r.timestamp) for r in cluster.records(OFFSETS, place)]
+            read = await in_thread(reader, cluster.bootstrap_servers, partition, 7)
+        assert read == [(r.key, r.value, r.timestamp) for r in cluster.records(OFFSETS, partition)]
 
 
-async def test_kafkas_console_prints_it(java_tools: JavaTools):
-    """As an operator would look at commits: the console consumer with Kafka's formatter for offsets."""
+async def test_kafkas_console_consumer_prints_it(java_tools: JavaTools):
+    """With Kafka's formatter for offsets, as operators look at commits."""
     formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
     async with EmbeddedCluster() as cluster:
-        place = await lived(cluster)
-        run = Place(cluster, java_tools)
-        where = ("--topic", OFFSETS, "--partition", str(place), "--offset", "earliest")
-        said = await run.well(
+        partition = await write_records(cluster)
+        run = ClusterTools(cluster, java_tools)
+        where = ("--topic", OFFSETS, "--partition", str(partition), "--offset", "earliest")
+        output = await run.checked(
             "kafka-console-consumer", *where, "--formatter", formatter, "--max-messages", "7"
         )
-    (line,) = [line for line in said.lines if line.startswith("{")]  # without ends of lines between them
+    (line,) = [
+        line for line in output.lines if line.startswith("{")
+    ]  # the objects are not separated by newlines
     objects = line[: line.rindex("}") + 1].replace("}{", "},{")
     printed = json.loads(f"[{objects}]")
     keys = [(each["key"]["data"]["topic"], each["key"]["data"]["partition"]) for each in printed]
@@ -120,14 +122,14 @@ async def test_kafkas_console_prints_it(java_tools: JavaTools):
     assert values == [5, 6, 7, 1, None]
 
 
-async def as_kafka_reads_it(
-    java_tools: JavaTools, cluster: EmbeddedCluster, place: int, count: int
+async def decode_with_kafka(
+    java_tools: JavaTools, cluster: EmbeddedCluster, partition: int, count: int
 ) -> list[dict[str, Any]]:
-    """The records of a partition, by Kafka's consumer and Kafka's own classes."""
+    """Return the records of a partition, read by Kafka's consumer and decoded by Kafka's own classes."""
     program = Path(__file__).with_name("OffsetsRecords.java")
-    said = await java_tools(program, cluster.bootstrap_servers, str(place), str(count))
-    assert said.code == 0, said.text
-    return [json.loads(line) for line in said.lines]
+    output = await java_tools(program, cluster.bootstrap_servers, str(partition), str(count))
+    assert output.code == 0, output.text
+    return [json.loads(line) for line in output.lines]
 
 
 def offset_at(topic: str, partition: int) -> dict[str, Any]:
@@ -138,15 +140,13 @@ def plain(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-async def test_kafkas_own_classes_read_it_and_would_write_the_same_bytes(java_tools: JavaTools):
-    """Every field of every record, with the values that the group had; all but times, which are compared among each
-    other.
-    """
+async def test_kafkas_own_classes_decode_it_and_encode_the_same_bytes(java_tools: JavaTools):
+    """Every field of every record has the value of the group. Timestamps are compared with each other."""
     start = 1_700_000_000_000
     async with EmbeddedCluster(start_time=start) as cluster:
-        place = await lived(cluster)
+        partition = await write_records(cluster)
         topic_id = base64.urlsafe_b64encode(cluster.topic("t").id.bytes).decode().rstrip("=")
-        records = await as_kafka_reads_it(java_tools, cluster, place, 7)
+        records = await decode_with_kafka(java_tools, cluster, partition, 7)
         (member_id,) = cluster.group("g").members
     assert [record.pop("same") for record in records] == [True] * 7
     times = [
@@ -192,13 +192,13 @@ async def test_kafkas_own_classes_read_it_and_would_write_the_same_bytes(java_to
     assert tombstone == {**offset_at("gone", 0), "version": -1, "value": None}
 
 
-async def test_a_group_of_aiokafka_lives_through_moves_of_the_partition():
-    """Its member, generation and offsets go with it, and it goes on reading."""
+async def test_a_group_of_aiokafka_survives_moves_of_the_partition():
+    """It keeps its member, generation and offsets, and continues reading."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 1)
-        place = cluster.nodes[1].controller.coordinators.offsets_partition("aio")
+        partition = cluster.nodes[1].controller.coordinators.offsets_partition("aio")
         servers = cluster.bootstrap_servers
         consumer = AIOKafkaConsumer(
             "t",
@@ -214,12 +214,12 @@ async def test_a_group_of_aiokafka_lives_through_moves_of_the_partition():
                     assert (await consumer.getone()).value == b"%d" % number
                     await consumer.commit()
                 generation = cluster.group("aio").generation
-                cluster.move_leader(OFFSETS, place, cluster.coordinator("aio") % 3 + 1)
+                cluster.move_leader(OFFSETS, partition, cluster.coordinator("aio") % 3 + 1)
                 assert cluster.group("aio").generation == generation == 1
                 assert [each.offset for each in cluster.group("aio").offsets.values()] == [number + 1]
 
 
-async def test_our_offset_manager_finds_what_it_left_after_its_coordinator_died():
+async def test_the_offset_manager_finds_its_offsets_after_its_coordinator_stopped():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 1, 3)
         config = ConsumerConfig(auto_commit=False)

@@ -1,4 +1,4 @@
-"""Waiting for what other people's clients do to a cluster, which tell nobody."""
+"""Poll for effects of other clients on a cluster, which the test cannot await."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PAUSE = 0.02
 
 
 async def until(condition: Callable[[], bool], limit: float = 40.0) -> None:
-    """Look until it is so; TimeoutError after `limit` seconds."""
+    """Wait until the condition holds. Raise TimeoutError after `limit` seconds."""
     async with asyncio.timeout(limit):
         while not condition():
             await asyncio.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""Stories about what administrators ask: settings changed, elections, reassignments, producers, transactions."""
+"""Stories about administration: altered settings, elections, reassignments, producers, transactions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CHECKED = {
     "a good key with a bad one",
     "nothing",
 }
-"""Steps after which the settings are looked at."""
+"""Steps after which the settings are described."""
 
 
 async def altered_settings(scene: Scene) -> None:
-    """IncrementalAlterConfigs and AlterConfigs, right and wrong, and what they leave."""
+    """IncrementalAlterConfigs and AlterConfigs, valid and invalid, and the resulting settings."""
     if not scene.serves("IncrementalAlterConfigs"):
         return
     topic = await scene.topic("altered", 1, cleanup_policy="delete")
@@ -77,7 +77,7 @@ async def altered_settings(scene: Scene) -> None:
 def incremental(
     changes: Mapping[str, list[tuple[str, int, str | None]]], validate: bool = False, *, kind: int = TOPIC
 ) -> m.IncrementalAlterConfigsRequest:
-    """IncrementalAlterConfigs: (key, operation, value)s by name."""
+    """Return an IncrementalAlterConfigs request; changes are (key, operation, value), by name."""
     cls = m.IncrementalAlterConfigsRequest
     resources = [
         cls.AlterConfigsResource(kind, name, [cls.AlterableConfig(*change) for change in each])
@@ -92,7 +92,7 @@ def _twice(topic: str) -> m.IncrementalAlterConfigsRequest:
 
 
 async def settings(scene: Scene, label: str, topic: str) -> None:
-    """The settings that a topic has of its own, when a real broker's metadata has caught up."""
+    """Describe the topic's own settings, after a real broker's metadata has caught up."""
     cls, keys = (
         m.DescribeConfigsRequest,
         ["retention.ms", "segment.bytes", "cleanup.policy", "max.message.bytes"],
@@ -144,7 +144,7 @@ async def described_transactions(scene: Scene) -> None:
 
 
 async def transactions(scene: Scene, label: str, name: str, state: str = "") -> None:
-    """One transaction described, and listed among those of its producer."""
+    """Describe a transaction, and list the transactions of its producer."""
     request = m.DescribeTransactionsRequest([name])
     described = await scene.ask(
         f"describe {label}",
@@ -168,7 +168,7 @@ async def transactions(scene: Scene, label: str, name: str, state: str = "") -> 
 
 
 async def moved_partitions(scene: Scene) -> None:
-    """Elections and reassignments that change nothing on one node, and those that cannot be."""
+    """Elections and reassignments without effect on one node, and impossible ones."""
     if not scene.serves("ElectLeaders") or not scene.serves("AlterPartitionReassignments"):
         return
     topic, elect = await scene.topic("moved", 2), m.ElectLeadersRequest

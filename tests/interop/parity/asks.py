@@ -1,4 +1,4 @@
-"""Requests of the stories, built for the version in which the scene sends them."""
+"""Build the requests of the stories for the version in which the scene sends them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 NO_SUCH_ID: Final = UUID(int=0xDEADBEEF << 64 | 0x4000 << 64 | 7)
-"""A topic id that no broker gives out."""
+"""A topic id that no broker generates."""
 
 SUBSCRIBED: Final = encode_versioned(m.ConsumerProtocolSubscription(topics=["parity"]), 0)
 ASSIGNED: Final = encode_versioned(
@@ -65,7 +65,7 @@ def join(
 async def joined(
     scene: Scene, label: str, group: str, *, via: str = "main", **fields: Any
 ) -> m.JoinGroupResponse:
-    """Join as a new member: in two steps from version 4 on, both kept (KIP-394)."""
+    """Join as a new member; from version 4 on in two steps, whose responses are both kept (KIP-394)."""
     answer = await scene.ask(label, join(scene, group, **fields), via=via)
     if answer.error_code == 79:
         answer = await scene.ask(
@@ -100,13 +100,13 @@ def sync(
 def heartbeat(
     scene: Scene, group: str, generation: int, member_id: str, instance: str | None = None
 ) -> m.HeartbeatRequest:
-    """Heartbeat; versions below 3 know no instances."""
+    """Heartbeat; versions below 3 have no group instance id."""
     more = {"group_instance_id": instance} if scene.version("Heartbeat") >= 3 else {}
     return m.HeartbeatRequest(group, generation, member_id, **more)
 
 
 def leave(scene: Scene, group: str, *members: tuple[str, str | None]) -> m.LeaveGroupRequest:
-    """LeaveGroup of (member id, instance id)s; versions below 3 take the first one only."""
+    """LeaveGroup of (member id, group instance id) pairs; versions below 3 contain the first one only."""
     if scene.version("LeaveGroup") < 3:
         return m.LeaveGroupRequest(group, members[0][0])
     cls = m.LeaveGroupRequest.MemberIdentity
@@ -157,7 +157,7 @@ def _place(scene: Scene, topic: str, by_id: bool, name: str = "name") -> dict[st
 def offset_fetch(
     scene: Scene, group: str, topics: Mapping[str, list[int]] | None, *, require_stable: bool = False
 ) -> m.OffsetFetchRequest:
-    """OffsetFetch of one group; None asks for all (versions 2 and up)."""
+    """OffsetFetch of one group; None stands for all topics (versions 2 and up)."""
     version, cls = scene.version("OffsetFetch"), m.OffsetFetchRequest
     more: dict[str, Any] = {"require_stable": require_stable} if version >= 7 else {}
     if version < 8:
@@ -220,7 +220,7 @@ def fetch(
 def list_offsets(
     scene: Scene, topic: str, timestamps: Sequence[tuple[int, int]], *, epoch: int = -1, isolation: int = 0
 ) -> m.ListOffsetsRequest:
-    """ListOffsets of (partition, timestamp)s of one topic."""
+    """ListOffsets of (partition, timestamp) pairs of one topic."""
     version, cls = scene.version("ListOffsets"), m.ListOffsetsRequest
     epochs: dict[str, Any] = {"current_leader_epoch": epoch} if version >= 4 else {}
     more = {"isolation_level": isolation} if version >= 2 else {}

@@ -1,4 +1,4 @@
-"""Stories about what administrators give to the whole cluster: quotas, users, ACLs, features, directories, the quorum."""
+"""Stories about the whole cluster: quotas, SCRAM users, ACLs, features, log directories, the quorum."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def scram_users(scene: Scene) -> None:
 
 
 async def acls(scene: Scene) -> None:
-    """Without an authorizer there are none (KIP-140)."""
+    """ACL requests without an authorizer (KIP-140)."""
     described, created, deleted = m.DescribeAclsRequest, m.CreateAclsRequest, m.DeleteAclsRequest
     await scene.ask("described", described(1, None, 1, None, None, 1, 1))
     creation = created.AclCreation(2, "topic", 3, "User:alice", "*", 3, 3)
@@ -140,7 +140,7 @@ async def acls(scene: Scene) -> None:
 
 
 async def features(scene: Scene) -> None:
-    """UpdateFeatures (KIP-584): what is refused, and what is so already."""
+    """UpdateFeatures (KIP-584): rejected levels, and the current ones."""
     cls, version = m.UpdateFeaturesRequest, scene.version("UpdateFeatures")
 
     def update(*wanted: tuple[str, int, int]) -> Any:
@@ -166,7 +166,7 @@ async def features(scene: Scene) -> None:
 
 
 async def moved_directories(scene: Scene) -> None:
-    """AlterReplicaLogDirs: to where a replica is already, and to where there is nothing."""
+    """AlterReplicaLogDirs: to the current directory, and to unknown ones."""
     topic, cls, logs = await scene.topic("moved", 2), m.AlterReplicaLogDirsRequest, m.DescribeLogDirsRequest
     (here,) = (await scene.quietly(logs([logs.DescribableLogDirTopic(topic, [0])]), 4)).results
     for label, path in {"here": here.log_dir, "nowhere": "/no/such/directory"}.items():
@@ -181,7 +181,7 @@ async def moved_directories(scene: Scene) -> None:
 
 
 async def quorum(scene: Scene) -> None:
-    """DescribeQuorum (KIP-595): who leads and who votes; offsets and times are each broker's own."""
+    """DescribeQuorum (KIP-595): leader and voters; offsets and timestamps are not compared."""
     cls, version = m.DescribeQuorumRequest, scene.version("DescribeQuorum")
 
     def asked(name: str, *indexes: int) -> Any:

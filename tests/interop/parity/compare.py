@@ -1,4 +1,4 @@
-"""Two scenes of one story side by side: what differs, and what of that is explained."""
+"""Compare the responses of two brokers to one story: find the differences that are not explained."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.interop.parity.scene import Scene
 __all__ = ["ANY", "NOTHING", "Difference", "Explained", "differences", "unexplained"]
 
 ANY: Final = object()
-"""Whatever it is."""
+"""Matches any value."""
 
 NOTHING: Final = "nothing"
-"""What the side says that has no such field."""
+"""The value of a field that one side does not have."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One field of one answer: `where` is "story/label", `path` its place in the answer."""
+    """A field whose values differ: `where` is "story/label", `path` the field's path in the response."""
 
     where: str
     path: str
@@ -34,7 +34,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Explained:
-    """A difference that is meant; `where` and `path` are patterns, `[[]` stands for a bracket."""
+    """An intended difference; `where` and `path` are patterns, in which `[[]` stands for a bracket."""
 
     where: str
     path: str
@@ -53,7 +53,7 @@ class Explained:
 
 
 def differences(story: str, ours: Scene, theirs: Scene) -> Iterator[Difference]:
-    """Field by field, in the order in which the requests were sent."""
+    """Yield the differences, in the order in which the requests were sent."""
     for label in [*ours.answers, *(label for label in theirs.answers if label not in ours.answers)]:
         mine, other = _fields(ours.answers.get(label)), _fields(theirs.answers.get(label))
         for path in [*mine, *(path for path in other if path not in mine)]:
@@ -67,6 +67,6 @@ def _fields(answer: dict[str, Any] | None) -> dict[str, object]:
 
 
 def unexplained(found: Iterable[Difference], explained: Iterable[Explained]) -> list[Difference]:
-    """Those that no line of the table holds for."""
+    """Return the differences that no line of the table explains."""
     table = list(explained)
     return [difference for difference in found if not any(line.holds_for(difference) for line in table)]

@@ -1,4 +1,4 @@
-"""Stories about what is easily forgotten: topics made anew, partitions added by writing, markers of nobody, many groups."""
+"""Stories about edge cases: recreated topics, partitions added by writing, markers without transactions, truncated batches."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.interop.parity.topics import metadata
 from tests.interop.parity.transactions import add, end, look, settled, started, txn_offsets
 
 __all__ = [
-    "batches_cut_short",
-    "markers_of_nobody",
+    "markers_without_transactions",
     "partitions_added_by_writing",
-    "sequences_at_their_end",
-    "topics_made_anew",
+    "recreated_topics",
+    "sequence_numbers_at_their_limit",
+    "truncated_batches",
 ]
 
 
-async def topics_made_anew(scene: Scene) -> None:
-    """A topic is deleted and made anew: what those are told who know the old one, by name and by id."""
+async def recreated_topics(scene: Scene) -> None:
+    """A topic is deleted and created again: responses to clients that know the old one, by name and by id."""
     topic, group = await scene.topic("phoenix", 1), await scene.group("phoenix")
     await scene.quietly(produce(scene, topic, {0: batch(b"old", b"older")}), scene.version("Produce"))
     old, number = scene.topic_ids[topic], 0
@@ -59,7 +59,7 @@ def _told(answer: m.FetchResponse) -> bool:
 
 
 def _of_the_old_one(scene: Scene, topic: str, group: str) -> dict[str, Any]:
-    """Requests that name the topic as the version does."""
+    """Requests with the topic's name or id, depending on the version."""
     asked = {
         "read": fetch(scene, topic, {0: 1}),
         "write": produce(scene, topic, {0: batch(b"new")}),
@@ -75,7 +75,7 @@ def _of_the_old_one(scene: Scene, topic: str, group: str) -> dict[str, Any]:
 
 
 async def partitions_added_by_writing(scene: Scene) -> None:
-    """Producers of KIP-890 add partitions by writing to them, and groups by committing; older ones may not."""
+    """KIP-890 producers add partitions by writing to them, and groups by committing; older producers may not."""
     topic, group = await scene.topic("implicit", 2), await scene.group("implicit")
     name = await scene.transactional_id("implicit")
     writer = await started(scene, "start", name)
@@ -101,8 +101,8 @@ async def partitions_added_by_writing(scene: Scene) -> None:
     await look(scene, "afterwards", topic)
 
 
-async def markers_of_nobody(scene: Scene) -> None:
-    """WriteTxnMarkers, as administrators send it, for producers without a transaction."""
+async def markers_without_transactions(scene: Scene) -> None:
+    """WriteTxnMarkers from an admin client, for producers without a transaction."""
     topic = await scene.topic("markers", 1)
     for label, commits in (("abort", False), ("commit", True)):
         await scene.ask(
@@ -123,8 +123,8 @@ async def markers_of_nobody(scene: Scene) -> None:
     await look(scene, "afterwards", topic)
 
 
-async def batches_cut_short(scene: Scene) -> None:
-    """Limits of bytes that end inside batches; what is not whole is not counted by clients."""
+async def truncated_batches(scene: Scene) -> None:
+    """Byte limits that end inside of batches; clients ignore incomplete batches."""
     topic = await scene.topic("limits", 2)
     version = scene.version("Produce")
     for number in range(6):
@@ -139,8 +139,8 @@ async def batches_cut_short(scene: Scene) -> None:
         await scene.ask(f"{least} bytes at least", request)
 
 
-async def sequences_at_their_end(scene: Scene) -> None:
-    """Sequence numbers that wrap around, that are repeated in part, and a transaction that begins with the second one."""
+async def sequence_numbers_at_their_limit(scene: Scene) -> None:
+    """Sequence numbers that wrap around, partly duplicate batches, and a transaction that does not start at 0."""
     topic = await scene.topic("sequences", 2)
     last = 2**31 - 1
     steps = {

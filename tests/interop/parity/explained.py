@@ -1,4 +1,4 @@
-"""Where the embedded broker answers otherwise than Apache Kafka 4.3.1, on purpose."""
+"""Intended differences between the embedded broker and Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["EXPLAINED"]
 
 
 def _absent(why: str, *apis: str | int) -> Iterable[Explained]:
-    """APIs that are not served."""
+    """Explain APIs that the embedded broker does not serve."""
     return (Explained("api_versions/ranges *", str(api), why, ours=NOTHING) for api in apis)
 
 
 EXPLAINED: Final[tuple[Explained, ...]] = (
     *_absent("there are no delegation tokens", 38, 39, 40, 41),
-    *_absent("there is no quorum of controllers whose members change, nodes are not registered", 64, 80, 81),
+    *_absent("the quorum of controllers is fixed, and nodes are not registered", 64, 80, 81),
     *_absent(
         "the consumer protocol of KIP-848 is a later step", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"
     ),
@@ -27,14 +27,14 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     Explained(
         "api_versions/features *",
         "*",
-        "the one feature that there is tells clients to use transactions of KIP-890",
+        "the only feature tells clients to use KIP-890 transactions",
         ours=NOTHING,
     ),
     *(
         Explained(
             "sizes_of_logs/*",
             f"results[[]0].{size}",
-            "records are in memory, so that there is no disk whose size could be told",
+            "records are in memory: there is no disk size to report",
             ours=-1,
         )
         for size in ("total_bytes", "usable_bytes")
@@ -42,13 +42,13 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     Explained(
         "described_resources/client metrics *",
         "results[[]0].configs*",
-        "clients are not asked for metrics (KIP-714), so that there are no settings of them",
+        "client metrics (KIP-714) are not supported, so they have no settings",
     ),
     *(
         Explained(
-            f"improper_requests/{what} not the alphabet",
+            f"malformed_requests/{what} not the alphabet",
             "",
-            "Kafka puts U+FFFD in place of what is no UTF-8, so that two different names become one",
+            "Kafka replaces invalid UTF-8 by U+FFFD, so that two different names become one",
             ours=CLOSED,
         )
         for what in ("a group that is", "a client id that is")
@@ -56,7 +56,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     Explained(
         "lookups/after *, -3 *",
         "topics[[]0].partitions[[]0].*",
-        "when all records are deleted, Kafka still finds the latest timestamp in the segment that it keeps",
+        "when all records are deleted, Kafka still finds the largest timestamp in the remaining segment",
     ),
 )
-"""Each line with its reason; a line that explains nothing any more fails `test_no_explanation_is_out_of_date`."""
+"""Intended differences with their reasons; an unused line fails `test_no_explanation_is_out_of_date`."""

@@ -1,4 +1,4 @@
-"""Stories about membership: joining, syncing, heartbeats, leaving, static members, and everything refused on the way."""
+"""Stories about membership: joins, syncs, heartbeats, leaves, static members, and their errors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from asyncgroup.wire import messages as m
 from tests.interop.parity.asks import ASSIGNED, RANGE, heartbeat, join, joined, leave, sync
 from tests.interop.parity.scene import Scene
 
-__all__ = ["a_member_alone", "refused_joins", "static_members", "two_members", "unknown_to_the_group"]
+__all__ = ["a_member_alone", "refused_joins", "static_members", "two_members", "unknown_groups_and_members"]
 
 NOBODY = "nobody"
 
 
 async def refused_joins(scene: Scene) -> None:
-    """JoinGroup that cannot be."""
+    """Invalid JoinGroup requests."""
     group = await scene.group("refused")
     cases = {
         "no group": join(scene, ""),
@@ -74,7 +74,7 @@ async def a_member_alone(scene: Scene) -> None:
 
 
 async def two_members(scene: Scene) -> None:
-    """A rebalance: the second member joins, the first one hears of it, both sync, one leaves."""
+    """A rebalance: a second member joins, the first one rejoins after a heartbeat, both sync, one leaves."""
     group = await scene.group("two")
     protocols = (("sticky", b"s"), *RANGE)
     first = await joined(scene, "first joins", group, protocols=protocols)
@@ -116,7 +116,7 @@ async def two_members(scene: Scene) -> None:
 
 
 async def static_members(scene: Scene) -> None:
-    """Static members: replaced, fenced, removed by their instance (KIP-345)."""
+    """Static members: replaced, fenced, removed by their group instance id (KIP-345)."""
     if scene.version("JoinGroup") < 5:
         return
     group = await scene.group("static")
@@ -154,8 +154,8 @@ async def static_members(scene: Scene) -> None:
     await describe(scene, "afterwards", group)
 
 
-async def unknown_to_the_group(scene: Scene) -> None:
-    """Requests about groups that are not there, or whose ids cannot be."""
+async def unknown_groups_and_members(scene: Scene) -> None:
+    """Requests for unknown groups, and with invalid group ids."""
     gone = await scene.group("gone")
     await scene.quietly(m.DeleteGroupsRequest([""]))  # others may have committed without a group
     for name, group in (("a group that is not there", gone), ("no group", "")):
@@ -180,14 +180,14 @@ async def unknown_to_the_group(scene: Scene) -> None:
 
 
 async def describe(scene: Scene, label: str, group: str) -> None:
-    """DescribeGroups, with what the client may do where the version can say it."""
+    """DescribeGroups, with authorized operations in the versions that have them."""
     authorized = scene.version("DescribeGroups") >= 3
     request = m.DescribeGroupsRequest([group], include_authorized_operations=authorized)
     await scene.ask(f"describe: {label}", request, via="describe")
 
 
 async def listed(scene: Scene, label: str, group: str) -> None:
-    """ListGroups; of what it lists only this group is kept, since others' groups live on the same broker."""
+    """ListGroups; only this group is compared, as other tests use the same broker."""
     version = scene.version("ListGroups")
     filters = {"": m.ListGroupsRequest()}
     if version >= 4:
@@ -210,7 +210,7 @@ async def listed(scene: Scene, label: str, group: str) -> None:
 
 
 async def coordinator(scene: Scene, label: str, key: str, key_type: int) -> None:
-    """FindCoordinator; version 0 knows groups only."""
+    """FindCoordinator; version 0 is for groups only."""
     version = scene.version("FindCoordinator")
     if version < 1 and key_type:
         return

@@ -32,10 +32,10 @@ from tests.interop.parity.transactions import Writer, add, end, look, settled, s
 __all__ = [
     "KAFKA_LIMITS",
     "OUR_LIMITS",
-    "forgotten_groups",
+    "auto_created_topics",
+    "expired_groups",
     "full_groups",
-    "topics_made_on_demand",
-    "transactions_out_of_time",
+    "transaction_timeouts",
 ]
 
 KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
@@ -45,7 +45,7 @@ KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
     "offsets.retention.check.interval.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 50,
 }
-"""The properties of a Kafka that these stories are told to."""
+"""The broker properties of the Apache Kafka that these stories run on."""
 
 OUR_LIMITS: Final[Mapping[str, Any]] = {
     "auto_create_topics": True,
@@ -53,11 +53,11 @@ OUR_LIMITS: Final[Mapping[str, Any]] = {
     "group_max_size": 2,
     "offsets_retention_check_interval": 0.1,
 }
-"""The same for the embedded cluster, which ends transactions in time anyway."""
+"""The same for the embedded cluster; it needs no setting to abort transactions in time."""
 
 
 async def full_groups(scene: Scene) -> None:
-    """Two members begin together, since the first one is kept waiting for more; there is no room for a third one."""
+    """Two members join within the initial rebalance delay; a third one exceeds the maximum size."""
     group, topic = await scene.group("full"), await scene.topic("full", 1)
     # a group without members and offsets could be forgotten between an id and its use
     await scene.ask("an offset keeps the group", commit(scene, group, {(topic, 0): 1}))
@@ -90,7 +90,7 @@ async def full_groups(scene: Scene) -> None:
 
 
 async def _no_room(scene: Scene, label: str, group: str) -> None:
-    """A new member, one that is not known, a static one."""
+    """A new member, an unknown one, a static one."""
     await scene.ask(f"a newcomer {label}", join(scene, group))
     await scene.ask(f"a stranger {label}", join(scene, group, "stranger"))
     if scene.version("JoinGroup") >= 5:
@@ -98,8 +98,8 @@ async def _no_room(scene: Scene, label: str, group: str) -> None:
     await describe(scene, label, group)
 
 
-async def forgotten_groups(scene: Scene) -> None:
-    """A group without members and offsets is forgotten, and so are offsets that were to be kept for a moment only."""
+async def expired_groups(scene: Scene) -> None:
+    """A group without members and offsets expires, and so do offsets with a short retention."""
     topic, group, simple = (
         await scene.topic("forgotten", 2),
         await scene.group("empty"),
@@ -132,15 +132,15 @@ async def forgotten_groups(scene: Scene) -> None:
 
 
 async def forgotten(scene: Scene, label: str, group: str) -> None:
-    """Wait until the group is gone."""
+    """Wait until the group is removed."""
     gone = m.DescribeGroupsRequest([group])
     await scene.ask(
         f"{label} is forgotten", gone, until=lambda answer: answer.groups[0].group_state == "Dead"
     )
 
 
-async def transactions_out_of_time(scene: Scene) -> None:
-    """`transaction.timeout.ms` is over: the coordinator aborts, and fences the producer that comes later."""
+async def transaction_timeouts(scene: Scene) -> None:
+    """After `transaction.timeout.ms` the coordinator aborts the transaction and fences the producer."""
     topic, name = await scene.topic("late", 1), await scene.transactional_id("late")
     writer = await started(scene, "start", name, timeout=400)
     await scene.ask("add", add(scene, writer, {topic: [0]}), until=settled)
@@ -170,8 +170,8 @@ async def transactions_out_of_time(scene: Scene) -> None:
     await scene.ask("its last life ends", end(Writer(name, writer.id, writer.epoch), True), until=settled)
 
 
-async def topics_made_on_demand(scene: Scene) -> None:
-    """Metadata makes topics if the client allows it; nothing else does."""
+async def auto_created_topics(scene: Scene) -> None:
+    """Metadata creates topics if the client allows it; no other request does."""
     version, cls = scene.version("Metadata"), m.MetadataRequest
     wanted = [scene.named("demanded"), "a b", "", scene.named("and.this"), scene.named("and_this")]
 

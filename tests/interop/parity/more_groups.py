@@ -1,4 +1,4 @@
-"""More stories about membership: time that runs out, ids that are given and not used, protocols that are chosen."""
+"""More stories about membership: timeouts, pending member ids, protocol selection."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.interop.parity.groups import describe
 from tests.interop.parity.scene import Scene
 
 __all__ = [
-    "chosen_protocols",
-    "given_ids",
-    "members_out_of_time",
+    "expired_members",
     "offset_fetches_of_members",
-    "several_statics",
+    "pending_member_ids",
+    "selected_protocols",
+    "several_static_members",
 ]
 
 
-async def given_ids(scene: Scene) -> None:
-    """Ids that a group has given out, used and not used (KIP-394)."""
+async def pending_member_ids(scene: Scene) -> None:
+    """Member ids from MEMBER_ID_REQUIRED, used and unused (KIP-394)."""
     if scene.version("JoinGroup") < 4:
         return
     group = await scene.group("ids")
@@ -35,8 +35,8 @@ async def given_ids(scene: Scene) -> None:
     await scene.ask("join with the other id", join(scene, group, first.member_id))
 
 
-async def members_out_of_time(scene: Scene) -> None:
-    """A session that ends, and a rebalance that goes on without a member that does not come."""
+async def expired_members(scene: Scene) -> None:
+    """A session that expires, and a rebalance that ends without a missing member."""
     group = await scene.group("time")
     only = await joined(scene, "join", group, session_timeout_ms=500)
     await scene.ask("sync", sync(scene, group, 1, only.member_id, {only.member_id: ASSIGNED}))
@@ -60,8 +60,8 @@ async def members_out_of_time(scene: Scene) -> None:
     await describe(scene, "second alone", group)
 
 
-async def chosen_protocols(scene: Scene) -> None:
-    """The protocol that most members put first, of those that all have."""
+async def selected_protocols(scene: Scene) -> None:
+    """The protocol preferred by most members among those that all support."""
     group = await scene.group("votes")
     names = {"first": ("a", "b", "c"), "second": ("b", "a"), "third": ("b", "c", "a")}
     protocols = {who: tuple((name, name.encode()) for name in named) for who, named in names.items()}
@@ -105,8 +105,8 @@ async def chosen_protocols(scene: Scene) -> None:
     await describe(scene, "all three", group)
 
 
-async def several_statics(scene: Scene) -> None:
-    """Two static members, one of whom comes back while nothing changes, and a dynamic one beside them."""
+async def several_static_members(scene: Scene) -> None:
+    """Two static members, one of which rejoins without a change, and a dynamic member."""
     if scene.version("JoinGroup") < 5:
         return
     group = await scene.group("statics")
@@ -135,7 +135,7 @@ async def several_statics(scene: Scene) -> None:
 
 
 async def offset_fetches_of_members(scene: Scene) -> None:
-    """OffsetFetch of several groups at once, and of those who say who they are (KIP-709, KIP-848)."""
+    """OffsetFetch of several groups at once, and with member id and epoch (KIP-709, KIP-848)."""
     version, cls = scene.version("OffsetFetch"), m.OffsetFetchRequest
     if version < 8:
         return

@@ -1,4 +1,4 @@
-"""More stories about records: what topics do to them (codecs, clocks, keys), who may write where, readers of several partitions."""
+"""More stories about records: topic settings (codecs, timestamps, keys), restricted topics, fetches of several partitions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.interop.parity.asks import fetch, produce
 from tests.interop.parity.records import ATTRIBUTES
 from tests.interop.parity.scene import Scene
 
-__all__ = ["chosen_codecs", "chosen_times", "places_to_write", "records_without_keys"]
+__all__ = ["records_without_keys", "restricted_topics", "topic_codecs", "topic_timestamps"]
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FAR: Final = 1 << 42
-"""A timestamp that is later than any clock says."""
+"""A timestamp in the far future, in ms."""
 
 
-async def chosen_codecs(scene: Scene) -> None:
-    """`compression.type`: what is written in one codec is stored in the one that the topic wants."""
+async def topic_codecs(scene: Scene) -> None:
+    """`compression.type`: records are stored with the codec of the topic."""
     for wanted in ("uncompressed", "gzip", "zstd"):
         topic = await scene.topic(wanted, 1, compression_type=wanted)
         for codec in CODECS:
@@ -34,8 +34,8 @@ async def chosen_codecs(scene: Scene) -> None:
     await scene.ask("small: all of it", fetch(scene, small, {0: 0}))
 
 
-async def chosen_times(scene: Scene) -> None:
-    """`message.timestamp.*`: the client's time or the broker's, and limits for the client's."""
+async def topic_timestamps(scene: Scene) -> None:
+    """`message.timestamp.*`: CreateTime or LogAppendTime, and limits for CreateTime."""
     stamped = await scene.topic("stamped", 1, message_timestamp_type="LogAppendTime")
     said = with_crc(batch(b"a"), ATTRIBUTES, struct.pack(">h", 8))
     for label, data in {
@@ -62,7 +62,7 @@ async def chosen_times(scene: Scene) -> None:
 
 
 async def records_without_keys(scene: Scene) -> None:
-    """A compacted topic wants keys, and says which records have none."""
+    """A compacted topic rejects records without keys, and names them."""
     topic = await scene.topic("keys", 2, cleanup_policy="compact,delete")
     for label, keys in {
         "one of three": (b"k", None, b"k"),
@@ -78,15 +78,15 @@ async def records_without_keys(scene: Scene) -> None:
 
 
 def without_keys(*keys: bytes | None, codec: str = "none") -> bytes:
-    """A batch with these keys."""
+    """Return a batch with these keys."""
     builder = BatchBuilder(codec, 1 << 20)
     for key in keys:
         assert builder.append(1000, key, b"v")
     return builder.build()
 
 
-async def places_to_write(scene: Scene) -> None:
-    """Topics with too few replicas, topics of the broker's own, with all kinds of acks."""
+async def restricted_topics(scene: Scene) -> None:
+    """Topics with too few in-sync replicas and internal topics, with all acks values."""
     scarce = await scene.topic("scarce", 1, min_insync_replicas="2")
     for acks in (-1, 1):
         await scene.ask(f"too few replicas, acks={acks}", produce(scene, scarce, {0: batch(b"x")}, acks=acks))

@@ -1,4 +1,4 @@
-"""More stories about transactions: ends told twice, producers of both ages, offsets of a group's members, many asked at once."""
+"""More stories about transactions: repeated ends, mixed versions, offsets of group members, batched requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.interop.parity.asks import ASSIGNED, join, joined, offset_fetch, prod
 from tests.interop.parity.scene import TYPED_PRODUCER, Scene
 from tests.interop.parity.transactions import Writer, add, end, ended, settled, started, txn_offsets
 
-__all__ = ["asked_at_once", "ends_told_twice", "offsets_of_members", "producers_of_both_ages"]
+__all__ = ["batched_transactions", "offsets_of_members", "producers_with_mixed_versions", "repeated_ends"]
 
 
-async def ends_told_twice(scene: Scene) -> None:
-    """EndTxn where nothing was begun, again, and otherwise than the first time; what is known of it each time."""
+async def repeated_ends(scene: Scene) -> None:
+    """EndTxn without a transaction, repeated, and with the opposite outcome; each followed by a description."""
     topic, name = await scene.topic("ends", 1), await scene.transactional_id("ends")
     writer = await started(scene, "start", name)
     if scene.version("EndTxn") >= 5:
@@ -47,7 +47,7 @@ async def ends_told_twice(scene: Scene) -> None:
 
 
 async def described(scene: Scene, label: str, name: str, state: str = "") -> None:
-    """DescribeTransactions, when the markers are written that Kafka writes in the background."""
+    """DescribeTransactions, after Kafka has written the markers in the background."""
     await scene.ask(
         f"described {label}",
         m.DescribeTransactionsRequest([name]),
@@ -55,8 +55,8 @@ async def described(scene: Scene, label: str, name: str, state: str = "") -> Non
     )
 
 
-async def producers_of_both_ages(scene: Scene) -> None:
-    """A producer that speaks the older versions, then those of KIP-890, then the older ones again."""
+async def producers_with_mixed_versions(scene: Scene) -> None:
+    """A producer that uses older versions, then those of KIP-890, then older ones again."""
     if scene.pick != "highest":
         return
     topic, name = await scene.topic("ages", 2), await scene.transactional_id("ages")
@@ -107,7 +107,7 @@ def _late(scene: Scene, topic: str, writer: Writer) -> m.ProduceRequest:
 
 
 async def offsets_of_members(scene: Scene) -> None:
-    """TxnOffsetCommit by a member of the group, of its generation and others, static and not (KIP-447)."""
+    """TxnOffsetCommit of a group member, with its generation and others, static and dynamic (KIP-447)."""
     if scene.version("TxnOffsetCommit") < 3:
         return
     topic, group = await scene.topic("members", 1), await scene.group("members")
@@ -159,13 +159,13 @@ async def offsets_of_members(scene: Scene) -> None:
 
 
 def settled_offsets(answer: m.OffsetFetchResponse) -> bool:
-    """Whether no offset waits for a marker."""
+    """Whether no offset is pending."""
     topics = answer.groups[0].topics if answer.groups else answer.topics
     return not any(p.error_code for t in topics for p in t.partitions)
 
 
-async def asked_at_once(scene: Scene) -> None:
-    """AddPartitionsToTxn of brokers: several transactions in one request, some only verified, some not there."""
+async def batched_transactions(scene: Scene) -> None:
+    """AddPartitionsToTxn of brokers: several transactions in one request, some only verified, some unknown."""
     if scene.version("AddPartitionsToTxn") < 4:
         return
     topic = await scene.topic("batched", 2)

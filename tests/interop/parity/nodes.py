@@ -1,4 +1,4 @@
-"""Stories on three nodes: what is told to those who ask the wrong one."""
+"""Stories on three nodes: requests to the wrong node."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.interop.parity.transactions import Writer, add, end, txn_offsets
 __all__ = ["moved_leaders", "wrong_coordinators", "wrong_leaders"]
 
 VIAS = {"leader": 2, "follower": 1, "stranger": 3}
-"""Where the replicas of partition 0 are, and are not."""
+"""The nodes with and without a replica of partition 0."""
 
 
 async def wrong_leaders(scene: Scene) -> None:
-    """Records are asked of the leader, of a follower, and of a node that has none of them."""
+    """Requests for records to the leader, a follower, and a node without a replica."""
     scene.places |= VIAS
     topic = await placed(scene, "led")
     await metadata(scene, "as it is placed", [topic])
@@ -65,7 +65,7 @@ async def wrong_leaders(scene: Scene) -> None:
 
 
 async def moved_leaders(scene: Scene) -> None:
-    """A leader hands over to a follower, twice, and records are written under each: who still thinks of an older epoch is
+    """The leader moves to a follower, twice, and records are written in each epoch: requests with an older epoch are
     fenced, who thinks of a later one is unknown, and the end of each epoch is known.
     """
     if not scene.serves("AlterPartitionReassignments") or not scene.serves("ElectLeaders"):
@@ -107,7 +107,7 @@ async def moved_leaders(scene: Scene) -> None:
 
 
 async def hand_over(scene: Scene, topic: str, replicas: list[int], epoch: int) -> None:
-    """Put another replica first and elect it; all nodes know it in the end."""
+    """Make another replica the preferred one and elect it; wait until all nodes know it."""
     move, elect = m.AlterPartitionReassignmentsRequest, m.ElectLeadersRequest
     place = [move.ReassignableTopic(topic, [move.ReassignablePartition(0, replicas)])]
     await scene.ask(f"the replicas of epoch {epoch}", move(topics=place))
@@ -131,7 +131,7 @@ async def hand_over(scene: Scene, topic: str, replicas: list[int], epoch: int) -
 
 
 async def placed(scene: Scene, name: str) -> str:
-    """A topic whose partitions are where the story wants them."""
+    """Create a topic with the given replica assignment."""
     cls, full = m.CreateTopicsRequest, scene.named(name)
     replicas = [cls.CreatableReplicaAssignment(index, nodes) for index, nodes in enumerate(([2, 1], [3, 2]))]
     settings = [
@@ -165,7 +165,7 @@ async def placed(scene: Scene, name: str) -> str:
 
 
 async def wrong_coordinators(scene: Scene) -> None:
-    """Groups and transactional ids are asked of a node that does not coordinate them."""
+    """Requests for groups and transactional ids to a node that is not their coordinator."""
     topic = await placed_anywhere(scene, "coordinated")
     group, name = scene.named("group"), scene.named("transactions")
     for kind, key in ((0, group), (1, name)):
@@ -205,6 +205,6 @@ async def wrong_coordinators(scene: Scene) -> None:
 
 
 async def placed_anywhere(scene: Scene, name: str) -> str:
-    """As `placed`, for stories that ask no leaders."""
+    """Like `placed`, for stories without requests to leaders."""
     scene.places |= VIAS
     return await placed(scene, name)

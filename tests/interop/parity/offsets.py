@@ -1,4 +1,4 @@
-"""Stories about committed offsets: of members and of nobody, right and wrong, read in all ways, deleted."""
+"""Stories about committed offsets: of members and non-members, valid and invalid, fetched and deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY = "nobody"
 
 
 async def commits_without_members(scene: Scene) -> None:
-    """Commits of consumers that manage their partitions themselves."""
+    """Commits of consumers with manual assignment."""
     topic, group = await scene.topic("simple", 3), await scene.group("simple")
     await scene.ask("nothing committed", offset_fetch(scene, group, {topic: [0, 1]}))
     await everything(scene, "of an unknown group", group)
@@ -76,7 +76,7 @@ async def commits_without_members(scene: Scene) -> None:
 
 
 async def commits_of_members(scene: Scene) -> None:
-    """Commits inside a generation, and those that come too late."""
+    """Commits of members of the current generation, and of earlier ones."""
     topic, group = await scene.topic("members", 1), await scene.group("members")
     mine = await joined(scene, "join", group)
     me, now = mine.member_id, mine.generation_id
@@ -101,7 +101,7 @@ async def commits_of_members(scene: Scene) -> None:
 
 
 async def offsets_of_deleted_topics(scene: Scene) -> None:
-    """Offsets go with their topic, and do not come back with its namesake."""
+    """Offsets are deleted with their topic, and do not come back with a new topic of that name."""
     topic, other, group = (
         await scene.topic("doomed", 1),
         await scene.topic("kept", 1),
@@ -131,7 +131,7 @@ async def offsets_of_deleted_topics(scene: Scene) -> None:
 
 
 async def deleted_offsets(scene: Scene) -> None:
-    """OffsetDelete (KIP-496): of an empty group, of topics that are subscribed to, of what is not there."""
+    """OffsetDelete (KIP-496): of an empty group, of subscribed topics, of unknown partitions."""
     if not scene.serves("OffsetDelete"):
         return
     topic, group = await scene.topic("deletion", 2), await scene.group("deletion")

@@ -1,4 +1,4 @@
-"""Stories about groups in motion: commits meanwhile, members that do not sync, subscriptions that change, many that leave."""
+"""Stories about rebalances: commits during them, members that do not sync, changed subscriptions, several leaving members."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tests.interop.parity.scene import Scene
 
 __all__ = [
     "changed_subscriptions",
-    "commits_meanwhile",
+    "commits_during_a_rebalance",
     "groups_of_all_kinds",
     "members_that_do_not_sync",
-    "several_leave",
+    "several_leaving_members",
 ]
 
 
 async def asked(scene: Scene, who: str, group: str, **fields: Any) -> str:
-    """The id with which a new member joins: from version 4 on it has to ask for one."""
+    """Return the id of a new member; from version 4 on it needs a first JoinGroup."""
     if scene.version("JoinGroup") < 4 or fields.get("instance"):
         return ""
     answer = await scene.ask(f"{who} asks", join(scene, group, **fields), via=who)
     return str(answer.member_id)
 
 
-async def commits_meanwhile(scene: Scene) -> None:
-    """What members may do while others come: the generation before counts until the next one is there."""
+async def commits_during_a_rebalance(scene: Scene) -> None:
+    """Requests of members while others join: the current generation is valid until the next one begins."""
     topic, group = await scene.topic("meanwhile", 2), await scene.group("meanwhile")
     first = await joined(scene, "first joins", group)
     me = first.member_id
@@ -91,7 +91,7 @@ async def commits_meanwhile(scene: Scene) -> None:
 
 
 async def members_that_do_not_sync(scene: Scene) -> None:
-    """Who has joined and sends no SyncGroup is put out when the rebalance timeout is over, and those who wait hear of it."""
+    """A member that sends no SyncGroup within the rebalance timeout is removed, and the parked syncs are answered."""
     if scene.version("JoinGroup") < 1:
         return  # without a rebalance timeout the session's is taken
     group, limits = await scene.group("idle"), {"rebalance_timeout_ms": 600}
@@ -117,7 +117,7 @@ async def members_that_do_not_sync(scene: Scene) -> None:
 
 
 async def changed_subscriptions(scene: Scene) -> None:
-    """A follower that joins again is told the same unless it wants something else; a leader always starts anew."""
+    """A follower that rejoins gets the same generation unless its metadata has changed; a leader always starts a rebalance."""
     group = await scene.group("changing")
     first = await joined(scene, "first joins", group)
     me = first.member_id
@@ -151,8 +151,8 @@ async def changed_subscriptions(scene: Scene) -> None:
     await describe(scene, "the plan", group)
 
 
-async def several_leave(scene: Scene) -> None:
-    """LeaveGroup of many at once: who is there, who is not, who has an id only, static ones by their instance."""
+async def several_leaving_members(scene: Scene) -> None:
+    """LeaveGroup of several members: known, unknown, pending ids, static ones by group instance id."""
     if scene.version("LeaveGroup") < 3:
         return
     group = await scene.group("leaving")
@@ -195,7 +195,7 @@ def _leave_with_reasons(
 
 
 async def groups_of_all_kinds(scene: Scene) -> None:
-    """Groups of consumers, of others, of offsets only, and none: described, listed, emptied, deleted together."""
+    """Consumer groups, other groups, groups with offsets only, unknown groups: described, listed, emptied, deleted together."""
     topic = await scene.topic("kinds", 1)
     connect, simple, gone = [await scene.group(name) for name in ("connect", "simple", "gone")]
     worker = await joined(

@@ -1,4 +1,4 @@
-"""Stories about records: written right and wrong, read from everywhere, looked up by time and epoch."""
+"""Stories about records: valid and invalid writes, fetches, lookups by timestamp and epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
     "idempotent_writes",
     "lookups",
     "refused_batches",
-    "topics_that_want_more",
+    "topics_with_record_settings",
     "writes",
 ]
 
@@ -27,7 +27,7 @@ COUNT: Final = 57
 
 
 async def writes(scene: Scene) -> None:
-    """Produce as it should be, to places that are not there, with all kinds of acks."""
+    """Valid Produce requests, unknown partitions, all acks values."""
     topic = await scene.topic("writes", 2)
     for acks in (-1, 1, 2, -2):
         await scene.ask(f"acks={acks}", produce(scene, topic, {0: batch(b"a", b"b")}, acks=acks))
@@ -50,7 +50,7 @@ async def writes(scene: Scene) -> None:
 
 
 async def refused_batches(scene: Scene) -> None:
-    """Batches that no broker takes."""
+    """Batches that every broker rejects."""
     topic = await scene.topic("refused", 1)
     good = batch(b"a", b"b", b"c")
     cases = {  # not without any (null): a real broker answers that never
@@ -92,7 +92,7 @@ async def refused_batches(scene: Scene) -> None:
 
 
 async def idempotent_writes(scene: Scene) -> None:
-    """Sequence numbers: in order, repeated, with gaps, of other epochs."""
+    """Sequence numbers: in order, duplicate, with gaps, of other epochs."""
     topic = await scene.topic("idempotent", 2)
     cases = {
         "the first": sequenced(0, 2),
@@ -132,8 +132,8 @@ async def idempotent_writes(scene: Scene) -> None:
     await scene.ask("all of it", fetch(scene, topic, {0: 0, 1: 0}))
 
 
-async def topics_that_want_more(scene: Scene) -> None:
-    """Topics whose settings refuse or change records."""
+async def topics_with_record_settings(scene: Scene) -> None:
+    """Topics whose settings reject or change records."""
     compacted = await scene.topic("compacted", 1, cleanup_policy="compact")
     stamped = await scene.topic("stamped", 1, message_timestamp_type="LogAppendTime")
     small = await scene.topic("small", 1, max_message_bytes="200")
@@ -151,7 +151,7 @@ async def topics_that_want_more(scene: Scene) -> None:
 
 
 def scene_batch_without_key() -> bytes:
-    """A batch whose record has no key."""
+    """Return a batch whose record has no key."""
     from asyncgroup.wire.records import BatchBuilder
 
     builder = BatchBuilder("none", 1 << 20)
@@ -160,7 +160,7 @@ def scene_batch_without_key() -> bytes:
 
 
 async def fetches(scene: Scene) -> None:
-    """Fetch at all places of a log and beside it."""
+    """Fetch inside and outside of a log."""
     topic = await scene.topic("fetches", 3)
     await scene.ask("the beginning of nothing", fetch(scene, topic, {0: 0}))
     for number in range(3):

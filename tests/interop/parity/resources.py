@@ -1,4 +1,4 @@
-"""Stories about what administrators look at: log directories, resources with settings, pages of partitions, elections of all kinds."""
+"""Stories about admin lookups: log directories, resources with settings, pages of partitions, elections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC, NODE, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 async def sizes_of_logs(scene: Scene) -> None:
-    """DescribeLogDirs: what it holds of the partitions that were asked for."""
+    """DescribeLogDirs: the requested partitions."""
     topic, version = await scene.topic("sized", 2), scene.version("DescribeLogDirs")
     cls = m.DescribeLogDirsRequest
     for number in range(2):
@@ -40,7 +40,7 @@ async def sizes_of_logs(scene: Scene) -> None:
 
 
 async def listed_resources(scene: Scene) -> None:
-    """ListConfigResources (KIP-1142): of each kind; of what it lists only what the story has made is kept."""
+    """ListConfigResources (KIP-1142), by type; only resources of this story are compared."""
     topic, version = await scene.topic("listed", 1), scene.version("ListConfigResources")
     cls = m.ListConfigResourcesRequest
     kinds = {"all": [], "topics": [TOPIC], "nodes": [NODE], "loggers": [LOGGER], "both": [TOPIC, NODE]}
@@ -60,7 +60,7 @@ async def listed_resources(scene: Scene) -> None:
 
 
 async def described_resources(scene: Scene) -> None:
-    """DescribeConfigs of kinds that hold no settings here, several at once, and what is asked of a node."""
+    """DescribeConfigs of types without settings here, of several resources at once, and of a node."""
     topic, cls = await scene.topic("resources", 1, retention_ms="1000"), m.DescribeConfigsRequest
     one = cls.DescribeConfigsResource
     cases = {
@@ -88,7 +88,7 @@ async def described_resources(scene: Scene) -> None:
 
 
 async def pages_of_partitions(scene: Scene) -> None:
-    """DescribeTopicPartitions (KIP-966): cursors within, behind and beside what was asked for."""
+    """DescribeTopicPartitions (KIP-966): cursors within, after and outside of the requested topics."""
     first, second = await scene.topic("pages-a", 3), await scene.topic("pages-b", 2)
     cls = m.DescribeTopicPartitionsRequest
     both = [cls.TopicRequest(second), cls.TopicRequest(first)]
@@ -113,7 +113,7 @@ async def pages_of_partitions(scene: Scene) -> None:
 
 
 async def elections(scene: Scene) -> None:
-    """ElectLeaders of all kinds, several topics at once, and DeleteRecords of what may not be deleted."""
+    """ElectLeaders of both types, several topics at once, and rejected DeleteRecords."""
     topic, elect = await scene.topic("elected", 2), m.ElectLeadersRequest
     version = scene.version("ElectLeaders")
     for kind in (0, 1, 2) if version >= 1 else (0,):

@@ -16,7 +16,7 @@ __all__ = [
     "OUR_SASL",
     "SCRAM_USERS",
     "exchanges",
-    "sasl_where_there_is_none",
+    "sasl_without_a_sasl_listener",
     "sessions",
     "unasked",
 ]
@@ -35,13 +35,13 @@ KAFKA_SASL: Final[Mapping[str, str | int | bool]] = {
     "connections.max.reauth.ms": 60_000,
     "connection.failed.authentication.delay.ms": 1,
 }
-"""The properties of a Kafka that these stories are told to; its listener is called SASL."""
+"""The broker properties of the Apache Kafka that these stories run on; its listener is called SASL."""
 
 OUR_SASL: Final[Mapping[str, Any]] = {"security": ListenerSecurity(users=SCRAM_USERS, max_reauth=60.0)}
 
 
-async def sasl_where_there_is_none(scene: Scene) -> None:
-    """At a listener without SASL both requests are refused, and the connection goes on."""
+async def sasl_without_a_sasl_listener(scene: Scene) -> None:
+    """On a listener without SASL both requests are rejected, and the connection stays open."""
     await scene.ask("handshake", m.SaslHandshakeRequest("PLAIN"))
     await scene.ask("a token", m.SaslAuthenticateRequest(b"\0a\0b"))
     # of a group that nobody made: other stories' groups would be listed
@@ -49,7 +49,7 @@ async def sasl_where_there_is_none(scene: Scene) -> None:
 
 
 async def _shake(scene: Scene, label: str, mechanism: str, version: int = 1) -> Any:
-    """The mechanisms are sorted: in Kafka they have the order of a hash set."""
+    """Sort the mechanisms: in Kafka they have the order of a hash set."""
     request = m.SaslHandshakeRequest(mechanism)
     answer = await scene.peek(await scene.send(label, request, via=label, version=version))
     if answer is not None:
@@ -59,7 +59,7 @@ async def _shake(scene: Scene, label: str, mechanism: str, version: int = 1) -> 
 
 
 async def _say(scene: Scene, label: str, said: bytes, step: str = "token") -> Any:
-    """The very words of a refusal are kept, too; what is random is not."""
+    """Keep the error messages, too, but not random values."""
     version = scene.version("SaslAuthenticate")
     answer = await scene.peek(
         await scene.send(label, m.SaslAuthenticateRequest(said), via=label, version=version)
@@ -88,7 +88,7 @@ async def _scram(scene: Scene, label: str, mechanism: str, user: str, password: 
 
 
 async def exchanges(scene: Scene) -> None:
-    """Each mechanism with the right password and the wrong one, and messages that are none."""
+    """Each mechanism with correct and wrong passwords, and malformed tokens."""
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         await _scram(scene, f"{mechanism}, right", mechanism, "alice", "alice-secret")
         await _scram(scene, f"{mechanism}, wrong", mechanism, "alice", "wrong")
@@ -112,7 +112,7 @@ async def exchanges(scene: Scene) -> None:
 
 
 async def _bare(scene: Scene, label: str, said: bytes) -> None:
-    """A token after version 0 of the handshake."""
+    """A token after version 0 of the handshake, without headers."""
     await _shake(scene, label, "PLAIN", 0)
     client = await scene.client(label)
     client.send_frame(said)
@@ -126,7 +126,7 @@ async def _bare(scene: Scene, label: str, said: bytes) -> None:
 
 
 async def unasked(scene: Scene) -> None:
-    """Requests that come at another time than they should."""
+    """Requests at unexpected times."""
     await scene.ask("metadata first", m.MetadataRequest(), via="1")
     answer = await scene.peek(await scene.send("versions", VERSIONS, via="2", version=0))
     scene.keep("versions", bool(answer.api_keys))
@@ -150,7 +150,7 @@ async def unasked(scene: Scene) -> None:
 
 
 async def sessions(scene: Scene) -> None:
-    """Authenticating again on the same connection (KIP-368)."""
+    """Reauthentication on the same connection (KIP-368)."""
     right, bob = b"\0alice\0alice-secret", b"\0bob\0bob-secret"
     for label, mechanism, said in (
         ("again", "PLAIN", right),

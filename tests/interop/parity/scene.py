@@ -1,4 +1,4 @@
-"""One broker while a story is told to it: connections, what was asked, and what was answered."""
+"""Run a story on one broker: its connections, requests and responses."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
 Pick: TypeAlias = Literal["lowest", "middle", "highest"]
 Address: TypeAlias = tuple[str, int]
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
-"""Lowest and highest version by API."""
+"""Lowest and highest version, by API."""
 
 CLOSED: Final = "the connection is closed"
-"""Kept instead of an answer where the broker hung up."""
+"""Kept instead of a response if the broker closed the connection."""
 
 LIMIT: Final = 20.0
-"""Seconds that anything may take."""
+"""Seconds after which a request or wait fails."""
 
 PAUSE: Final = 0.02
-"""Seconds between two looks at something that a real broker does in the background."""
+"""Seconds between two polls for background work of a real broker."""
 
 NOT_YET: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -55,7 +55,7 @@ Until: TypeAlias = Callable[[Any], bool]
 
 
 async def ranges_of(address: Address) -> dict[str, tuple[int, int]]:
-    """The versions that a broker offers, of the APIs that are known here."""
+    """Return the versions that a broker advertises, of the APIs that this package knows."""
     async with _client(*address) as client:
         answer = await client.ask(m.ApiVersionsRequest(), 0)
     names = {api.key: api for api in APIS.values()}
@@ -67,7 +67,7 @@ async def ranges_of(address: Address) -> dict[str, tuple[int, int]]:
 
 
 def shared_ranges(ours: Ranges, theirs: Ranges) -> Ranges:
-    """What both brokers offer; that the ranges differ is found by the story about ApiVersions."""
+    """Return the versions that both brokers serve; the story about ApiVersions finds different ranges."""
     return {
         name: (max(ours[name][0], theirs[name][0]), min(ours[name][1], theirs[name][1]))
         for name in ours.keys() & theirs.keys()
@@ -75,7 +75,7 @@ def shared_ranges(ours: Ranges, theirs: Ranges) -> Ranges:
 
 
 def picked(low: int, high: int) -> dict[Pick, int]:
-    """What `pick` means for an API with these versions."""
+    """Return the version of each `Pick` for an API with these versions."""
     return {"lowest": low, "middle": (low + high + 1) // 2, "highest": high}
 
 
@@ -95,7 +95,7 @@ async def _connected(host: str, port: int) -> Client:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request whose answer has not been received yet."""
+    """A request whose response has not been received yet."""
 
     label: str
     request: Any
@@ -105,20 +105,26 @@ class Sent:
 
 
 class Scene:
-    """Asks one broker and keeps the answers, as plain values by label, in `answers`.
+    """Sends requests to one broker and keeps the responses.
 
-    Requests go out in the version that `pick` says, of those that both brokers offer. `via` names connections; each is
-    opened when it is first used, to node 1 unless the story has placed it elsewhere. `topic_ids` are those of the topics
-    that the story has made, `ranges` the versions that both offer, `asked` the APIs and versions of its requests.
+    Requests are sent in the version that `pick` selects, of those that both brokers serve. `via` names a connection, which is
+    opened at its first use.
     """
 
     def __init__(self, addresses: Mapping[int, Address], ranges: Ranges, pick: Pick, suffix: str) -> None:
         self.pick: Pick = pick
         self.places: dict[str, int] = {}
+        """The node of each connection, by its name; node 1 if not set."""
         self.answers: dict[str, Any] = {}
+        """Responses as plain values, by label."""
         self.asked: set[tuple[str, int]] = set()
+        """The APIs and versions of all requests."""
         self.topic_ids: dict[str, UUID] = {}
-        self._addresses, self.ranges, self._suffix = addresses, ranges, suffix
+        """The ids of the topics that the story has created."""
+        self.ranges = ranges
+        """The versions that both brokers serve."""
+        self._addresses = addresses
+        self._suffix = suffix
         self._names = Names(suffix)
         self._clients: dict[str, Client] = {}
 
@@ -128,27 +134,27 @@ class Scene:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self.topic_ids:  # a broker that others share is left as it was found
+        if kind is None and self.topic_ids:  # other tests share the broker: clean up
             await self.quietly(m.DeleteTopicsRequest(topic_names=list(self.topic_ids), timeout_ms=20_000), 5)
         for client in self._clients.values():
             await client.close()
 
     def serves(self, api: str) -> bool:
-        """Whether both brokers serve an API that the wire room knows."""
+        """Whether both brokers serve an API."""
         return api in self.ranges
 
     def version(self, api: str) -> int:
-        """The version in which requests of an API go out."""
+        """Return the version in which requests of an API are sent."""
         return picked(*self.ranges[api])[self.pick]
 
     def named(self, name: str) -> str:
-        """A name that no other story uses."""
+        """Return a name that no other story uses."""
         return name + self._suffix
 
     # -- asking ------------------------------------------------------------------------------------------------
 
     async def send(self, label: str, request: Any, *, via: str = "main", version: int | None = None) -> Sent:
-        """Send a request whose answer is waited for later."""
+        """Send a request; its response is received later."""
         name = APIS[request.API_KEY].name
         chosen = self.version(name) if version is None else version
         self.asked.add((name, chosen))
@@ -156,7 +162,7 @@ class Scene:
         return Sent(label, request, *client.send(request, chosen), via)
 
     async def receive(self, sent: Sent) -> Any:
-        """The answer to what was sent, kept under its label; None if the broker hung up."""
+        """Return the response and keep it under the request's label; None if the broker closed the connection."""
         answer = await self._receive(sent)
         self.keep(sent.label, answer, sent.version)
         return answer
@@ -170,7 +176,7 @@ class Scene:
         version: int | None = None,
         until: Until | None = None,
     ) -> Any:
-        """Send, receive and keep. With `until` again and again, until it is content with the answer or time is up.
+        """Send a request and keep the response. With `until` repeat this until it returns True, or time is up.
 
         A real broker changes some things in the background: metadata, configurations, transaction markers.
         """
@@ -186,12 +192,12 @@ class Scene:
                 await asyncio.sleep(PAUSE)
 
     async def quietly(self, request: Any, version: int | None = None) -> Any:
-        """Ask without keeping the answer, on a connection of its own."""
+        """Send a request on a separate connection, without keeping the response."""
         sent = await self.send("", request, via="quiet", version=version)
         return await self._receive(sent)
 
     async def peek(self, sent: Sent) -> Any:
-        """The answer to what was sent, not kept."""
+        """Return the response without keeping it."""
         return await self._receive(sent)
 
     async def _receive(self, sent: Sent) -> Any:
@@ -204,7 +210,7 @@ class Scene:
             return None
 
     async def client(self, via: str = "main") -> Client:
-        """The connection of this name."""
+        """Return the connection with this name."""
         if via not in self._clients:
             self._clients[via] = await _connected(*self._addresses[self.places.get(via, 1)])
         return self._clients[via]
@@ -214,9 +220,9 @@ class Scene:
         await self._clients.pop(via).close()
 
     def keep(self, label: str, answer: object, version: int | None = None) -> None:
-        """Keep something under a label that is not taken yet."""
+        """Keep a response or value under a new label."""
         assert label not in self.answers, label
-        told = f"{label} v{version}" if version is not None else label
+        full_label = f"{label} v{version}" if version is not None else label
         value = (
             CLOSED
             if answer is None
@@ -224,14 +230,14 @@ class Scene:
             if isinstance(answer, Message)
             else answer
         )
-        self.answers[label] = {told: value}
+        self.answers[label] = {full_label: value}
 
     # -- places ------------------------------------------------------------------------------------------------
 
     async def topic(self, name: str, partitions: int = 2, **configs: str) -> str:
-        """Make a topic and wait until it has leaders; its full name. Dots of settings are written as underscores.
+        """Create a topic and wait until it has leaders; return its full name. Dots in setting names are written as underscores.
 
-        It keeps its records, old as their timestamps are, and in one segment: no Fetch reads beyond the end of one.
+        Its records are never deleted, whatever their timestamps, and stay in one segment: a Fetch does not read past a segment.
         """
         cls, full = m.CreateTopicsRequest, self.named(name)
         kept = {"retention.ms": "-1", "segment.ms": str(1 << 60)} | {
@@ -247,7 +253,7 @@ class Scene:
         return full
 
     async def until_led(self, full: str, partitions: int) -> None:
-        """Wait until every partition of a topic has a leader; keeps its id."""
+        """Wait until every partition of a topic has a leader; remember the topic id."""
         request = m.MetadataRequest(
             [m.MetadataRequest.MetadataRequestTopic(name=full)], allow_auto_topic_creation=False
         )
@@ -261,21 +267,21 @@ class Scene:
                 await asyncio.sleep(PAUSE)
 
     async def _led(self, full: str, partitions: int) -> bool:
-        """Whether the leaders know it themselves: a broker's metadata is ahead of its replicas."""
+        """Whether the leaders serve requests: a broker's metadata is ahead of its replicas."""
         cls = m.ListOffsetsRequest
         asked = [cls.ListOffsetsPartition(index, timestamp=-1) for index in range(partitions)]
         answer = await self.quietly(cls(-1, topics=[cls.ListOffsetsTopic(full, asked)]), 4)
         return all(not p.error_code for t in answer.topics for p in t.partitions)
 
     async def group(self, name: str) -> str:
-        """A group's full name, once its coordinator is ready."""
+        """Wait until the group's coordinator is ready; return the group's full name."""
         full = self.named(name)
         await self._find(full, 0)
         await self._ready(m.HeartbeatRequest(full, -1, "nobody"), 3)
         return full
 
     async def transactional_id(self, name: str) -> str:
-        """A transactional id, once its coordinator is ready."""
+        """Wait until the transactional id's coordinator is ready; return the full transactional id."""
         full = self.named(name)
         await self._find(full, 1)
         await self._ready(m.EndTxnRequest(full, TYPED_PRODUCER, 0, False), 3)
@@ -291,4 +297,4 @@ class Scene:
 
 
 TYPED_PRODUCER: Final = 5_000_000_000
-"""A producer id that no broker has given out."""
+"""A producer id that no broker has generated."""

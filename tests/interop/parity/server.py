@@ -1,4 +1,4 @@
-"""Stories about what is no proper request: unknown APIs and versions, frames that say nothing."""
+"""Stories about malformed requests: unknown APIs and versions, invalid frames."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from asyncgroup.wire.protocol import API_BY_NAME, APIS
 from tests.broker.client import Disconnected
 from tests.interop.parity.scene import Scene
 
-__all__ = ["api_versions", "improper_requests", "versions_beyond"]
+__all__ = ["api_versions", "malformed_requests", "unsupported_versions"]
 
 
 async def api_versions(scene: Scene) -> None:
-    """What is offered, to clients of all ages."""
+    """The advertised versions and features, in each version of ApiVersions."""
     for version in range(5):
         answer = await scene.quietly(m.ApiVersionsRequest("parity", "1.0"), version)
         known = {one.api_key: one for one in answer.api_keys}
@@ -31,8 +31,8 @@ async def api_versions(scene: Scene) -> None:
         await scene.ask(f"software {name!r} {software!r}", m.ApiVersionsRequest(name, software), version=3)
 
 
-async def improper_requests(scene: Scene) -> None:
-    """What the server answers by hanging up, or in version 0."""
+async def malformed_requests(scene: Scene) -> None:
+    """Frames that the server answers by closing the connection, or in version 0."""
 
     def header(key: int, version: int, rest: bytes = b"\x00\x01x") -> bytes:
         return struct.pack(">hhi", key, version, 7) + rest
@@ -80,8 +80,8 @@ async def improper_requests(scene: Scene) -> None:
         await _ends(scene, label)
 
 
-async def versions_beyond(scene: Scene) -> None:
-    """Each API in the version above the highest and below the lowest one."""
+async def unsupported_versions(scene: Scene) -> None:
+    """Each API in the versions above the highest and below the lowest one."""
     if scene.pick != "highest":
         return
     for name, (low, high) in scene.ranges.items():
@@ -97,7 +97,7 @@ async def versions_beyond(scene: Scene) -> None:
 
 
 async def _ends(scene: Scene, label: str) -> None:
-    """Whether the broker answers or hangs up; of an answer the part that all brokers say the same way."""
+    """Keep whether the broker answers or closes the connection, and the first bytes of the answer."""
     client = await scene.client(label)
     try:
         scene.keep(label, (await client.receive_frame())[:6].hex())

@@ -1,4 +1,4 @@
-"""Stories about dynamic settings of brokers and groups: altered, refused, described with all places that they come from."""
+"""Stories about dynamic settings of brokers and groups: altered, rejected, described with all synonyms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _described(kind: int, name: str, *keys: str) -> Any:
 
 
 async def _until(scene: Scene, label: str, request: Any, key: str, value: str) -> None:
-    """Described once the broker has heard of the change."""
+    """Describe the settings after the broker has applied the change."""
 
     def heard(answer: Any) -> bool:
         return any(each.name == key and each.value == value for each in answer.results[0].configs)
@@ -102,7 +102,7 @@ async def settings_of_brokers(scene: Scene) -> None:
 
 
 async def settings_of_groups(scene: Scene) -> None:
-    """The same of groups (KIP-848)."""
+    """The same for groups (KIP-848)."""
     group, timeout = scene.named("settings"), "consumer.session.timeout.ms"
     cases: dict[str, tuple[str, Changes]] = {
         "too short": (group, [(timeout, SET, "1")]),

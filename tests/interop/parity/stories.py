@@ -33,16 +33,16 @@ _TOLD: Final[tuple[Story, ...]] = (
     groups.a_member_alone,
     groups.two_members,
     groups.static_members,
-    groups.unknown_to_the_group,
-    more_groups.given_ids,
-    more_groups.members_out_of_time,
-    more_groups.chosen_protocols,
-    more_groups.several_statics,
+    groups.unknown_groups_and_members,
+    more_groups.pending_member_ids,
+    more_groups.expired_members,
+    more_groups.selected_protocols,
+    more_groups.several_static_members,
     more_groups.offset_fetches_of_members,
-    rebalances.commits_meanwhile,
+    rebalances.commits_during_a_rebalance,
     rebalances.members_that_do_not_sync,
     rebalances.changed_subscriptions,
-    rebalances.several_leave,
+    rebalances.several_leaving_members,
     rebalances.groups_of_all_kinds,
     offsets.commits_without_members,
     offsets.commits_of_members,
@@ -51,14 +51,14 @@ _TOLD: Final[tuple[Story, ...]] = (
     records.writes,
     records.refused_batches,
     records.idempotent_writes,
-    records.topics_that_want_more,
+    records.topics_with_record_settings,
     records.fetches,
     records.fetch_sessions,
     records.lookups,
-    more_records.chosen_codecs,
-    more_records.chosen_times,
+    more_records.topic_codecs,
+    more_records.topic_timestamps,
     more_records.records_without_keys,
-    more_records.places_to_write,
+    more_records.restricted_topics,
     topics.created_topics,
     topics.described_topics,
     topics.described_cluster,
@@ -70,10 +70,10 @@ _TOLD: Final[tuple[Story, ...]] = (
     transactions.fenced_producers,
     transactions.out_of_order,
     transactions.offsets_in_transactions,
-    more_transactions.ends_told_twice,
-    more_transactions.producers_of_both_ages,
+    more_transactions.repeated_ends,
+    more_transactions.producers_with_mixed_versions,
     more_transactions.offsets_of_members,
-    more_transactions.asked_at_once,
+    more_transactions.batched_transactions,
     admin.altered_settings,
     admin.described_producers,
     admin.described_transactions,
@@ -83,11 +83,11 @@ _TOLD: Final[tuple[Story, ...]] = (
     resources.described_resources,
     resources.pages_of_partitions,
     resources.elections,
-    edges.topics_made_anew,
+    edges.recreated_topics,
     edges.partitions_added_by_writing,
-    edges.markers_of_nobody,
-    edges.batches_cut_short,
-    edges.sequences_at_their_end,
+    edges.markers_without_transactions,
+    edges.truncated_batches,
+    edges.sequence_numbers_at_their_limit,
     cluster_wide.quotas,
     cluster_wide.scram_users,
     cluster_wide.acls,
@@ -96,32 +96,32 @@ _TOLD: Final[tuple[Story, ...]] = (
     cluster_wide.quorum,
     settings.settings_of_brokers,
     settings.settings_of_groups,
-    sasl.sasl_where_there_is_none,
+    sasl.sasl_without_a_sasl_listener,
     server.api_versions,
-    server.improper_requests,
-    server.versions_beyond,
+    server.malformed_requests,
+    server.unsupported_versions,
 )
 
 NODE_STORIES: Final[dict[str, Story]] = {
     story.__name__: story for story in (nodes.wrong_leaders, nodes.moved_leaders, nodes.wrong_coordinators)
 }
-"""Those that want three nodes."""
+"""Stories for three nodes."""
 
 LIMITED_STORIES: Final[dict[str, Story]] = {
     story.__name__: story
     for story in (
         limits.full_groups,
-        limits.forgotten_groups,
-        limits.transactions_out_of_time,
-        limits.topics_made_on_demand,
+        limits.expired_groups,
+        limits.transaction_timeouts,
+        limits.auto_created_topics,
     )
 }
-"""Those that want narrow limits."""
+"""Stories for narrow limits."""
 
 SASL_STORIES: Final[dict[str, Story]] = {
     story.__name__: story for story in (sasl.exchanges, sasl.unasked, sasl.sessions)
 }
-"""Those that want a listener with SASL."""
+"""Stories for a SASL listener."""
 
 STORIES: Final[dict[str, Story]] = {story.__name__: story for story in _TOLD}
-"""The stories that are told to both brokers."""
+"""Stories for a single node."""

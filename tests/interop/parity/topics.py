@@ -1,4 +1,4 @@
-"""Stories about topics: made, described, grown, deleted, and everything refused on the way."""
+"""Stories about topics: created, described, extended, deleted, and the errors of these requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Creatable = m.CreateTopicsRequest.CreatableTopic
 
 
 async def created_topics(scene: Scene) -> None:
-    """CreateTopics, right and wrong."""
+    """CreateTopics, valid and invalid."""
     there = await scene.topic("there", 2)
     await scene.group("any")  # so that there is a topic for offsets
     first = scene.named("first")
@@ -81,7 +81,7 @@ async def created_topics(scene: Scene) -> None:
 
 
 async def described_topics(scene: Scene) -> None:
-    """Metadata and DescribeTopicPartitions, by name and by id, of what there is and is not."""
+    """Metadata and DescribeTopicPartitions, by name and by id, of known and unknown topics."""
     topic, version = await scene.topic("described", 3), scene.version("Metadata")
     await metadata(scene, "one", [topic])
     await metadata(scene, "one of two", [topic, "nothing"])
@@ -119,7 +119,7 @@ async def described_topics(scene: Scene) -> None:
 
 
 async def described_cluster(scene: Scene) -> None:
-    """DescribeCluster: nodes, controllers, what is allowed."""
+    """DescribeCluster: nodes, controllers, authorized operations."""
     version, cls = scene.version("DescribeCluster"), m.DescribeClusterRequest
     await scene.ask("cluster", cls())
     await scene.ask("what is allowed", cls(include_cluster_authorized_operations=True))
@@ -131,7 +131,7 @@ async def described_cluster(scene: Scene) -> None:
 
 
 async def more_partitions(scene: Scene) -> None:
-    """CreatePartitions, right and wrong."""
+    """CreatePartitions, valid and invalid."""
     topic, cls = await scene.topic("grown", 2), m.CreatePartitionsRequest
 
     def wanted(
@@ -202,7 +202,7 @@ async def deleted_topics(scene: Scene) -> None:
 
 
 async def changed_settings(scene: Scene) -> None:
-    """DescribeConfigs of topics, of a node and of nothing; what AlterConfigs and IncrementalAlterConfigs change."""
+    """DescribeConfigs of topics, a node and unknown resources; changes by AlterConfigs and IncrementalAlterConfigs."""
     topic, cls = (
         await scene.topic("settings", 1, retention_ms="1000", cleanup_policy="compact,delete"),
         m.DescribeConfigsRequest,
@@ -224,7 +224,7 @@ async def changed_settings(scene: Scene) -> None:
 
 
 async def metadata(scene: Scene, label: str, names: list[str]) -> None:
-    """Metadata of topics, none of which may be made for it."""
+    """Metadata without auto topic creation."""
     cls, creates = m.MetadataRequest, {}
     if scene.version("Metadata") >= 4:
         creates["allow_auto_topic_creation"] = False

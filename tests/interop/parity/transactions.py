@@ -1,4 +1,4 @@
-"""Stories about transactions: committed and aborted, fenced, with offsets, and all that is out of order."""
+"""Stories about transactions: committed and aborted, fenced, with offsets, and requests out of order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUSY: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMM
 
 
 class Writer(NamedTuple):
-    """A producer as its coordinator knows it."""
+    """A producer id and epoch as the coordinator has returned them."""
 
     name: str
     id: int
@@ -31,7 +31,7 @@ class Writer(NamedTuple):
 
 
 def settled(answer: Any) -> bool:
-    """Whether a real broker is done with the transaction before, whose markers it writes in the background."""
+    """Whether a real broker has written the markers of the previous transaction, which happens in the background."""
     codes = [answer.error_code] if hasattr(answer, "error_code") else []
     if isinstance(answer, m.AddPartitionsToTxnResponse):
         topics = [t for one in answer.results_by_transaction for t in one.topic_results]
@@ -58,7 +58,7 @@ async def started(
 def add(
     scene: Scene, writer: Writer, places: dict[str, list[int]], *, verify: bool = False
 ) -> m.AddPartitionsToTxnRequest:
-    """AddPartitionsToTxn, as clients (up to version 3) and as brokers say it."""
+    """AddPartitionsToTxn, in the versions of clients (up to 3) and of brokers."""
     cls = m.AddPartitionsToTxnRequest
     topics = [cls.AddPartitionsToTxnTopic(*place) for place in places.items()]
     if scene.version("AddPartitionsToTxn") >= 4:
@@ -85,7 +85,7 @@ def txn_offsets(
 
 
 async def started_producers(scene: Scene) -> None:
-    """InitProducerId of all kinds."""
+    """InitProducerId with valid and invalid values."""
     name = await scene.transactional_id("starts")
     plain = await started(scene, "an idempotent producer", None)
     await started(scene, "an idempotent producer that has an id", None, known=plain)
@@ -109,7 +109,7 @@ async def started_producers(scene: Scene) -> None:
 
 
 async def committed_and_aborted(scene: Scene) -> None:
-    """Transactions one after the other, and what readers see meanwhile."""
+    """Transactions one after the other, and fetches during them."""
     topic, name = await scene.topic("txn", 2), await scene.transactional_id("txn")
     writer = await started(scene, "start", name)
     for number, commit in enumerate((True, False, True)):
@@ -135,12 +135,12 @@ async def committed_and_aborted(scene: Scene) -> None:
 
 
 def _sequence(scene: Scene, number: int) -> int:
-    """An epoch begins with sequence 0; KIP-890 bumps it with every transaction."""
+    """An epoch starts with sequence number 0; KIP-890 bumps it with every transaction."""
     return 0 if scene.version("EndTxn") >= 5 else number
 
 
 async def ended(scene: Scene, label: str, writer: Writer, *, commit: bool) -> Writer:
-    """EndTxn; the producer as it is afterwards."""
+    """Send EndTxn; return the producer id and epoch afterwards."""
     answer = await scene.ask(label, end(writer, commit), until=settled)
     if scene.version("EndTxn") < 5:
         return writer
@@ -148,14 +148,14 @@ async def ended(scene: Scene, label: str, writer: Writer, *, commit: bool) -> Wr
 
 
 async def look(scene: Scene, label: str, topic: str, offset: int = 0) -> None:
-    """What readers of both isolation levels get."""
+    """Fetch with both isolation levels."""
     for isolation in (0, 1):
         request = fetch(scene, topic, {0: offset}, isolation_level=isolation)
         await scene.ask(f"{label}, isolation {isolation}", request)
 
 
 async def fenced_producers(scene: Scene) -> None:
-    """What a producer is told whose namesake has started."""
+    """Responses to a producer after another one with its transactional id has initialized."""
     topic, name = await scene.topic("fenced", 1), await scene.transactional_id("fenced")
     old = await started(scene, "the first", name)
     await scene.ask("it adds", add(scene, old, {topic: [0]}))
@@ -188,7 +188,7 @@ async def fenced_producers(scene: Scene) -> None:
 
 
 async def out_of_order(scene: Scene) -> None:
-    """Requests of producers that nobody knows, in transactions that are not open."""
+    """Requests of unknown producers, and without an open transaction."""
     topic, name = await scene.topic("order", 2), await scene.transactional_id("order")
     nobody = Writer(name, TYPED_PRODUCER, 0)
     await scene.ask("an unknown producer adds", add(scene, nobody, {topic: [0]}))
@@ -219,7 +219,7 @@ async def out_of_order(scene: Scene) -> None:
 
 
 async def offsets_in_transactions(scene: Scene) -> None:
-    """Offsets that count when the transaction is committed."""
+    """Offsets that take effect when the transaction is committed."""
     topic, group, name = (
         await scene.topic("txo", 2),
         await scene.group("txo"),
