@@ -20,10 +20,10 @@ from tests.interop.test_java_groups import (
     TOPIC,
     committed,
     consumer,
-    held,
-    places,
+    held_partitions,
+    positions,
     produce,
-    read,
+    read_records,
 )
 from tests.interop.waiting import until
 from tests.spark.bridge.fakes import FakeSpark
@@ -32,20 +32,20 @@ CONFIG = ConsumerConfig(auto_offset_reset="earliest", heartbeat_interval=0.1)
 
 
 class Seen:
-    """The places of all rows, as batches brought them."""
+    """The positions of all rows, as batches brought them."""
 
     def __init__(self) -> None:
-        self.places: list[tuple[int, int]] = []
+        self.positions: list[tuple[int, int]] = []
         self._lock = threading.Lock()
 
     def __call__(self, df: Any, _batch_id: BatchId) -> None:
         with self._lock:
-            self.places += zip(df["partition"].to_pylist(), df["offset"].to_pylist(), strict=True)
+            self.positions += zip(df["partition"].to_pylist(), df["offset"].to_pylist(), strict=True)
 
 
 @pytest.mark.asyncio
 async def test_partitions_are_shared_with_a_member_in_java(java_tools: JavaTools, tmp_path: Path) -> None:
-    """It comes, takes half of the partitions, reads what is in them and goes; nothing is read twice or by nobody."""
+    """It comes, takes half of the partitions, reads what is in them and goes; no record is read twice or not at all."""
     settings, ours = tmp_path / "consumer.properties", Seen()
     settings.write_text("heartbeat.interval.ms=100\nfetch.max.wait.ms=100\n")
     async with EmbeddedCluster(nodes=3) as cluster:
@@ -53,15 +53,15 @@ async def test_partitions_are_shared_with_a_member_in_java(java_tools: JavaTools
         async with ConsumerGroup(cluster.bootstrap_servers, GROUP, CONFIG) as group:
             handler = ForeachBatch(FakeSpark(), ours, max_wait=0.02)  # type: ignore[arg-type]
             running = asyncio.create_task(group.run(TOPIC, handler))
-            await until(lambda: held(cluster) == [4], LIMIT)
+            await until(lambda: held_partitions(cluster) == [4], LIMIT)
             java = asyncio.create_task(consumer(java_tools, cluster, 20, "RangeAssignor", settings))
-            await until(lambda: held(cluster) == [2, 2] or java.done(), LIMIT)
+            await until(lambda: held_partitions(cluster) == [2, 2] or java.done(), LIMIT)
             await produce(cluster, 10)
-            theirs = read(await java)
+            theirs = read_records(await java)
             assert len(theirs) == 20
-            await until(lambda: held(cluster) == [4], LIMIT)
+            await until(lambda: held_partitions(cluster) == [4], LIMIT)
             await produce(cluster, 3)
             await until(lambda: committed(cluster) == dict.fromkeys(range(PARTITIONS), 13), LIMIT)
             await group.aclose()
             await running
-    assert sorted(ours.places + theirs) == places(0, 13)
+    assert sorted(ours.positions + theirs) == positions(0, 13)
