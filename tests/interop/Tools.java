@@ -18,18 +18,18 @@ import java.util.List;
 import javax.tools.ToolProvider;
 import org.apache.kafka.common.utils.Exit;
 
-/** Runs Kafka's command-line tools, many of them in one JVM, since each start of one takes a second.
+/** Runs Kafka's command-line tools in one JVM, since each start of a JVM takes a second.
  *
- * A line on the standard input is a call: its number, the tool's class or a source of one, what it reads, its arguments;
- * all but the number in base64. A line on the standard output is an answer: the call's number, the exit code, what the
- * tool has printed. Calls run side by side, each with streams of its own, and with classes of its own, since tools keep
- * state in static fields. Argument: the jar of the tools, which must not be on the class path. */
+ * A line on the standard input is a call: its number, the tool's class or source file, its standard input, its arguments;
+ * all but the number in base64. A line on the standard output is a result: the call's number, the exit code, the output in
+ * base64. Calls run concurrently, each with its own streams, and with its own classes, since tools keep state in static
+ * fields. Argument: the jar of the tools, which must not be on the class path. */
 public class Tools {
-    /** Thrown where a tool would end the process; some catch it as any other error, so that the call knows the code first. */
+    /** Thrown where a tool would exit. Some tools catch it like any other error, so the exit code is recorded before. */
     static final class Exited extends RuntimeException { }
 
     static final class Call {
-        final ByteArrayOutputStream said = new ByteArrayOutputStream();
+        final ByteArrayOutputStream output = new ByteArrayOutputStream();
         final InputStream typed;
         final List<Runnable> hooks = new ArrayList<>();
         Integer code;
@@ -51,7 +51,7 @@ public class Tools {
 
         @Override public void write(byte[] bytes, int offset, int length) {
             Call own = call.get();
-            if (own != null && own.code == null) own.said.write(bytes, offset, length);
+            if (own != null && own.code == null) own.output.write(bytes, offset, length);
         }
     }
 
@@ -72,7 +72,7 @@ public class Tools {
         System.setIn(new Typed());
         Exit.setExitProcedure((code, message) -> { call.get().exit(code, message); throw new Exited(); });
         Exit.setHaltProcedure((code, message) -> { call.get().exit(code, message); throw new Exited(); });
-        Exit.setShutdownHookAdder((name, hook) -> call.get().hooks.add(hook)); // the console producer flushes in one
+        Exit.setShutdownHookAdder((name, hook) -> call.get().hooks.add(hook)); // the console producer flushes in a shutdown hook
         for (String line; (line = calls.readLine()) != null; ) {
             String[] fields = line.split(" ", -1);
             new Thread(() -> answer(fields, tools)).start();
@@ -95,19 +95,19 @@ public class Tools {
         }
         own.hooks.forEach(Runnable::run);
         synchronized (answers) {
-            answers.println(fields[0] + " " + own.code + " " + Base64.getEncoder().encodeToString(own.said.toByteArray()));
+            answers.println(fields[0] + " " + own.code + " " + Base64.getEncoder().encodeToString(own.output.toByteArray()));
             answers.flush();
         }
     }
 
-    /** Of a source it has what the source becomes besides. */
+    /** For a source file, the loader also contains its compiled classes. */
     static URLClassLoader loader(URL[] tools, String program) throws Exception {
         if (!program.endsWith(".java")) return new URLClassLoader(tools);
         Path classes = Files.createTempDirectory("classes");
         String[] compile = {"-proc:none", "-d", classes.toString(), "-cp", System.getProperty("java.class.path"), program};
-        ByteArrayOutputStream complaints = new ByteArrayOutputStream();
-        if (ToolProvider.getSystemJavaCompiler().run(null, complaints, complaints, compile) != 0)
-            throw new IllegalArgumentException(complaints.toString());
+        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+        if (ToolProvider.getSystemJavaCompiler().run(null, errors, errors, compile) != 0)
+            throw new IllegalArgumentException(errors.toString());
         call.get().hooks.add(() -> remove(classes.toFile()));
         return new URLClassLoader(new URL[] {classes.toUri().toURL(), tools[0]});
     }

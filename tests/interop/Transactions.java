@@ -10,8 +10,8 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Four transactions of Kafka's own producer, every second one aborted, each with an offset; then what Kafka's own
- * consumer reads of them. Arguments: bootstrap servers, topic, how many records are committed. */
+/** Writes four transactions with Kafka's own producer, every second one aborted, each with an offset; then prints what
+ * Kafka's own consumer reads. Arguments: bootstrap servers, topic, number of committed records. */
 public class Transactions {
     public static void main(String[] arguments) {
         String servers = arguments[0], topic = arguments[1];

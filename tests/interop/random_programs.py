@@ -1,6 +1,6 @@
-"""Random programs of the data plane: producers of every age, right and wrong, in and out of transactions, and readers.
+"""Random programs of the data plane: producers and consumers with all versions, valid and invalid, with transactions.
 
-A program is a seed: told to two brokers it asks both the same, in versions that change from step to step.
+A program is defined by its seed: on two brokers it sends the same requests, in versions that change from step to step.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ __all__ = ["AnyVersions", "Program"]
 
 CODECS: Final = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 LATE: Final = 10**12
-"""A timestamp (ms) that is before any marker's and later than all others of the programs."""
+"""A timestamp (ms) earlier than any marker's and later than all others of the programs."""
 
 CRC_FROM: Final = 21
 HEADER_SIZE: Final = 61
 CHANGED_WITH_CRC: Final = range(43, HEADER_SIZE)
-"""Where a batch is damaged and its CRC made to fit: producer and number of records. Elsewhere a real broker mends what it
-finds (timestamps), looks into the records, which ours leaves to readers, or has its own order of complaints (attributes).
+"""The bytes that are damaged together with a matching CRC: producer fields and record count. Elsewhere a real broker fixes
+the value (timestamps), decodes the records, which the embedded one leaves to consumers, or checks in another order
+(attributes).
 """
 
 SETTLING: Final = 400
@@ -40,7 +41,7 @@ Place: TypeAlias = tuple[str, int]
 
 
 class AnyVersions(Scene):
-    """A scene whose requests go out in versions that the program chooses, `chosen` by API."""
+    """A scene whose requests are sent in the versions in `chosen`, by API."""
 
     chosen: dict[str, int]
 
@@ -53,7 +54,7 @@ class AnyVersions(Scene):
 
 
 def _tidy(value: object) -> None:
-    """Take out what two brokers may say differently without meaning anything."""
+    """Remove differences without meaning."""
     if isinstance(value, list):
         for each in value:
             _tidy(each)
@@ -61,11 +62,13 @@ def _tidy(value: object) -> None:
         return
     numbers = value.get("partitions")
     if isinstance(numbers, list) and all(isinstance(each, int) for each in numbers):
-        numbers.sort()  # DescribeTransactions: a set
-        if value.get("topic") == OFFSETS_TOPIC:  # the tests' Kafka has four partitions of it, not fifty
+        numbers.sort()  # a set, in DescribeTransactions
+        if (
+            value.get("topic") == OFFSETS_TOPIC
+        ):  # the real cluster of the tests has four partitions, not fifty
             value["partitions"] = len(numbers)
     if value.get("aborted_transactions"):
-        # A real broker's index is coarse: it also lists transactions that lie behind the records.
+        # A real broker's transaction index is coarse: it also lists transactions after the returned records.
         last = max((each["base_offset"] + each["last_offset_delta"] for each in value["records"]), default=-1)
         aborted = value["aborted_transactions"]
         value["aborted_transactions"] = [each for each in aborted if each["first_offset"] <= last]
@@ -74,10 +77,11 @@ def _tidy(value: object) -> None:
 
 
 class Program:
-    """One random program and what it knows of the answers so far."""
+    """A random program, and its state from the responses so far."""
 
     def __init__(self, scene: AnyVersions, seed: int) -> None:
-        self.scene, self.rng = scene, random.Random(seed)
+        self.scene = scene
+        self.rng = random.Random(seed)
         scene.chosen = {}
         self._asked = 0
         self._topics: list[str] = []
@@ -90,7 +94,7 @@ class Program:
         self._session: tuple[int, int, int] | None = None
 
     async def run(self, steps: int) -> None:
-        """Set the scene and take `steps` steps."""
+        """Create topics, groups and producers, then run `steps` random steps."""
         await self._begin()
         kinds = [step for step, weight in self._steps() for _ in range(weight)]
         for _ in range(steps):
@@ -100,14 +104,14 @@ class Program:
             await self.rng.choice(kinds)()
 
     def _steps(self) -> Iterable[tuple[Callable[[], Awaitable[None]], int]]:
-        """What may happen, and how often."""
+        """Return the possible steps with their weights."""
         return (
             (self._write, 6),
             (self._write_in_transaction, 10),
             (self._write_damaged, 1),
             (self._add, 4),
             (self._end, 5),
-            (self._start_anew, 2),
+            (self._init_again, 2),
             (self._commit_in_transaction, 3),
             (self._add_offsets, 2),
             (self._mark, 1),
@@ -136,7 +140,7 @@ class Program:
             error_code = await self._start(name)
             assert not error_code, f"InitProducerId of {name}: {error_code}"
 
-    # -- choosing ----------------------------------------------------------------------------------------------
+    # -- choices -----------------------------------------------------------------------------------------------
 
     def _chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -148,7 +152,7 @@ class Program:
         return [b"%d" % self.rng.randrange(1000) for _ in range(self.rng.randint(1, 3))]
 
     def _producer(self) -> tuple[str, ProducerIdAndEpoch]:
-        """A transactional id and a producer: mostly its latest, sometimes one of before, to come, or unknown."""
+        """Return a transactional id and a producer: mostly its latest, sometimes an earlier, future or unknown one."""
         name = self.rng.choice(self._names)
         lives = self._lives[name]
         last, earlier, unknown = lives[-1], self.rng.choice(lives), ProducerIdAndEpoch(TYPED_PRODUCER + 77, 0)
@@ -156,7 +160,7 @@ class Program:
         return name, self.rng.choices([last, earlier, *others], [80, 10, 4, 3, 3])[0]
 
     def _sequence(self, producer: ProducerIdAndEpoch, place: Place) -> int:
-        """Mostly the next one, else a repetition or a gap."""
+        """Return a sequence number: mostly the next one, else a duplicate or a gap."""
         following = self._next.get((producer, place), 0)
         again = max(0, following - self.rng.randint(1, 4))
         return self.rng.choices([following, again, self.rng.randrange(6), 2**31 - 2], [70, 20, 8, 2])[0]
@@ -190,7 +194,7 @@ class Program:
     async def _write_in_transaction(self) -> None:
         (name, producer), place, values = self._producer(), self._place(), self._values()
         sequence = self._sequence(producer, place)
-        # A plain write of an epoch to come would leave a real broker with a transaction that it can never end.
+        # With a future epoch, a non-transactional write would leave a real broker with a transaction that cannot end.
         plain = producer in self._lives[name] and self._chance(0.05)
         said = None if plain or self._chance(0.03) else self.rng.choices([name, self._names[0]], [97, 3])[0]
         data = batch(
@@ -218,7 +222,7 @@ class Program:
         await self._put(f"write damaged {data.hex()}", self._place(), data)
 
     async def _put(self, label: str, place: Place, data: bytes, **more: Any) -> bool:
-        """Produce; whether it was taken."""
+        """Send Produce; return whether the batch was appended."""
         topic, index = place
         answer = await self._ask(
             f"{label} {topic[0]}{index}", produce(self.scene, topic, {index: data}, **more)
@@ -229,12 +233,12 @@ class Program:
         return not result.error_code
 
     def _count(self, producer: ProducerIdAndEpoch, place: Place, following: int) -> None:
-        """The next sequence number; they go round."""
+        """Set the next sequence number, which may wrap around."""
         key = (producer, place)
         self._next[key] = max(self._next.get(key, 0), following & 2**31 - 1)
 
     async def _delete(self) -> None:
-        """DeleteRecords up to where a batch begins: within one, real brokers' stable offsets lag behind the start."""
+        """Send DeleteRecords up to the start of a batch: inside of one, a real broker's last stable offset would lag behind."""
         topic, index = place = self._place()
         offset = self.rng.choice(self._starts.get(place, [0]))
         await self._ask(f"delete {topic[0]}{index} {offset}", delete_records(topic, index, offset))
@@ -245,21 +249,21 @@ class Program:
         more: dict[str, int] = {}
         if known is not None and self.scene.version("InitProducerId") >= 3:
             more = {"producer_id": known.id, "producer_epoch": known.epoch}
-        # Kafka hands producer ids out by the thousand, and asks for patience while it fetches further ones
-        # (`RPCProducerIdManager.generateProducerId`)
+        # Kafka allocates producer ids in blocks of a thousand, and answers with COORDINATOR_LOAD_IN_PROGRESS while it
+        # fetches the next block (`RPCProducerIdManager.generateProducerId`).
         answer = await self._ask(
             f"start {name[0]} {known and known.epoch}",
             m.InitProducerIdRequest(name, 60_000, **more),
             until=lambda answer: answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         )
-        await self._settled(name)
+        await self._wait_completed(name)
         if not answer.error_code:
             self._lives.setdefault(name, []).append(
                 ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
             )
         return int(answer.error_code)
 
-    async def _start_anew(self) -> None:
+    async def _init_again(self) -> None:
         name, producer = self._producer()
         await self._start(name, self.rng.choice([None, producer]))
 
@@ -296,14 +300,14 @@ class Program:
             f"{'commit' if commits else 'abort'} {name[0]} {producer.epoch}",
             m.EndTxnRequest(name, *producer, commits),
         )
-        await self._settled(name)
+        await self._wait_completed(name)
         if not answer.error_code and self.scene.version("EndTxn") >= 5:
             now, lives = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch), self._lives[name]
             if now != lives[-1]:
                 lives.append(now)
 
     async def _mark(self) -> None:
-        """WriteTxnMarkers; not of epochs to come, as they keep the coordinator's own markers out for ever."""
+        """Send WriteTxnMarkers, never with a future epoch, which would block the coordinator's own markers forever."""
         (topic, index), version = self._place(), self.rng.randrange(3)
         stranger = ProducerIdAndEpoch(TYPED_PRODUCER + self.rng.randrange(3), self.rng.randrange(3))
         producer = self.rng.choice([stranger, stranger, self.rng.choice(self._lives[self._names[0]])])
@@ -312,14 +316,14 @@ class Program:
             request.markers[0].transaction_version = version
         await self._ask(f"mark {topic[0]}{index} {producer.epoch}", request)
 
-    async def _settled(self, name: str) -> None:
-        """A real broker writes its markers in the background."""
+    async def _wait_completed(self, name: str) -> None:
+        """Wait until the transaction is not in a prepare state: a real broker writes its markers in the background."""
         for _ in range(SETTLING):
             described = await self.scene.quietly(m.DescribeTransactionsRequest([name]), 0)
             if not described.transaction_states[0].transaction_state.startswith("Prepare"):
                 return
             await asyncio.sleep(PAUSE)
-        raise AssertionError(f"{name} was never settled")
+        raise AssertionError(f"the transaction of {name} was not completed in {SETTLING * PAUSE:g} s")
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -336,7 +340,7 @@ class Program:
         await self._ask(f"read {topic[0]}{offsets} {more}", fetch(self.scene, topic, offsets, **more))
 
     async def _read_in_session(self) -> None:
-        """One step of a fetch session, in the version in which it began (KIP-227)."""
+        """Send one request of a fetch session, in the version in which the session began (KIP-227)."""
         topic = self._topics[0]
         if self._session is None or self._chance(0.1):
             version = self.rng.randint(max(7, self.scene.ranges["Fetch"][0]), self.scene.ranges["Fetch"][1])
@@ -357,7 +361,7 @@ class Program:
     async def _look_up(self) -> None:
         topic, index = self._place()
         timestamps = [-1, -1, -2, -4, -5]
-        if topic != self._topics[1]:  # there the time is the broker's own
+        if topic != self._topics[1]:  # it has LogAppendTime
             timestamps += [0, 100, 150, 200, 201, self.rng.randrange(1000), LATE, LATE + 1]
         timestamp = self.rng.choice(timestamps)
         isolation = self.rng.choice([0, 1]) if self.scene.version("ListOffsets") >= 2 else 0

@@ -1,6 +1,6 @@
-"""One group on a real Apache Kafka, shared with other clients whose assignors have the same names as ours.
+"""One group on a real Apache Kafka, shared with other clients whose assignors have the same names.
 
-Whoever leads, the plan is even and no partition is two members'.
+Whichever member leads, the assignment is balanced and no partition is assigned twice.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PARTITIONS = set(range(4))
 
 AT_ONCE = 3
-"""Groups under way at the same time."""
+"""The number of groups that run concurrently."""
 
 KAFKA_PYTHON_POLL = 3
-"""Seconds of a turn; shorter ones can end at a bad moment, see test_foreign_clients.py."""
+"""Seconds of a poll; a shorter one can hang the client, see test_foreign_clients.py."""
 
 
 class Other(Protocol):
-    """A member of another client, used by one thread."""
+    """A member of another client library, used by one thread."""
 
     def poll(self) -> None:
-        """A turn of its loop."""
+        """Poll once."""
 
     def assigned(self) -> set[int]:
-        """Its partitions, for any thread."""
+        """Return its partitions; may be called from any thread."""
 
     def close(self) -> None:
         """Leave."""
@@ -62,7 +62,7 @@ class KafkaPython:
         self._consumer.subscribe([env.topic], listener=self.listener())
 
     def listener(self) -> object:
-        """Takes note of its assignments, as a turn may take long."""
+        """Return a listener that records the assignment, as a poll may take long."""
         mine = self
 
         class Listener(kafka_python().ConsumerRebalanceListener):  # type: ignore[misc]
@@ -85,7 +85,7 @@ class KafkaPython:
 
 
 def kafka_python() -> Any:
-    """The package; importing it warns."""
+    """Import the package, which emits warnings."""
     pytest.importorskip("kafka.coordinator.assignors.sticky.sticky_assignor")
     return pytest.importorskip("kafka")
 
@@ -111,7 +111,7 @@ class Confluent:
 
     def poll(self) -> None:
         self._consumer.poll(0.1)
-        # asked for in another thread it may wait for ever
+        # In another thread this call may wait forever.
         self._assigned = {tp.partition for tp in self._consumer.assignment()}
 
     def assigned(self) -> set[int]:
@@ -122,7 +122,7 @@ class Confluent:
 
 
 class InThread:
-    """Runs the other member's loop in a thread of its own."""
+    """Runs the other member in a thread."""
 
     def __init__(self, make: Callable[[], Other]) -> None:
         self._make = make
@@ -166,26 +166,26 @@ def ours_has(ours: Member, env: RealEnvironment) -> set[int]:
 
 
 async def shared(env: RealEnvironment, *members: Member, other: InThread) -> list[set[int]]:
-    """Wait until all have a share, evenly and each partition once; the shares, the other client's last."""
+    """Wait for a balanced assignment; return the partitions of each member, the other client's last."""
 
     def shares() -> list[set[int]]:
         return [*(ours_has(ours, env) for ours in members), set(other.assigned)]
 
-    def is_so() -> bool:
+    def is_balanced() -> bool:
         assert other.failure is None
         sizes = [len(share) for share in shares()]
         return sum(sizes) == 4 and set().union(*shares()) == PARTITIONS and max(sizes) - min(sizes) <= 1
 
-    await env.bell.until(is_so, f"{len(members) + 1} members share the topic", env.limit)
+    await env.bell.until(is_balanced, f"{len(members) + 1} members share the topic", env.limit)
     return shares()
 
 
 async def mix(
     env: RealEnvironment, client: Callable[[RealEnvironment, str], Other], protocol: str, leader: str
 ) -> None:
-    """One of each; then a second one of ours; then the other client leaves."""
+    """One member of each library, then a second one of asyncgroup, then the other client leaves."""
     if client is KafkaPython:
-        kafka_python()  # not first in the thread, where its warnings are errors
+        kafka_python()  # first imported here: in the thread its warnings would be errors
     other = InThread(lambda: client(env, protocol))
     try:
         if leader == "theirs":
@@ -202,8 +202,8 @@ async def mix(
         bob = await env.member("bob", assignors=(protocol,))
         three = await shared(env, ann, bob, other=other)
         if protocol == "sticky" and leader == "ours":
-            assert three[0] <= both[0], "ann says what she had"
-            assert three[2] <= both[1], "kafka-python says what it had, and is understood"
+            assert three[0] <= both[0], "ann keeps her partitions"
+            assert three[2] <= both[1], "kafka-python keeps its partitions"
     finally:
         await other.stop()
     group = await env.settled(ann, bob)
@@ -227,7 +227,7 @@ CASES = {
 async def stories(
     request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[SideBySide]:
-    """All cases that were chosen, under way: they mostly wait for the other client's turns."""
+    """Run all selected cases concurrently: they mostly wait for the other client."""
 
     async def tell(case: str) -> None:
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("mixed")) as env:

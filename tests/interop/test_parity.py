@@ -1,8 +1,8 @@
-"""The embedded broker beside Apache Kafka 4.3.1: one story told to both, the answers compared field by field.
+"""Compare the embedded broker with Apache Kafka 4.3.1: the same stories run on both, and the responses must be equal.
 
-The stories stand in `tests/interop/parity`: raw requests in the lowest, a middle and the highest version of each API, in
-order and out of order, right and wrong. What cannot be equal (ids, ports, wording) is replaced by the table
-`plain.REPLACED`; what may differ stands in `explained.EXPLAINED` with its reason. All else fails.
+The stories are in `tests/interop/parity`: raw requests in the lowest, a middle and the highest version of each API, valid
+and invalid, in order and out of order. Values that cannot be equal (ids, ports, wording) are replaced by
+`plain.REPLACED`. Intended differences are listed in `explained.EXPLAINED` with their reasons; any other difference fails.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tests.real.support import RunningKafka
 PICKS: list[Pick] = ["lowest", "middle", "highest"]
 
 _needed: dict[tuple[str, Pick], set[Explained]] = {}
-"""Which explanations the stories needed that were told."""
+"""The explanations that were needed, by story and version."""
 
 _asked: set[tuple[str, int]] = set()
-"""The APIs and versions of their requests."""
+"""The APIs and versions of all requests so far."""
 
 
 def _require_same_release() -> None:
     external = os.environ.get("ASYNCGROUP_KAFKA", "")
     if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
-        pytest.skip(f"answers are compared with those of Apache Kafka {KAFKA_VERSION}")
+        pytest.skip(f"the comparison needs Apache Kafka {KAFKA_VERSION}")
 
 
 def _address(server: str) -> Address:
@@ -46,11 +46,11 @@ def _address(server: str) -> Address:
     return host, int(port)
 
 
-async def _tell(story: Story, pick: Pick, kafka: Mapping[int, Address], **options: Any) -> None:
-    """Tell a story to both; `kafka` are the real one's nodes."""
+async def _compare(story: Story, pick: Pick, kafka: Mapping[int, Address], **options: Any) -> None:
+    """Run a story on both brokers and compare the responses; `kafka` are the nodes of the real cluster."""
     suffix = f"-{uuid.uuid4().hex[:8]}"
     racks = [f"rack-{node_id}" for node_id in kafka]
-    # as `testing/kafka_properties.py` starts the real one
+    # The same options as those of the real cluster, see `testing/kafka_properties.py`.
     async with EmbeddedCluster(
         len(kafka), racks=racks, group_min_session_timeout=0.1, default_partitions=4, **options
     ) as cluster:
@@ -67,7 +67,7 @@ async def _tell(story: Story, pick: Pick, kafka: Mapping[int, Address], **option
 
 @pytest.fixture(scope="module")
 def narrow_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
-    """A real node with narrow limits."""
+    """Run a real node with narrow limits."""
     _require_same_release()
     with ApacheKafka(properties=KAFKA_LIMITS) as kafka:
         yield kafka
@@ -78,7 +78,7 @@ def narrow_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: Story, pick: Pick) -> None:
     _require_same_release()
-    await _tell(story, pick, {1: _address(apache_kafka.bootstrap_servers)})
+    await _compare(story, pick, {1: _address(apache_kafka.bootstrap_servers)})
 
 
 @pytest.mark.asyncio
@@ -86,7 +86,7 @@ async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: S
 @pytest.mark.parametrize("story", NODE_STORIES.values(), ids=NODE_STORIES)
 async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story: Story, pick: Pick) -> None:
     _require_same_release()
-    await _tell(story, pick, {node_id: _address(apache_kafka_3.address(node_id)) for node_id in (1, 2, 3)})
+    await _compare(story, pick, {node_id: _address(apache_kafka_3.address(node_id)) for node_id in (1, 2, 3)})
 
 
 @pytest.mark.asyncio
@@ -95,12 +95,12 @@ async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story:
 async def test_both_answer_the_same_at_their_limits(
     narrow_kafka: ApacheKafka, story: Story, pick: Pick
 ) -> None:
-    await _tell(story, pick, {1: _address(narrow_kafka.bootstrap_servers)}, **OUR_LIMITS)
+    await _compare(story, pick, {1: _address(narrow_kafka.bootstrap_servers)}, **OUR_LIMITS)
 
 
 @pytest.fixture(scope="module")
 def kafka_with_sasl(kafka_at_hand: None) -> Iterator[ApacheKafka]:
-    """A real node with a listener for users."""
+    """Run a real node with a SASL listener."""
     _require_same_release()
     with ApacheKafka(
         properties=KAFKA_SASL, listeners={"SASL": "SASL_PLAINTEXT"}, scram_users=SCRAM_USERS
@@ -111,28 +111,26 @@ def kafka_with_sasl(kafka_at_hand: None) -> Iterator[ApacheKafka]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", SASL_STORIES.values(), ids=SASL_STORIES)
-async def test_both_ask_for_passwords_in_the_same_way(
-    kafka_with_sasl: ApacheKafka, story: Story, pick: Pick
-) -> None:
-    await _tell(story, pick, {1: _address(kafka_with_sasl.address(1, "SASL"))}, **OUR_SASL)
+async def test_both_answer_the_same_to_sasl(kafka_with_sasl: ApacheKafka, story: Story, pick: Pick) -> None:
+    await _compare(story, pick, {1: _address(kafka_with_sasl.address(1, "SASL"))}, **OUR_SASL)
 
 
-def _all_were_told() -> bool:
+def _all_have_run() -> bool:
     return len(_needed) == len(PICKS) * sum(map(len, (STORIES, NODE_STORIES, LIMITED_STORIES, SASL_STORIES)))
 
 
 def test_no_explanation_is_out_of_date() -> None:
-    """Runs behind the stories; says something only if all of them were told."""
-    if _all_were_told():
+    """Must run after the stories; checks nothing unless all of them have run."""
+    if _all_have_run():
         used = set().union(*_needed.values())
         assert [line for line in EXPLAINED if line not in used] == []
 
 
 @pytest.mark.asyncio
-async def test_every_api_is_asked_in_its_lowest_a_middle_and_its_highest_version() -> None:
-    """Runs behind the stories as well: what the embedded broker serves stands in some of them."""
+async def test_every_api_is_requested_in_its_lowest_a_middle_and_its_highest_version() -> None:
+    """Must run after the stories, too; every version that the embedded broker serves is in one of them."""
     async with EmbeddedCluster() as cluster:
         ranges = await ranges_of((cluster.nodes[1].host, cluster.nodes[1].port))
-    if _all_were_told():
+    if _all_have_run():
         wanted = {(api, version) for api, ends in ranges.items() for version in picked(*ends).values()}
         assert wanted - _asked == set()

@@ -1,4 +1,4 @@
-"""What the comparison of two brokers is made of: it must not overlook anything."""
+"""The parts of the comparison of two brokers (`test_parity`): it must not miss a difference."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.interop.parity.scene import Scene
 
 
 def scene(**answers: object) -> Scene:
-    told = Scene({}, {}, "highest", "-x")
+    result = Scene({}, {}, "highest", "-x")
     for label, answer in answers.items():
-        told.keep(label, answer, 1)
-    return told
+        result.keep(label, answer, 1)
+    return result
 
 
-def test_ids_are_compared_by_who_is_who() -> None:
+def test_generated_ids_are_compared_by_identity() -> None:
     names, ids = Names("-x"), [f"client-{uuid.UUID(int=number)}" for number in (7, 8)]
     first, second, again = (plain(m.JoinGroupResponse(member_id=i), names) for i in (*ids, ids[0]))
     assert first["member_id"] == again["member_id"] == "<member 1>"
@@ -27,7 +27,7 @@ def test_ids_are_compared_by_who_is_who() -> None:
     assert plain(m.JoinGroupResponse(member_id="typed-x"), names)["member_id"] == "typed~"
 
 
-def test_what_is_the_brokers_own_is_replaced() -> None:
+def test_broker_specific_values_are_replaced() -> None:
     kept = plain(m.FindCoordinatorResponse(9, 15, "in its own words", 1, "h", 4711), Names("-x"))
     assert "throttle_time_ms" not in kept
     assert (kept["error_code"], kept["error_message"], kept["port"]) == (
@@ -55,7 +55,7 @@ def test_every_field_has_a_path() -> None:
     }
 
 
-def test_differences_and_what_lacks_are_found() -> None:
+def test_different_and_missing_fields_are_found() -> None:
     ours = scene(
         same=m.HeartbeatResponse(1, 0),
         other=m.HeartbeatResponse(0, 25),
@@ -70,7 +70,7 @@ def test_differences_and_what_lacks_are_found() -> None:
     assert {each.where for each in found} == {"story/other v1", "story/more v1", "story/gone v1"}
 
 
-def test_only_what_is_explained_is_left_out() -> None:
+def test_only_explained_differences_are_left_out() -> None:
     one, other = Difference("s/a v1", "x[0].y", 1, 2), Difference("s/b v1", "x[0].y", 1, 2)
     assert unexplained([one, other], [Explained("s/a *", "x[[]0].y", "why")]) == [other]
     assert unexplained([one], [Explained("s/a *", "x[[]0].y", "why", ours=5)]) == [one]

@@ -1,7 +1,7 @@
-"""Idempotent and transactional producers of all ages: the embedded broker answers every step as Apache Kafka does.
+"""Idempotent and transactional producers, with old and new versions: the embedded broker answers as Apache Kafka does.
 
-Each story is a list of notes: what was asked, and what was answered, with producer ids numbered in the order in which
-they came. It runs against both brokers, and the notes are equal.
+Each story produces a list of notes: requests and responses, with producer ids numbered in the order of their appearance.
+It runs on both brokers, and the notes must be equal.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ PASSING: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
-"""What a real cluster answers for moments; tried again, except where it is the last word (`Teller.tries`)."""
+"""Transient errors of a real cluster: the request is retried up to `Recorder.tries` times."""
 
 
-class Teller:
-    """A connection to either broker, and the notes of what it answered; topics and names are of this run only."""
+class Recorder:
+    """A connection to either broker, and the notes of its responses. Topics and names are unique to each run."""
 
     tries = 100
 
     def __init__(self, client: Client) -> None:
-        self.client, self.run = client, uuid.uuid4().hex[:8]
+        self.client = client
+        self.run = uuid.uuid4().hex[:8]
         self.notes: list[tuple[Any, ...]] = []
         self._ids: dict[int, int] = {}
 
@@ -56,8 +57,8 @@ class Teller:
     def number(self, producer_id: int) -> int:
         return producer_id if producer_id < 0 else self._ids.setdefault(producer_id, len(self._ids))
 
-    async def settled(self, ask: Callable[[], Awaitable[tuple[int, Any]]]) -> Any:
-        """The answer, once the error is none that passes."""
+    async def retry(self, ask: Callable[[], Awaitable[tuple[int, Any]]]) -> Any:
+        """Return the response, after retries of transient errors."""
         code, answer = await ask()
         for _ in range(self.tries):
             if code not in PASSING:
@@ -67,7 +68,7 @@ class Teller:
         return answer
 
     async def prepare(self, *names: str, groups: tuple[str, ...] = ()) -> None:
-        """A topic of three partitions, and coordinators for these transactional ids and groups."""
+        """Create a topic with three partitions, and wait for the coordinators of the transactional ids and groups."""
         topic = m.CreateTopicsRequest.CreatableTopic(self.name("t"), 3, 1)
         await self.client.ask(m.CreateTopicsRequest([topic], 10_000))
         for kind, key in [*((1, name) for name in names), *((0, group) for group in groups)]:
@@ -77,7 +78,7 @@ class Teller:
                 answer = await self.client.ask(request)
                 return answer.coordinators[0].error_code, answer
 
-            await self.settled(ask)
+            await self.retry(ask)
 
     async def init(
         self, name: str, version: int = 5, expected: tuple[int, int] = (-1, -1), timeout: int = 60_000
@@ -87,7 +88,7 @@ class Teller:
             answer = await self.client.ask(request, version)
             return answer.error_code, answer
 
-        answer = await self.settled(ask)
+        answer = await self.retry(ask)
         error = ErrorCode(answer.error_code).name
         self.note(f"init v{version}", error, self.number(answer.producer_id), answer.producer_epoch)
         return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
@@ -113,8 +114,8 @@ class Teller:
             transactional=name is not None and inside,
         )
         request = m.ProduceRequest
-        places = [request.PartitionProduceData(partition, data)]
-        wanted = [request.TopicProduceData(name=self.name("t"), partition_data=places)]
+        partition_data = [request.PartitionProduceData(partition, data)]
+        wanted = [request.TopicProduceData(name=self.name("t"), partition_data=partition_data)]
         full_name = None if name is None else self.name(name)
 
         async def ask() -> tuple[int, Any]:
@@ -122,9 +123,9 @@ class Teller:
             found = answer.responses[0].partition_responses[0]
             return found.error_code, found
 
-        found = await self.settled(ask)
-        places_told = (found.base_offset, found.log_append_time_ms, found.log_start_offset)
-        self.note(f"put v{version} {label}", ErrorCode(found.error_code).name, *places_told)
+        found = await self.retry(ask)
+        offsets_and_time = (found.base_offset, found.log_append_time_ms, found.log_start_offset)
+        self.note(f"put v{version} {label}", ErrorCode(found.error_code).name, *offsets_and_time)
 
     async def add(
         self,
@@ -148,7 +149,7 @@ class Teller:
             codes = partition_errors(await self.client.ask(request, version))
             return max(codes), codes
 
-        self.note(f"add v{version} {label}", *(ErrorCode(code).name for code in await self.settled(ask)))
+        self.note(f"add v{version} {label}", *(ErrorCode(code).name for code in await self.retry(ask)))
 
     async def end(
         self, label: str, name: str, producer: ProducerIdAndEpoch, version: int = 5, *, commit: bool = True
@@ -157,13 +158,13 @@ class Teller:
             answer = await self.client.ask(m.EndTxnRequest(self.name(name), *producer, commit), version)
             return answer.error_code, answer
 
-        answer = await self.settled(ask)
+        answer = await self.retry(ask)
         after = (self.number(answer.producer_id), answer.producer_epoch)
         self.note(f"end v{version} {label}", ErrorCode(answer.error_code).name, *after)
         return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     async def describe(self, label: str, name: str) -> None:
-        """What the coordinator knows, when it has written its markers."""
+        """Describe the transactional id, after the coordinator has written its markers."""
 
         async def ask() -> tuple[int, Any]:
             answer = await self.client.ask(m.DescribeTransactionsRequest([self.name(name)]))
@@ -171,7 +172,7 @@ class Teller:
             busy = state.transaction_state.startswith("Prepare")
             return ErrorCode.CONCURRENT_TRANSACTIONS if busy else state.error_code, state
 
-        state = await self.settled(ask)
+        state = await self.retry(ask)
         topics = sorted((topic.topic[:-9], sorted(topic.partitions)) for topic in state.topics)
         producer = (self.number(state.producer_id), state.producer_epoch)
         begun = state.transaction_start_time_ms > 0
@@ -181,84 +182,84 @@ class Teller:
 # -- stories -----------------------------------------------------------------------------------------------------
 
 
-async def idempotence(teller: Teller) -> None:
-    """Any id will do: the broker takes who it does not know at its word."""
-    await teller.prepare()
+async def idempotence(recorder: Recorder) -> None:
+    """With made-up producer ids: a broker accepts unknown ones."""
+    await recorder.prepare()
     one, other = ProducerIdAndEpoch(1 << 40, 0), ProducerIdAndEpoch((1 << 40) + 1, 0)
     for sequence in range(7):
-        await teller.put("first", one, sequence)
+        await recorder.put("first", one, sequence)
     for sequence in range(7):
-        await teller.put("again", one, sequence)
-    await teller.put("two that came one by one", one, 5, 2)
-    await teller.put("half of it is new", one, 6, 2)
-    await teller.put("a gap", one, 9)
-    await teller.put("next", one, 7, 3)
-    await teller.put("of another length", one, 7, 2)
-    await teller.put("over the end of numbers", other, 2**31 - 2, 3)
-    await teller.put("goes on", other, 1)
-    await teller.put("over the end again", other, 2**31 - 2, 3)
+        await recorder.put("again", one, sequence)
+    await recorder.put("two that came one by one", one, 5, 2)
+    await recorder.put("half of it is new", one, 6, 2)
+    await recorder.put("a gap", one, 9)
+    await recorder.put("next", one, 7, 3)
+    await recorder.put("of another length", one, 7, 2)
+    await recorder.put("over the end of numbers", other, 2**31 - 2, 3)
+    await recorder.put("goes on", other, 1)
+    await recorder.put("over the end again", other, 2**31 - 2, 3)
     newer = ProducerIdAndEpoch(one.id, 2)
-    await teller.put("a newer epoch, not from 0", newer, 4)
-    await teller.put("a newer epoch", newer, 0)
-    await teller.put("the old epoch", one, 10)
+    await recorder.put("a newer epoch, not from 0", newer, 4)
+    await recorder.put("a newer epoch", newer, 0)
+    await recorder.put("the old epoch", one, 10)
 
 
-async def transactions_of_today(teller: Teller) -> None:
+async def kip_890_transactions(recorder: Recorder) -> None:
     """KIP-890: partitions are added by writing, each end bumps the epoch."""
-    await teller.prepare("tx")
-    first = await teller.init("tx")
-    await teller.describe("nothing yet", "tx")
-    await teller.end("commit of nothing", "tx", first)
-    one = await teller.end("abort of nothing", "tx", first, commit=False)
-    await teller.describe("abort of nothing", "tx")
+    await recorder.prepare("tx")
+    first = await recorder.init("tx")
+    await recorder.describe("nothing yet", "tx")
+    await recorder.end("commit of nothing", "tx", first)
+    one = await recorder.end("abort of nothing", "tx", first, commit=False)
+    await recorder.describe("abort of nothing", "tx")
     put = {"name": "tx", "version": 12}
-    await teller.put("old epoch", first, 0, **put)
-    await teller.put("begins", one, 0, **put)
-    await teller.put("again", one, 0, **put)
-    await teller.put("does not begin with 0", one, 1, partition=1, **put)
-    await teller.put("a gap", one, 5, **put)
-    two = await teller.end("commit", "tx", one)
-    await teller.end("commit again", "tx", one)
-    await teller.end("abort after commit", "tx", one, commit=False)
-    await teller.describe("committed", "tx")
-    await teller.put("old epoch", one, 1, **put)
-    await teller.put("next", two, 0, **put)
-    await teller.end("old epoch", "tx", one)
-    await teller.end("another id", "tx", ProducerIdAndEpoch(one.id + 777, 0))
-    await teller.end("an older client", "tx", two, 4)
-    await teller.describe("in the end", "tx")
+    await recorder.put("old epoch", first, 0, **put)
+    await recorder.put("begins", one, 0, **put)
+    await recorder.put("again", one, 0, **put)
+    await recorder.put("does not begin with 0", one, 1, partition=1, **put)
+    await recorder.put("a gap", one, 5, **put)
+    two = await recorder.end("commit", "tx", one)
+    await recorder.end("commit again", "tx", one)
+    await recorder.end("abort after commit", "tx", one, commit=False)
+    await recorder.describe("committed", "tx")
+    await recorder.put("old epoch", one, 1, **put)
+    await recorder.put("next", two, 0, **put)
+    await recorder.end("old epoch", "tx", one)
+    await recorder.end("another id", "tx", ProducerIdAndEpoch(one.id + 777, 0))
+    await recorder.end("an older client", "tx", two, 4)
+    await recorder.describe("in the end", "tx")
 
 
-async def transactions_of_before(teller: Teller) -> None:
-    await teller.prepare("tx")
-    one = await teller.init("tx", 4)
+async def older_transactions(recorder: Recorder) -> None:
+    await recorder.prepare("tx")
+    one = await recorder.init("tx", 4)
     for version in (10, 9, 3):
-        await teller.put("not added", one, 0, name="tx", version=version, partition=2)
-    await teller.put("not added", one, 0, name="tx", version=11, partition=2)
-    await teller.add("two", "tx", one, 0, 1)
-    await teller.put("begins with 5", one, 5, name="tx")
-    await teller.put("before that", one, 0, name="tx")
-    await teller.put("goes on", one, 6, name="tx", version=9)
-    await teller.put("outside of its transaction", one, 7, name="tx", inside=False)
-    await teller.put("not added", one, 0, name="tx", version=9, partition=2)
-    await teller.end("commit", "tx", one, 4)
-    await teller.end("commit again", "tx", one, 4)
+        await recorder.put("not added", one, 0, name="tx", version=version, partition=2)
+    await recorder.put("not added", one, 0, name="tx", version=11, partition=2)
+    await recorder.add("two", "tx", one, 0, 1)
+    await recorder.put("begins with 5", one, 5, name="tx")
+    await recorder.put("before that", one, 0, name="tx")
+    await recorder.put("goes on", one, 6, name="tx", version=9)
+    await recorder.put("outside of its transaction", one, 7, name="tx", inside=False)
+    await recorder.put("not added", one, 0, name="tx", version=9, partition=2)
+    await recorder.end("commit", "tx", one, 4)
+    await recorder.end("commit again", "tx", one, 4)
     for version in (4, 0):
-        await teller.end("abort after commit", "tx", one, version, commit=False)
-    await teller.end("a future epoch", "tx", ProducerIdAndEpoch(one.id, one.epoch + 1), 4)
-    await teller.describe("committed", "tx")
-    await teller.put("not added any more", one, 7, name="tx", partition=1)
-    await teller.add("again", "tx", one, 0)
-    await teller.put("next", one, 7, name="tx")
-    await teller.end("abort", "tx", one, 4, commit=False)
-    await teller.describe("aborted", "tx")
-    await teller.put("a newer client", one, 8, name="tx", version=12)
-    await teller.end("a newer client", "tx", one, 5)
+        await recorder.end("abort after commit", "tx", one, version, commit=False)
+    await recorder.end("a future epoch", "tx", ProducerIdAndEpoch(one.id, one.epoch + 1), 4)
+    await recorder.describe("committed", "tx")
+    await recorder.put("not added any more", one, 7, name="tx", partition=1)
+    await recorder.add("again", "tx", one, 0)
+    await recorder.put("next", one, 7, name="tx")
+    await recorder.end("abort", "tx", one, 4, commit=False)
+    await recorder.describe("aborted", "tx")
+    await recorder.put("a newer client", one, 8, name="tx", version=12)
+    await recorder.end("a newer client", "tx", one, 5)
 
 
-async def who_may(teller: Teller) -> None:
-    await teller.prepare("tx", "nobody")
-    one = await teller.init("tx")
+async def invalid_producers(recorder: Recorder) -> None:
+    await recorder.prepare("tx", "nobody")
+    one = await recorder.init("tx")
     for name, label, producer, version in (
         ("tx", "right", one, 3),
         ("tx", "a future epoch", ProducerIdAndEpoch(one.id, one.epoch + 5), 3),
@@ -267,38 +268,38 @@ async def who_may(teller: Teller) -> None:
         ("nobody", "unknown", one, 3),
         ("", "no name", one, 3),
     ):
-        await teller.add(label, name, producer, 0, version=version)
-    await teller.add("one too many", "tx", one, 0, 9)
-    await teller.add("verify", "tx", one, 0, 1, version=4, verify=True)
-    await teller.add("by a broker", "tx", one, 1, version=5)
-    two = await teller.init("tx")  # aborts, and fences
-    await teller.describe("after the fence", "tx")
+        await recorder.add(label, name, producer, 0, version=version)
+    await recorder.add("one too many", "tx", one, 0, 9)
+    await recorder.add("verify", "tx", one, 0, 1, version=4, verify=True)
+    await recorder.add("by a broker", "tx", one, 1, version=5)
+    two = await recorder.init("tx")  # aborts and fences
+    await recorder.describe("after the fence", "tx")
     for version in (5, 1):
-        await teller.end("fenced", "tx", one, version)
-    await teller.end("unknown", "nobody", one)
+        await recorder.end("fenced", "tx", one, version)
+    await recorder.end("unknown", "nobody", one)
     for expected in ((two.id, two.epoch), (two.id, two.epoch), (two.id, two.epoch - 3), (two.id + 999, 0)):
-        await teller.init("tx", 5, expected)
+        await recorder.init("tx", 5, expected)
     for expected in ((two.id, -1), (-1, 3)):
-        await teller.init("tx", 5, expected)
-    await teller.init("tx", 3, (two.id + 999, 0))
+        await recorder.init("tx", 5, expected)
+    await recorder.init("tx", 3, (two.id + 999, 0))
     for timeout in (0, -1, 900_000, 900_001):
-        await teller.init("tx", timeout=timeout)
+        await recorder.init("tx", timeout=timeout)
 
 
-async def offsets(teller: Teller) -> None:
-    await teller.prepare("tx", groups=("g", "h"))
-    one = await teller.init("tx")
+async def offsets(recorder: Recorder) -> None:
+    await recorder.prepare("tx", groups=("g", "h"))
+    one = await recorder.init("tx")
     later = ProducerIdAndEpoch(one.id, one.epoch + 4)
 
     async def commit(label: str, group: str, producer: ProducerIdAndEpoch, version: int, **who: Any) -> None:
-        names = {"topic": teller.name("t"), "name": teller.name("tx"), "group": teller.name(group)}
+        names = {"topic": recorder.name("t"), "name": recorder.name("tx"), "group": recorder.name(group)}
         request = txn_offset_commit(producer, {0: 5}, **names, **who)
 
         async def ask() -> tuple[int, Any]:
-            (code,) = partition_errors(await teller.client.ask(request, version))
+            (code,) = partition_errors(await recorder.client.ask(request, version))
             return code, code
 
-        teller.note(f"offsets v{version} {label}", ErrorCode(await teller.settled(ask)).name)
+        recorder.note(f"offsets v{version} {label}", ErrorCode(await recorder.retry(ask)).name)
 
     await commit("of nobody", "g", one, 5)
     await commit("of an unknown member", "g", one, 5, generation_id=3, member_id="x")
@@ -306,10 +307,12 @@ async def offsets(teller: Teller) -> None:
     for version in (4, 3, 0):
         await commit("not added", "h", one, version)
     for producer, version in itertools.product((one, later, ProducerIdAndEpoch(one.id + 999, 0)), (4, 1)):
-        answer = await teller.client.ask(m.AddOffsetsToTxnRequest(teller.name("tx"), *producer, "h"), version)
-        teller.note(f"add offsets v{version}", ErrorCode(answer.error_code).name)
-    two = await teller.end("commit", "tx", one)
-    await teller.describe("committed", "tx")
+        answer = await recorder.client.ask(
+            m.AddOffsetsToTxnRequest(recorder.name("tx"), *producer, "h"), version
+        )
+        recorder.note(f"add offsets v{version}", ErrorCode(answer.error_code).name)
+    two = await recorder.end("commit", "tx", one)
+    await recorder.describe("committed", "tx")
     await commit("of the epoch before", "g", one, 5)
     await commit("next", "g", two, 5)
 
@@ -317,27 +320,27 @@ async def offsets(teller: Teller) -> None:
 # -- both brokers ------------------------------------------------------------------------------------------------
 
 
-async def told(story: Callable[[Teller], Awaitable[None]], server: str) -> list[tuple[Any, ...]]:
+async def notes_of(story: Callable[[Recorder], Awaitable[None]], server: str) -> list[tuple[Any, ...]]:
     host, _, port = server.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     client = Client(reader, writer, "sequences")
-    teller = Teller(client)
+    recorder = Recorder(client)
     try:
         async with asyncio.timeout(60):
-            await story(teller)
+            await story(recorder)
     finally:
         await client.close()
-    return teller.notes
+    return recorder.notes
 
 
 @pytest.mark.parametrize(
     "story",
-    [idempotence, transactions_of_today, transactions_of_before, who_may, offsets],
+    [idempotence, kip_890_transactions, older_transactions, invalid_producers, offsets],
     ids=lambda s: s.__name__,
 )
-async def test_every_answer_is_kafka_s(apache_kafka: RunningKafka, story) -> None:
+async def test_every_response_equals_kafkas(apache_kafka: RunningKafka, story) -> None:
     async with EmbeddedCluster() as cluster:
-        ours = await told(story, cluster.bootstrap_servers)
-    theirs = await told(story, apache_kafka.bootstrap_servers)
+        ours = await notes_of(story, cluster.bootstrap_servers)
+    theirs = await notes_of(story, apache_kafka.bootstrap_servers)
     assert len(ours) > 10
     assert ours == theirs

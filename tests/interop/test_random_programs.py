@@ -1,8 +1,8 @@
-"""Random programs told to the embedded broker and to Apache Kafka: every answer the same, field by field.
+"""Random programs on the embedded broker and on Apache Kafka: every response must be equal, field by field.
 
-The stories of `parity` are what somebody thought of; these find what nobody did. A program is one seed. Each runs alone:
-a real broker asks its transaction coordinator for several producers at once, and then answers some in the words that
-another one's version knows.
+They find cases that the stories of `parity` do not contain. A program is defined by its seed. Programs do not run
+concurrently: a real broker batches the requests of several producers to its transaction coordinator, and then answers
+some of them with errors of another producer's version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = 150
 @pytest.mark.asyncio
 @pytest.mark.parametrize("seed", range(8))
 async def test_both_answer_the_same(apache_kafka: RunningKafka, seed: int) -> None:
-    await _tell(apache_kafka, seed)
+    await _compare(apache_kafka, seed)
 
 
 @pytest.mark.soak
@@ -34,14 +34,14 @@ async def test_both_answer_the_same(apache_kafka: RunningKafka, seed: int) -> No
 @pytest.mark.timeout(3600)
 async def test_both_answer_the_same_for_long(apache_kafka: RunningKafka) -> None:
     for seed in range(1000, 2000):
-        await _tell(apache_kafka, seed)
+        await _compare(apache_kafka, seed)
 
 
-async def _tell(apache_kafka: RunningKafka, seed: int) -> None:
-    """Run the program of a seed on both brokers and compare the answers."""
+async def _compare(apache_kafka: RunningKafka, seed: int) -> None:
+    """Run the program of a seed on both brokers and compare the responses."""
     external = os.environ.get("ASYNCGROUP_KAFKA", "")
     if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
-        pytest.skip(f"answers are compared with those of Apache Kafka {KAFKA_VERSION}")
+        pytest.skip(f"the comparison needs Apache Kafka {KAFKA_VERSION}")
     host, _, port = apache_kafka.bootstrap_servers.rpartition(":")
     kafka, suffix = {1: (host, int(port))}, f"-{uuid.uuid4().hex[:8]}"
     async with EmbeddedCluster(default_partitions=4) as cluster:

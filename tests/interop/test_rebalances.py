@@ -1,5 +1,5 @@
-"""The same story told by each Python client: a member reads alone, a second one joins and takes its part, the first one
-leaves, and the second goes on with everything; nothing is lost, what was committed is not read again.
+"""A rebalance with each Python client: one member reads alone, a second one joins, the first one leaves, and the second one
+takes over. No record is lost, and committed records are not read again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Reader(Protocol):
     """A blocking consumer of any library."""
 
     def poll(self) -> list[bytes]:
-        """The next values; few or none after some time."""
+        """Return the next values, possibly none after a timeout."""
 
     def leave(self) -> None:
         """Commit and leave."""
 
 
 class Confluent:
-    """librdkafka, with the cooperative protocol."""
+    """librdkafka, with cooperative rebalancing."""
 
     def __init__(self, servers: str, name: str) -> None:
         from confluent_kafka import Consumer
@@ -60,7 +60,7 @@ class Confluent:
 
 
 class KafkaPython:
-    """kafka-python, with the eager protocol."""
+    """kafka-python, with eager rebalancing."""
 
     def __init__(self, servers: str, name: str) -> None:
         from kafka import KafkaConsumer
@@ -88,7 +88,7 @@ class KafkaPython:
 
 
 class Member:
-    """A reader in a thread of its own, until it is told to leave."""
+    """Runs a reader in a thread, until `leaving` is set."""
 
     def __init__(
         self, make: Callable[[str, str], Reader], servers: str, name: str, seen: dict[str, list[bytes]]
@@ -108,7 +108,7 @@ class Member:
 
 @contextmanager
 def leaving(*members: Member) -> Iterator[None]:
-    """Whatever happens, they leave."""
+    """Make the members leave at the end of the block, also after an error."""
     try:
         yield
     finally:
@@ -117,7 +117,7 @@ def leaving(*members: Member) -> Iterator[None]:
 
 
 def holds(started: EmbeddedCluster, **wanted: int) -> bool:
-    """Whether the group is stable with so many partitions for each member by name."""
+    """Whether the group is stable, with the given number of partitions per member."""
     view = started.group(GROUP)
     held = {m.client_id: sum(map(len, m.assignment.values())) for m in view.members.values()}
     return view.state == "Stable" and held == wanted
@@ -125,7 +125,7 @@ def holds(started: EmbeddedCluster, **wanted: int) -> bool:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("make", [Confluent, KafkaPython], ids=["confluent-kafka", "kafka-python"])
-async def test_a_member_comes_and_another_one_goes(make: Any) -> None:
+async def test_one_member_joins_and_another_one_leaves(make: Any) -> None:
     async with cluster() as started:
         servers, seen = started.bootstrap_servers, dict[str, list[bytes]]()
 
@@ -144,7 +144,7 @@ async def test_a_member_comes_and_another_one_goes(make: Any) -> None:
                 await aiokafka_produce(servers)
                 await until(lambda: count() == 600)
                 first.leaving.set()
-                await aiokafka_produce(servers)  # wakes it
+                await aiokafka_produce(servers)  # wakes the first member
                 await until(lambda: holds(started, second=4) and count() == 900)
         assert all(len(values) >= 100 for values in seen.values())
         assert sorted(value for values in seen.values() for value in values) == sorted(
@@ -156,7 +156,7 @@ async def test_a_member_comes_and_another_one_goes(make: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_aiokafka_members_come_and_go() -> None:
+async def test_aiokafka_members_join_and_leave() -> None:
     from aiokafka import AIOKafkaConsumer
 
     async with cluster() as started:
@@ -204,7 +204,7 @@ async def test_aiokafka_members_come_and_go() -> None:
 
 
 def kafka_python_transactions(servers: str) -> list[bytes]:
-    """Committed, aborted, committed with offsets; what its consumer reads of them."""
+    """Write a committed, an aborted and another committed transaction, with offsets; return the values read_committed reads."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 

@@ -1,5 +1,5 @@
-"""Other people's clients at the embedded cluster's TLS and SASL listeners: let in by each mechanism, refused with a wrong
-password.
+"""Clients of other libraries on the embedded cluster's TLS and SASL listeners: each mechanism accepts the right password and
+rejects a wrong one.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ async def test_aiokafka(secured: Any, authority: Authority, protocol: str, mecha
 
 
 def confluent(servers: str, ca_file: str, protocol: str, mechanism: str) -> str:
-    """Produces one record; then what it says of a wrong password."""
+    """Produce a record; then return the error of a client with a wrong password."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient
 
-    said: list[Any] = []
+    errors: list[Any] = []
     options = {
         "bootstrap.servers": servers,
         "security.protocol": protocol,
@@ -82,11 +82,11 @@ def confluent(servers: str, ca_file: str, protocol: str, mechanism: str) -> str:
     producer = Producer({**options, "sasl.password": "se=cr,et"})
     producer.produce("t", b"one")
     assert producer.flush(WAIT) == 0
-    wrong = AdminClient({**options, "sasl.password": "wrong", "error_cb": said.append})
+    wrong = AdminClient({**options, "sasl.password": "wrong", "error_cb": errors.append})
     until = time.monotonic() + WAIT
-    while not said and time.monotonic() < until:
+    while not errors and time.monotonic() < until:
         wrong.poll(0.1)
-    return said[0].name()
+    return errors[0].name()
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
@@ -99,7 +99,7 @@ async def test_confluent(secured: Any, authority: Authority, protocol: str, mech
 
 
 def kafka_python(servers: str, ca_file: str, protocol: str, mechanism: str) -> str:
-    """The same; the name of the error."""
+    """Like `confluent`; return the name of the exception."""
     from kafka import KafkaAdminClient, KafkaProducer
     from kafka.errors import KafkaError
 
@@ -126,7 +126,7 @@ def kafka_python(servers: str, ca_file: str, protocol: str, mechanism: str) -> s
     except KafkaError as error:
         return type(error).__name__
     finally:
-        made[0]._net.stop()  # it leaves its thread and its sockets behind when it cannot begin
+        made[0]._net.stop()  # it leaks its thread and sockets if it cannot connect
         made[0].close()
     return "none"
 

@@ -1,4 +1,4 @@
-"""One group on a real Apache Kafka, shared by a member of asyncgroup and one of aiokafka, whoever leads it."""
+"""One group on a real Apache Kafka, shared by a member of asyncgroup and one of aiokafka; either may lead."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.stories.real import RealEnvironment
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OURS, THEIRS = "ann-asyncgroup", "bob-aiokafka"
-"""Client ids, and so the beginnings of the member ids by which the range assignor sorts: ours comes first."""
+"""Client ids, which are prefixes of the member ids: the range assignor sorts by them, so asyncgroup comes first."""
 
 
 class Theirs(ConsumerRebalanceListener):
-    """An aiokafka member that reads and commits for as long as it lives."""
+    """An aiokafka member that reads and commits until it is stopped."""
 
     def __init__(self, env: RealEnvironment) -> None:
         self.env = env
@@ -73,9 +73,9 @@ class Theirs(ConsumerRebalanceListener):
 
 
 async def shared(env: RealEnvironment, ours: Member, theirs: Theirs, leader: str) -> None:
-    """Both have two partitions each, and the coordinator says so too."""
+    """Wait until each member has two partitions, according to the coordinator as well."""
 
-    async def is_so() -> bool:
+    async def is_shared() -> bool:
         if ours.session is None or theirs.assigned != [2, 3]:
             return False
         described = await env.admin.describe(env.group_id)
@@ -86,14 +86,14 @@ async def shared(env: RealEnvironment, ours: Member, theirs: Theirs, leader: str
         }
         return described.state == "Stable" and partitions == {OURS: [0, 1], THEIRS: [2, 3]}
 
-    await env.bell.until_known(is_so, "the group shared by halves", env.limit)
+    await env.bell.until_known(is_shared, "the group shared by halves", env.limit)
     assert ours.session is not None
     assert ours.session.is_leader is (leader == OURS)
     assert ours.session.assignment == {env.topic: [0, 1]}
 
 
 async def all_handled(env: RealEnvironment, ours: Member, theirs: Theirs) -> None:
-    """Every record has come to one of the two."""
+    """Wait until every record was handled by one of the two members."""
     wanted = {(*tp, offset) for tp, count in env.produced.items() for offset in range(count)}
     await env.bell.until(
         lambda: wanted <= {*ours.log.handled, *theirs.handled}, f"all {len(wanted)} records", env.limit
@@ -108,7 +108,7 @@ def by_partition(handled: list[tuple[str, int, int]]) -> dict[int, list[int]]:
 
 
 async def lead_and_leave(env: RealEnvironment, leader: str, leaver: str) -> None:
-    """The first to come leads and plans for both; one leaves and the other takes over where it stopped."""
+    """The first member leads; after one member leaves, the other one resumes at its committed offsets."""
     await env.produce(50, range(4))
     theirs = Theirs(env)
     try:
@@ -137,7 +137,7 @@ async def lead_and_leave(env: RealEnvironment, leader: str, leaver: str) -> None
         await all_handled(env, ours, theirs)
         await env.all_committed()
 
-        # what was committed by the one is not read again by the other
+        # Records that one member has committed are not read again by the other.
         late = by_partition([*ours.log.handled[first["ours"] :], *theirs.handled[first["theirs"] :]])
         assert late == {partition: list(range(100, 150)) for partition in range(4)}
         assert ours.log.failure is None
@@ -157,7 +157,7 @@ CASES = {
 async def stories(
     request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[SideBySide]:
-    """All cases that were chosen, under way: they mostly wait for heartbeats."""
+    """Run all selected cases concurrently: they mostly wait for heartbeats."""
 
     async def tell(case: str) -> None:
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("shared")) as env:

@@ -18,19 +18,21 @@ LIMIT = 100.0
 
 
 class Job:
-    """What Spark does, called in threads: `written` is written and read, and streamed on to `streamed`."""
+    """Blocking Spark jobs: write and read the topic `written`, and stream it to `streamed`."""
 
     def __init__(self, spark: SparkSession, servers: str, scratch: Path) -> None:
-        self._spark, self._kafka, self._scratch = spark, {"kafka.bootstrap.servers": servers}, scratch
+        self._spark = spark
+        self._kafka = {"kafka.bootstrap.servers": servers}
+        self._scratch = scratch
 
     def write(self, first: int) -> None:
-        """A batch of rows."""
+        """Write a batch of rows."""
         numbers = self._spark.range(first, first + ROWS)
         rows = numbers.selectExpr("cast(id as string) key", "concat('v', id) value")
         rows.write.format("kafka").options(**self._kafka).option("topic", "written").save()
 
     def stream(self) -> None:
-        """A run of a stream that goes on where its checkpoint says, to the end of what there is."""
+        """Run the stream from its checkpoint to the current end of the topic."""
         reading = self._spark.readStream.format("kafka").options(**self._kafka)
         rows = reading.options(subscribe="written", startingOffsets="earliest").load().select("key", "value")
         writing = rows.writeStream.format("kafka").options(**self._kafka, topic="streamed")
@@ -39,7 +41,7 @@ class Job:
         assert query.awaitTermination(int(LIMIT))
 
     def read(self) -> set[tuple[bytes, bytes, int, int]]:
-        """Key, value, partition and offset of what lies in two partitions, of the first from offset 5 on."""
+        """Return key, value, partition and offset of the records of two partitions, of the first one from offset 5 on."""
         starts = '{"written":{"0":5,"1":-2}}'
         reading = self._spark.read.format("kafka").options(**self._kafka)
         rows = reading.options(assign='{"written":[0,1]}', startingOffsets=starts).load()
@@ -66,5 +68,5 @@ async def test_spark_writes_reads_and_streams(
         values = sorted(record.value or b"" for record in cluster.records("streamed"))
         assert values == sorted(value for _, value in wanted)
         starts = {0: 5, 1: 0}
-        lies = {(r.key, r.value, r.partition, r.offset) for r in written}
-        assert read == {each for each in lies if each[3] >= starts.get(each[2], 1 << 60)}
+        records = {(r.key, r.value, r.partition, r.offset) for r in written}
+        assert read == {each for each in records if each[3] >= starts.get(each[2], 1 << 60)}

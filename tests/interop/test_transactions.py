@@ -1,6 +1,6 @@
-"""Transactional producers of other people against the embedded cluster, and who reads what they committed.
+"""Transactional producers and read_committed consumers of other libraries against the embedded cluster.
 
-confluent-kafka (librdkafka) speaks the first versions of the APIs, aiokafka as well, Java those of KIP-890.
+confluent-kafka (librdkafka) and aiokafka use the first versions of the APIs, Java those of KIP-890.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ def apis(started: EmbeddedCluster) -> set[str]:
     return {exchange.api for exchange in started.history.of(*names)}
 
 
-class Keeping(Handler):
-    """Keeps the values it is given, until there are `enough`."""
+class Collector(Handler):
+    """Collects values, and sets `done` when there are `enough`."""
 
     def __init__(self, enough: int) -> None:
         self.values: list[bytes | None] = []
-        self._enough, self.done = enough, asyncio.Event()
+        self._enough = enough
+        self.done = asyncio.Event()
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         async for record in claim:
@@ -44,10 +45,12 @@ class Keeping(Handler):
                 self.done.set()
 
 
-async def ours(started: EmbeddedCluster, group_id: str, enough: int, **config: Any) -> list[bytes | None]:
-    """What a group of ours reads of the topic, committed at the end."""
+async def read_with_asyncgroup(
+    started: EmbeddedCluster, group_id: str, enough: int, **config: Any
+) -> list[bytes | None]:
+    """Read the topic with a group of asyncgroup, which commits at the end; return the values."""
     full = ConsumerConfig(auto_offset_reset="earliest", **config)
-    handler = Keeping(enough)
+    handler = Collector(enough)
     async with ConsumerGroup(started.bootstrap_servers, group_id, full) as group:
         running = asyncio.create_task(group.run(TOPIC, handler))
         async with asyncio.timeout(WAIT):
@@ -61,7 +64,7 @@ async def ours(started: EmbeddedCluster, group_id: str, enough: int, **config: A
 
 
 def confluent_writes(servers: str) -> None:
-    """Three transactions: committed, aborted, committed; the partitions are mixed."""
+    """Write three transactions to both partitions: committed, aborted, committed."""
     from confluent_kafka import Producer as Confluent
 
     producer = Confluent({"bootstrap.servers": servers, "transactional.id": "confluent", "linger.ms": 0})
@@ -103,19 +106,19 @@ def confluent_reads(servers: str, enough: int, isolation: str) -> list[bytes]:
 
 
 @pytest.mark.asyncio
-async def test_confluent_writes_transactions_and_everybody_reads_the_same():
+async def test_confluent_writes_transactions_and_all_clients_read_the_same():
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
         servers = started.bootstrap_servers
         await in_thread(confluent_writes, servers)
         assert {"InitProducerId", "AddPartitionsToTxn", "EndTxn"} <= apis(started)
         theirs = await in_thread(confluent_reads, servers, 6, "read_committed")
-        mine = await ours(started, "committed", 6, isolation_level="read_committed")
-        assert set(theirs) == set(mine) == COMMITTED
-        assert len(theirs) == len(mine) == 6
-        everything = await ours(started, "everything", 9)
+        own = await read_with_asyncgroup(started, "committed", 6, isolation_level="read_committed")
+        assert set(theirs) == set(own) == COMMITTED
+        assert len(theirs) == len(own) == 6
+        everything = await read_with_asyncgroup(started, "everything", 9)
         assert sorted(everything) == sorted([*COMMITTED, b"lost", b"lost", b"lost"])
-        # commits go past the markers at the end, so that nobody thinks that something is left
+        # Commits include the markers at the end, so that the lag is 0.
         ends = {number: started.partition(TOPIC, number).log.end_offset for number in (0, 1)}
         for group_id in ("committed", "everything"):
             offsets = started.group(group_id).offsets
@@ -123,7 +126,7 @@ async def test_confluent_writes_transactions_and_everybody_reads_the_same():
 
 
 def confluent_transforms(servers: str, enough: int) -> list[Any]:
-    """Consume, transform, produce: records and offsets in one transaction; the first one is aborted."""
+    """Consume, transform, produce, with records and offsets in one transaction; the first transaction is aborted."""
     from confluent_kafka import Consumer, Producer as Confluent
 
     consumer = Consumer(
@@ -174,15 +177,17 @@ async def test_confluent_consumes_transforms_and_produces():
         assert all(offset < 0 for offset in aborted)
         assert all(offset > 0 for offset in committed)
         results = [record.value for record in started.records("results")]
-        assert results.count(b"C0") in (1, 2)  # the aborted one may not have been sent at all
-        # a group of ours goes on where the transaction has left off
+        assert results.count(b"C0") in (1, 2)  # the aborted record may not have been sent at all
+        # A group of asyncgroup resumes at the offsets of the transaction.
         async with Producer(servers) as producer:
             await producer.send(TOPIC, b"news", partition=0)
-        assert await ours(started, "transform", 1, isolation_level="read_committed") == [b"news"]
+        assert await read_with_asyncgroup(started, "transform", 1, isolation_level="read_committed") == [
+            b"news"
+        ]
 
 
 def confluent_fences(servers: str) -> tuple[str, str]:
-    """Two producers of one name: what the first one is told in the middle of its transaction, and afterwards."""
+    """Two producers with the same transactional id: return the errors of the first one, in its transaction and afterwards."""
     from confluent_kafka import KafkaException, Producer as Confluent
 
     def made() -> Any:
@@ -208,12 +213,12 @@ def confluent_fences(servers: str) -> tuple[str, str]:
 
 
 @pytest.mark.asyncio
-async def test_confluent_is_fenced_by_its_namesake():
+async def test_confluent_is_fenced_by_a_second_producer():
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
         names = await in_thread(confluent_fences, started.bootstrap_servers)
         assert set(names) <= {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
-        assert await ours(started, "g", 1, isolation_level="read_committed") == [b"c0"]
+        assert await read_with_asyncgroup(started, "g", 1, isolation_level="read_committed") == [b"c0"]
 
 
 # -- aiokafka -----------------------------------------------------------------------------------------------------
@@ -240,8 +245,8 @@ async def test_aiokafka_writes_transactions_with_offsets():
         assert {"AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"} <= apis(started)
         offsets = started.group("theirs").offsets
         assert [(tp.partition, committed.offset) for tp, committed in offsets.items()] == [(0, 3)]
-        mine = await ours(started, "committed", 6, isolation_level="read_committed")
-        assert set(mine) == COMMITTED
+        own = await read_with_asyncgroup(started, "committed", 6, isolation_level="read_committed")
+        assert set(own) == COMMITTED
         consumer = AIOKafkaConsumer(
             TOPIC,
             bootstrap_servers=servers,
@@ -261,13 +266,15 @@ async def test_java_writes_transactions_of_kip_890(java_tools: JavaTools):
     program = Path(__file__).with_name("Transactions.java")
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
-        said = await java_tools(program, started.bootstrap_servers, TOPIC, "6")
-        assert said.code == 0, said.text
-        assert sorted(line.encode() for line in said.lines) == sorted(COMMITTED)
-        # partitions and groups are added by writing to them, and every end bumps the epoch
+        output = await java_tools(program, started.bootstrap_servers, TOPIC, "6")
+        assert output.code == 0, output.text
+        assert sorted(line.encode() for line in output.lines) == sorted(COMMITTED)
+        # Partitions and groups are added by writing to them, and every end bumps the epoch.
         assert apis(started) == {"InitProducerId", "TxnOffsetCommit", "EndTxn"}
         assert {exchange.version for exchange in started.history.of("EndTxn")} == {5}
         assert started.transactions["java"].producer.epoch >= 4
         offsets = started.group("theirs").offsets
         assert [(tp.partition, committed.offset) for tp, committed in offsets.items()] == [(0, 3)]
-        assert set(await ours(started, "mine", 6, isolation_level="read_committed")) == COMMITTED
+        assert (
+            set(await read_with_asyncgroup(started, "mine", 6, isolation_level="read_committed")) == COMMITTED
+        )

@@ -45,7 +45,7 @@ async def recreated_topics(scene: Scene) -> None:
     for label, asked in _of_the_old_one(scene, topic, group).items():
         await scene.ask(f"{label} when another one is there", asked)
     if number:
-        # in older versions the session goes on with the namesake, whose records it has not read
+        # In older versions the session continues with the new topic of that name, whose records it has not read.
         request = fetch(scene, topic, {}, session_id=number, session_epoch=2)
         await scene.ask("the session afterwards", request)
     scene.topic_ids[topic] = new

@@ -1,5 +1,5 @@
-"""Stories for brokers with narrow limits (`KAFKA_LIMITS`, `OUR_LIMITS`): groups that are full, that begin together, that are
-forgotten, offsets and transactions that are too old, topics made for whoever asks.
+"""Stories for brokers with narrow limits (`KAFKA_LIMITS`, `OUR_LIMITS`): full and expired groups, the initial rebalance
+delay, offset retention, transaction timeouts, auto topic creation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ OUR_LIMITS: Final[Mapping[str, Any]] = {
 async def full_groups(scene: Scene) -> None:
     """Two members join within the initial rebalance delay; a third one exceeds the maximum size."""
     group, topic = await scene.group("full"), await scene.topic("full", 1)
-    # a group without members and offsets could be forgotten between an id and its use
+    # A group without members and offsets could expire before the member id is used.
     await scene.ask("an offset keeps the group", commit(scene, group, {(topic, 0): 1}))
     ids = {who: await asked(scene, who, group) for who in ("first", "second")}
     first = await scene.send("first joins", join(scene, group, ids["first"]), via="first")

@@ -183,7 +183,7 @@ async def batched_transactions(scene: Scene) -> None:
     await scene.ask("one added, one verified, one unknown", batch((one, False), (two, True), (nobody, False)))
     await scene.ask("verified afterwards", batch((one, True), (two, True), (nobody, True)))
     await scene.ask("another epoch", batch((fenced, True), (two, False)))
-    # not without any: a real broker answers that never
+    # Not with an empty list: a real broker never answers that.
     await scene.ask("added again", batch((one, False), (two, False)))
     for who in (one, two):
         await ended(scene, f"end of {who.name.partition('-')[0]}", who, commit=False)

@@ -56,7 +56,7 @@ async def wrong_leaders(scene: Scene) -> None:
     if scene.version("Fetch") >= 11:
         cases["read from the rack of the follower"] = fetch(scene, topic, {0: 1}, rack_id="rack-1")
         cases["read from the rack of nobody"] = fetch(scene, topic, {0: 1}, rack_id="rack-7")
-    # at the end, since followers hear of it later
+    # At the end, as followers learn of it later.
     cases["write"] = produce(scene, topic, {0: batch(b"c")})
     cases["delete records"] = delete_records(topic, 0, 1)
     for label, request in cases.items():
@@ -66,7 +66,7 @@ async def wrong_leaders(scene: Scene) -> None:
 
 async def moved_leaders(scene: Scene) -> None:
     """The leader moves to a follower, twice, and records are written in each epoch: requests with an older epoch are
-    fenced, who thinks of a later one is unknown, and the end of each epoch is known.
+    fenced, requests with a later epoch get UNKNOWN_LEADER_EPOCH, and the end offset of each epoch is returned.
     """
     if not scene.serves("AlterPartitionReassignments") or not scene.serves("ElectLeaders"):
         return
@@ -151,7 +151,7 @@ async def placed(scene: Scene, name: str) -> str:
                     break
                 await asyncio.sleep(PAUSE)
         scene.topic_ids[full] = topic.topic_id
-        # the metadata of a node is ahead of its replicas
+        # A node's metadata is ahead of its replicas.
         for via, index in (("leader", 0), ("stranger", 1)):
             asked = m.ListOffsetsRequest.ListOffsetsTopic(
                 full, [m.ListOffsetsRequest.ListOffsetsPartition(index, timestamp=-1)]

@@ -105,7 +105,7 @@ async def members_that_do_not_sync(scene: Scene) -> None:
     )
     again = await scene.ask("first joins again", join(scene, group, me, **limits))
     second = (await scene.receive(waiting)).member_id
-    # the leader makes no plan, and the follower waits for it
+    # The leader sends no assignment, and the follower's SyncGroup is parked.
     await scene.ask("second waits in vain", sync(scene, group, again.generation_id, second), via="second")
     alone = await scene.ask("second joins again", join(scene, group, second, **limits), via="second")
     await scene.ask("the leader is out", heartbeat(scene, group, again.generation_id, me))
@@ -145,7 +145,7 @@ async def changed_subscriptions(scene: Scene) -> None:
     waited = join(scene, group, me, session_timeout_ms=20_000)
     await scene.ask("first joins with another timeout", waited)
     await scene.receive(waiting)
-    # a plan that forgets one, and names one that is not there
+    # An assignment that leaves out a member, and contains an unknown one.
     await scene.ask("a plan with gaps", sync(scene, group, 3, me, {me: b"1", "nobody": b"x"}))
     await scene.ask("what second gets", sync(scene, group, 3, second), via="second")
     await describe(scene, "the plan", group)

@@ -44,7 +44,7 @@ async def sasl_without_a_sasl_listener(scene: Scene) -> None:
     """On a listener without SASL both requests are rejected, and the connection stays open."""
     await scene.ask("handshake", m.SaslHandshakeRequest("PLAIN"))
     await scene.ask("a token", m.SaslAuthenticateRequest(b"\0a\0b"))
-    # of a group that nobody made: other stories' groups would be listed
+    # With an unknown group: a list of all would contain the groups of other stories.
     await scene.ask("it goes on", m.DescribeGroupsRequest(["no-such-group"]), version=1)
 
 

@@ -87,7 +87,7 @@ async def unsupported_versions(scene: Scene) -> None:
     for name, (low, high) in scene.ranges.items():
         for label, version in (("above", high + 1), ("below", low - 1)):
             client = await scene.client("beyond")
-            # a header without a client id, and so short a body that none of them could be read
+            # A header without a client id, and a body that is too short for any API.
             client.send_frame(struct.pack(">hhihb", API_BY_NAME[name].key, version, 7, -1, 0))
             try:
                 scene.keep(f"{name} {label}", (await client.receive_frame())[:6].hex())
