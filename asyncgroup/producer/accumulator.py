@@ -15,7 +15,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
 
-__all__ = ["Accumulator", "PartitionQueue", "Plan"]
+__all__ = ["PartitionQueue", "RecordAccumulator", "SendPlan"]
 
 NEVER = float("inf")
 
@@ -57,21 +57,21 @@ class PartitionQueue:
         return self.batches.popleft()
 
 
-class Plan(NamedTuple):
+class SendPlan(NamedTuple):
     """What the sender has to do next.
 
-    `requests`: the batches to send now, by leader node. `expired`: batches beyond their delivery timeout. `homeless`:
+    `requests`: the batches to send now, by leader node. `expired`: batches beyond their delivery timeout. `unknown_leader_topics`:
     topics of which a partition has something to send and no known leader. `wake_at`: when to look again at the
     latest (the loop's time).
     """
 
     requests: dict[int, list[ProducerBatch]]
     expired: list[ProducerBatch]
-    homeless: set[str]
+    unknown_leader_topics: set[str]
     wake_at: float
 
 
-class Accumulator:
+class RecordAccumulator:
     """All records that were accepted and are not yet done. `clock` is the loop's time in seconds."""
 
     def __init__(self, config: ProducerConfig, clock: Callable[[], float]) -> None:
@@ -79,8 +79,8 @@ class Accumulator:
         self._codec, self._batch_size = config.compression_type, config.batch_size
         self._linger, self._delivery_timeout = config.linger, config.delivery_timeout
         self._max_request_size = config.max_request_size
-        self.limit = config.buffer_bytes
-        self.used = 0
+        self.buffer_bytes = config.buffer_bytes
+        self.used_bytes = 0
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         # partitions with something to send and nothing under way; whoever was served goes to the end
@@ -88,7 +88,7 @@ class Accumulator:
         self._in_flight: dict[ProducerBatch, None] = {}
 
     def __repr__(self) -> str:
-        return f"<Accumulator {len(self.incomplete)} batches, {self.used} of {self.limit} bytes>"
+        return f"<RecordAccumulator {len(self.incomplete)} batches, {self.used_bytes} of {self.buffer_bytes} bytes>"
 
     @property
     def records(self) -> int:
@@ -111,15 +111,15 @@ class Accumulator:
 
     def reserve(self, size: int) -> bool:
         """Take `size` bytes of the buffer; False if it has no room. An empty buffer has room for any record."""
-        used = self.used + size
-        if used > self.limit and self.used:
+        used = self.used_bytes + size
+        if used > self.buffer_bytes and self.used_bytes:
             return False
-        self.used = used
+        self.used_bytes = used
         return True
 
     def release(self, size: int) -> None:
         """Give `size` bytes back."""
-        self.used -= size
+        self.used_bytes -= size
 
     # --- records in ---------------------------------------------------------------------------------------------
 
@@ -131,16 +131,16 @@ class Accumulator:
         value: bytes | None,
         headers: Sequence[Header],
         size: int,
-        promise: asyncio.Future[RecordMetadata] | None,
+        future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Add a record, for which `size` bytes are reserved; True if it began a batch, which the sender must see."""
         batch = queue.open
-        if batch is not None and batch.append(timestamp, key, value, headers, size, promise):
+        if batch is not None and batch.append(timestamp, key, value, headers, size, future):
             return False
         queue.close_open()
         now = self._clock()
         batch = ProducerBatch(queue.tp, self._codec, self._batch_size, now, now + self._delivery_timeout)
-        batch.append(timestamp, key, value, headers, size, promise)
+        batch.append(timestamp, key, value, headers, size, future)
         queue.batches.append(batch)
         queue.open = batch
         self.incomplete[batch] = None
@@ -160,36 +160,36 @@ class Accumulator:
         self,
         now: float,
         leader: Callable[[TopicPartition], int],
-        busy: Container[int],
+        in_flight_nodes: Container[int],
         *,
-        hurry: bool = False,
-    ) -> Plan:
-        """Take out what can be sent at `now` to nodes that are not `busy`; `hurry` lets no batch linger.
+        skip_linger: bool = False,
+    ) -> SendPlan:
+        """Take out what can be sent at `now` to nodes that are not `in_flight_nodes`; `skip_linger` lets no batch linger.
 
-        The batches of `requests` are under way from here on: each must come back by `settle` or `retry`. The `expired`
+        The batches of `requests` are under way from here on: each must come back by `complete` or `reenqueue`. The `expired`
         ones are the caller's to end and fail; one that is under way blocks its partition until its answer comes.
         """
         requests: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
-        homeless: set[str] = set()
+        unknown_leader_topics: set[str] = set()
         expired, wake_at = self._expire(now)
         for queue in list(self._active):
             batch = queue.batches[0]
-            at = self._ready_at(queue, batch, hurry=hurry)
+            at = self._ready_at(queue, batch, skip_linger=skip_linger)
             if at > now:
                 wake_at = min(wake_at, at)
                 continue
             node = leader(queue.tp)
             if node < 0:
-                homeless.add(queue.tp.topic)
+                unknown_leader_topics.add(queue.tp.topic)
                 continue
             size = sizes.get(node, 0) + batch.size
-            if node in busy or (node in sizes and size > self._max_request_size):
+            if node in in_flight_nodes or (node in sizes and size > self._max_request_size):
                 continue  # its turn comes with the answer that the node owes
-            self._take(queue)
+            self._drain(queue)
             requests.setdefault(node, []).append(batch)
             sizes[node] = size
-        return Plan(requests, expired, homeless, wake_at)
+        return SendPlan(requests, expired, unknown_leader_topics, wake_at)
 
     def _expire(self, now: float) -> tuple[list[ProducerBatch], float]:
         """The batches beyond their deadline, those in queues taken out; and the next deadline."""
@@ -211,30 +211,30 @@ class Accumulator:
                 self._active.pop(queue, None)
         return expired, next_deadline
 
-    def _ready_at(self, queue: PartitionQueue, batch: ProducerBatch, *, hurry: bool) -> float:
-        if batch.closed or hurry:
+    def _ready_at(self, queue: PartitionQueue, batch: ProducerBatch, *, skip_linger: bool) -> float:
+        if batch.closed or skip_linger:
             return queue.retry_at
         return max(queue.retry_at, batch.created_at + self._linger)
 
-    def _take(self, queue: PartitionQueue) -> None:
+    def _drain(self, queue: PartitionQueue) -> None:
         batch = queue.pop()
         batch.attempts += 1
         queue.in_flight = batch
         self._in_flight[batch] = None
         del self._active[queue]
 
-    def settle(self, batch: ProducerBatch) -> None:
+    def complete(self, batch: ProducerBatch) -> None:
         """A batch that was under way has its final answer; the next one of its partition may go."""
-        self._land(batch).retry_at = float("-inf")
+        self._remove_in_flight(batch).retry_at = float("-inf")
 
-    def retry(self, batch: ProducerBatch, at: float) -> None:
+    def reenqueue(self, batch: ProducerBatch, at: float) -> None:
         """A batch that was under way goes back to the head of its queue, and nothing is sent from there before `at`."""
-        queue = self._land(batch)
+        queue = self._remove_in_flight(batch)
         queue.retry_at = at
         queue.batches.appendleft(batch)  # `plan` passes it over if it has expired meanwhile
         self._active[queue] = None
 
-    def _land(self, batch: ProducerBatch) -> PartitionQueue:
+    def _remove_in_flight(self, batch: ProducerBatch) -> PartitionQueue:
         queue = self.queues[batch.tp]
         del self._in_flight[batch]
         queue.in_flight = None
@@ -242,7 +242,7 @@ class Accumulator:
             self._active[queue] = None
         return queue
 
-    def end(self, batch: ProducerBatch) -> bool:
+    def deallocate(self, batch: ProducerBatch) -> bool:
         """Forget a batch and free its bytes, whatever became of it; False if that was done before."""
         if batch not in self.incomplete:
             return False

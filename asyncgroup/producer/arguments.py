@@ -49,9 +49,9 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
         raise ConfigError("headers", _short(headers), HEADERS_RULE)
     for header in headers:
         _check_header(header)
-    if partition is not None and not _whole(partition, INT32_MAX):
+    if partition is not None and not _is_int_up_to(partition, INT32_MAX):
         raise ConfigError("partition", partition, "None, or a partition's number")
-    if timestamp is not None and not _whole(timestamp, INT64_MAX):
+    if timestamp is not None and not _is_int_up_to(timestamp, INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
 
 
@@ -63,7 +63,7 @@ def _check_header(header: Any) -> None:
     raise ConfigError("headers", _short(header), HEADERS_RULE)
 
 
-def _whole(number: Any, high: int) -> bool:
+def _is_int_up_to(number: Any, high: int) -> bool:
     return type(number) is int and 0 <= number <= high
 
 

@@ -9,9 +9,9 @@ from typing import Final
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 
-__all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD", "MakeError", "ProducerBatch", "record_size"]
+__all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD", "ErrorFactory", "ProducerBatch", "record_size"]
 
-MakeError = Callable[[], Exception]
+ErrorFactory = Callable[[], Exception]
 """Makes the error of a failed batch, a new one for each record that waits: each is raised with its own traceback."""
 
 RECORD_OVERHEAD: Final = 21
@@ -50,8 +50,8 @@ class ProducerBatch:
         "created_at",
         "deadline",
         "done",
+        "futures",
         "last_error",
-        "promises",
         "reserved",
         "tp",
     )
@@ -63,7 +63,7 @@ class ProducerBatch:
         self.created_at, self.deadline = created_at, deadline
         self._builder = BatchBuilder(codec, size_limit)
         self._data: bytes | None = None
-        self.promises: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
+        self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
         self.reserved = 0
         self.attempts = 0
         self.base_offset = -1
@@ -92,14 +92,14 @@ class ProducerBatch:
         value: bytes | None,
         headers: Sequence[Header],
         size: int,
-        promise: asyncio.Future[RecordMetadata] | None,
+        future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Add a record, `size` bytes of the buffer; False if there is no room for it (the first always fits)."""
         if not self._builder.append(timestamp, key, value, headers):
             return False
         self.reserved += size
-        if promise is not None:
-            self.promises.append((self._builder.count - 1, timestamp, promise))
+        if future is not None:
+            self.futures.append((self._builder.count - 1, timestamp, future))
         return True
 
     def encoded(self) -> bytes:
@@ -109,7 +109,7 @@ class ProducerBatch:
             self._data = self._builder.build()
         return self._data
 
-    def succeed(self, base_offset: int, append_time: int = -1) -> None:
+    def complete(self, base_offset: int, append_time: int = -1) -> None:
         """Keep the promises: the records stand from `base_offset` on (-1: the broker was not asked, acks=0).
 
         `append_time` is the broker's own timestamp in ms where the topic uses it, else -1.
@@ -117,15 +117,15 @@ class ProducerBatch:
         self.done = True
         self.base_offset = base_offset
         topic, partition = self.tp
-        for index, timestamp, promise in self.promises:
-            if not promise.done():
+        for index, timestamp, future in self.futures:
+            if not future.done():
                 offset = base_offset + index if base_offset >= 0 else -1
                 stamp = timestamp if append_time < 0 else append_time
-                promise.set_result(RecordMetadata(topic, partition, offset, stamp))
+                future.set_result(RecordMetadata(topic, partition, offset, stamp))
 
-    def fail(self, make_error: MakeError) -> None:
+    def fail(self, make_error: ErrorFactory) -> None:
         """Break the promises."""
         self.done = True
-        for _, _, promise in self.promises:
-            if not promise.done():
-                promise.set_exception(make_error())
+        for _, _, future in self.futures:
+            if not future.done():
+                future.set_exception(make_error())

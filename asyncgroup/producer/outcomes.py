@@ -9,10 +9,10 @@ from typing import Final
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import ErrorCode
 
-__all__ = ["ACTIONS", "Action", "action_for"]
+__all__ = ["PRODUCE_ACTIONS", "ProduceAction", "produce_action"]
 
 
-class Action(Enum):
+class ProduceAction(Enum):
     """What becomes of a batch."""
 
     DONE = "the records are in the log"
@@ -21,29 +21,29 @@ class Action(Enum):
     FAIL = "tell the caller; another try would get the same answer"
 
 
-ACTIONS: Final[Mapping[int, Action]] = {
-    ErrorCode.NONE: Action.DONE,
+PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
+    ErrorCode.NONE: ProduceAction.DONE,
     # an earlier try of the same batch did arrive (only idempotent producers are told)
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProduceAction.DONE,
     # the subclasses of Kafka's InvalidMetadataException: whoever was asked is not the leader, or knows less than others
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Action.REFRESH,
-    ErrorCode.LEADER_NOT_AVAILABLE: Action.REFRESH,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: Action.REFRESH,
-    ErrorCode.REPLICA_NOT_AVAILABLE: Action.REFRESH,
-    ErrorCode.NETWORK_EXCEPTION: Action.REFRESH,
-    ErrorCode.KAFKA_STORAGE_ERROR: Action.REFRESH,
-    ErrorCode.LISTENER_NOT_FOUND: Action.REFRESH,
-    ErrorCode.FENCED_LEADER_EPOCH: Action.REFRESH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: Action.REFRESH,
-    ErrorCode.UNKNOWN_TOPIC_ID: Action.REFRESH,
-    ErrorCode.INCONSISTENT_TOPIC_ID: Action.REFRESH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ProduceAction.REFRESH,
+    ErrorCode.LEADER_NOT_AVAILABLE: ProduceAction.REFRESH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ProduceAction.REFRESH,
+    ErrorCode.REPLICA_NOT_AVAILABLE: ProduceAction.REFRESH,
+    ErrorCode.NETWORK_EXCEPTION: ProduceAction.REFRESH,
+    ErrorCode.KAFKA_STORAGE_ERROR: ProduceAction.REFRESH,
+    ErrorCode.LISTENER_NOT_FOUND: ProduceAction.REFRESH,
+    ErrorCode.FENCED_LEADER_EPOCH: ProduceAction.REFRESH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ProduceAction.REFRESH,
+    ErrorCode.UNKNOWN_TOPIC_ID: ProduceAction.REFRESH,
+    ErrorCode.INCONSISTENT_TOPIC_ID: ProduceAction.REFRESH,
 }
 """Codes that are not named here are retried if Kafka calls them retriable, and final otherwise."""
 
 
-def action_for(code: int) -> Action:
+def produce_action(code: int) -> ProduceAction:
     """The action for the error code of a partition in a Produce response."""
-    found = ACTIONS.get(code)
+    found = PRODUCE_ACTIONS.get(code)
     if found is not None:
         return found
-    return Action.RETRY if is_retriable(code) else Action.FAIL
+    return ProduceAction.RETRY if is_retriable(code) else ProduceAction.FAIL

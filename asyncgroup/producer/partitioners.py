@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from asyncgroup.wire.murmur2 import murmur2, partition_for_key, to_positive
 
-__all__ = ["Sticky", "murmur2", "partition_for_key", "to_positive"]
+__all__ = ["StickyPartition", "murmur2", "partition_for_key", "to_positive"]
 
 
-class Sticky:
-    """The partition that records without a key go to for the moment; `move` chooses the next one."""
+class StickyPartition:
+    """The partition that records without a key go to for the moment; `next_partition` chooses the next one."""
 
     __slots__ = ("_random", "current")
 
@@ -25,9 +25,9 @@ class Sticky:
         self.current = -1
 
     def __repr__(self) -> str:
-        return f"<Sticky partition {self.current}>"
+        return f"<StickyPartition {self.current}>"
 
-    def move(self, available: Sequence[int]) -> int:
+    def next_partition(self, available: Sequence[int]) -> int:
         """Choose one of `available` (not empty) at random, another one than before where there is another."""
         if self.current not in available:
             self.current = self._random.choice(available)

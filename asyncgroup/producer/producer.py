@@ -16,11 +16,11 @@ from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import Owner, finish, note
 from asyncgroup.model import Header, RecordMetadata
-from asyncgroup.producer.accumulator import Accumulator
+from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import measure_record
 from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.ledger import Ledger
-from asyncgroup.producer.room import Room
+from asyncgroup.producer.buffer_memory import BufferMemory
+from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
 
@@ -79,20 +79,20 @@ class Producer:
         self._clock = clock
         self._max_size = self.config.max_request_size
         self._owner = Owner("Producer", self._on_failure)
-        self._accumulator = Accumulator(self.config, _loop_time)
-        self._room = Room(self._accumulator.reserve, self._accumulator.release)
-        self._ledger = Ledger()
+        self._accumulator = RecordAccumulator(self.config, _loop_time)
+        self._memory = BufferMemory(self._accumulator.reserve, self._accumulator.release)
+        self._deliveries = DeliveryTracker()
         spawn = self._owner.spawn
-        self._sender = Sender(self.cluster, self.config, self._accumulator, spawn, self._on_end)
+        self._sender = Sender(self.cluster, self.config, self._accumulator, spawn, self._on_batch_done)
         self._router = Router(
             self.cluster,
             self.config,
             self._accumulator,
             spawn=spawn,
             rng=rng or self.cluster.random,
-            on_lost=self._ledger.lose,
-            on_freed=self._on_freed,
-            on_news=self._sender.wake,
+            on_lost=self._deliveries.add_lost,
+            on_memory_freed=self._on_memory_freed,
+            on_batch_ready=self._sender.wake,
         )
         self._open = False
         self._closing: asyncio.Task[None] | None = None
@@ -102,7 +102,7 @@ class Producer:
         buffer = self._accumulator
         return (
             f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
-            f"{buffer.used} of {buffer.limit} bytes, {len(self._room)} callers waiting>"
+            f"{buffer.used_bytes} of {buffer.buffer_bytes} bytes, {len(self._memory)} callers waiting>"
         )
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -146,23 +146,23 @@ class Producer:
         await finish(self._closing)
 
     async def _close(self) -> None:
-        self._room.fail(self._closed_error)
+        self._memory.fail(self._closed_error)
         try:
             async with asyncio.timeout(self.config.close_timeout):
-                await self._until_done()
+                await self._wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
         try:
             await self._owner.stop()
         finally:
-            self._give_up()
+            self._abort_incomplete()
             self._router.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-        if (lost := self._ledger.take_losses()) is not None:
+        if (lost := self._deliveries.drain_lost()) is not None:
             raise lost
 
-    def _give_up(self) -> None:
+    def _abort_incomplete(self) -> None:
         batches, waiting = self._accumulator.incomplete, self._router.waiting
         if not batches and not waiting:
             return
@@ -178,7 +178,7 @@ class Producer:
     def _on_failure(self, error: Exception) -> None:
         """A task of the producer died of a bug: nothing will be sent any more, and nobody may wait for it."""
         self._open = False
-        self._room.fail(self._closed_error)
+        self._memory.fail(self._closed_error)
         self._sender.fail_all(error)
         self._router.fail_all(error)
 
@@ -207,11 +207,11 @@ class Producer:
         `delivery_timeout` is over, ClosedError.
         """
         size = measure_record(value, key, headers, partition, timestamp, self._max_size)
-        if not self._room.take(size):
-            await self._wait_for_room(size)
-        promise: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        self._put(topic, timestamp, key, value, headers, partition, size, promise)
-        return await promise
+        if not self._memory.try_reserve(size):
+            await self._wait_for_memory(size)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self._put(topic, timestamp, key, value, headers, partition, size, future)
+        return await future
 
     def send_nowait(
         self,
@@ -229,11 +229,11 @@ class Producer:
         record back.
         """
         size = measure_record(value, key, headers, partition, timestamp, self._max_size)
-        if not self._room.take(size):
+        if not self._memory.try_reserve(size):
             raise QueueFull(f"no room for {size} bytes: {self!r}")
-        promise: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        self._put(topic, timestamp, key, value, headers, partition, size, promise)
-        return promise
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self._put(topic, timestamp, key, value, headers, partition, size, future)
+        return future
 
     async def enqueue(
         self,
@@ -251,18 +251,18 @@ class Producer:
         record back. Raises ConfigError for arguments that cannot be, ClosedError.
         """
         size = measure_record(value, key, headers, partition, timestamp, self._max_size)
-        if not self._room.take(size):
-            await self._wait_for_room(size)
+        if not self._memory.try_reserve(size):
+            await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # whoever never has to wait must not keep the loop for itself
 
-    async def _wait_for_room(self, size: int) -> None:
+    async def _wait_for_memory(self, size: int) -> None:
         if not self._open:
             raise self._closed_error()
         # whoever waits for room must not wait for a batch that lingers
-        self._sender.hurry = True
+        self._sender.skip_linger = True
         self._sender.wake()
-        await self._room.wait(size)
+        await self._memory.reserve(size)
 
     def _put(
         self,
@@ -273,21 +273,21 @@ class Producer:
         headers: Sequence[Header],
         partition: int | None,
         size: int,
-        promise: asyncio.Future[RecordMetadata] | None,
+        future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Add a record for which `size` bytes are reserved; True if the sender has something new to do."""
         stamp = self._clock() if timestamp is None else timestamp
         try:
             if not self._open:
                 raise self._closed_error()
-            news = self._router.put(topic, stamp, key, value, headers, partition, size, promise)
+            began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
             self._accumulator.release(size)
-            self._on_freed()
+            self._on_memory_freed()
             raise
-        if news:
+        if began_batch:
             self._sender.wake()
-        return news
+        return began_batch
 
     # --- what became of them ------------------------------------------------------------------------------------
 
@@ -297,27 +297,27 @@ class Producer:
         Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; records of `send` and
         `send_nowait` tell by themselves.
         """
-        await self._until_done()
-        if (lost := self._ledger.take_losses()) is not None:
+        await self._wait_until_done()
+        if (lost := self._deliveries.drain_lost()) is not None:
             raise lost
 
-    async def _until_done(self) -> None:
+    async def _wait_until_done(self) -> None:
         if lookups := self._router.lookups():
             await asyncio.wait(lookups)
         self._accumulator.close_open()
         self._sender.wake()
-        await self._ledger.wait(self._accumulator.incomplete)
+        await self._deliveries.wait(self._accumulator.incomplete)
 
-    def _on_end(self, batch: ProducerBatch, error: Exception | None) -> None:
-        silent = batch.count - len(batch.promises)
+    def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
+        silent = batch.count - len(batch.futures)
         if error is not None and silent:
-            self._ledger.lose(batch.tp, silent, error)
-        self._ledger.ended(batch)
-        self._on_freed()
+            self._deliveries.add_lost(batch.tp, silent, error)
+        self._deliveries.on_batch_done(batch)
+        self._on_memory_freed()
         self._hooks.emit("on_produce", *batch.tp, batch.count, error)
         if error is None:
             self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
 
-    def _on_freed(self) -> None:
-        self._room.serve()
-        self._sender.hurry = bool(self._room)
+    def _on_memory_freed(self) -> None:
+        self._memory.grant_waiters()
+        self._sender.skip_linger = bool(self._memory)

@@ -13,12 +13,12 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.accumulator import Accumulator
-from asyncgroup.producer.routing import Parcel, Promise, Route
+from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
 
 __all__ = ["Router"]
 
-LOOKS: Final = 10
+IDLE_CHECKS: Final = 10
 """How often within `metadata_max_idle` it is looked for idle topics."""
 
 
@@ -26,7 +26,7 @@ class Router:
     """Finds each record's partition. A record whose topic is not known yet waits for the lookup, in order.
 
     `spawn` runs coroutine functions in the owner's task group, `on_lost(tp, count, error)` hears of records without a
-    promise that cannot be routed, `on_freed()` that bytes of the buffer were given back, and `on_news()` that there is
+    promise that cannot be routed, `on_memory_freed()` that bytes of the buffer were given back, and `on_batch_ready()` that there is
     something to send.
     """
 
@@ -34,17 +34,22 @@ class Router:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        accumulator: Accumulator,
+        accumulator: RecordAccumulator,
         *,
         spawn: Callable[..., None],
         rng: random.Random,
         on_lost: Callable[[TopicPartition, int, Exception], None],
-        on_freed: Callable[[], None],
-        on_news: Callable[[], None],
+        on_memory_freed: Callable[[], None],
+        on_batch_ready: Callable[[], None],
     ) -> None:
         self._cluster, self._config, self._accumulator = cluster, config, accumulator
         self._random = rng
-        self._spawn, self._on_lost, self._on_freed, self._on_news = spawn, on_lost, on_freed, on_news
+        self._spawn, self._on_lost, self._on_memory_freed, self._on_batch_ready = (
+            spawn,
+            on_lost,
+            on_memory_freed,
+            on_batch_ready,
+        )
         self._routes: dict[str, Route] = {}
 
     def __repr__(self) -> str:
@@ -57,7 +62,7 @@ class Router:
 
     def lookups(self) -> list[asyncio.Future[None]]:
         """The lookups under way: futures that are done when their records have found a partition or failed."""
-        return [route.settled for route in self._routes.values() if route.settled is not None]
+        return [route.lookup for route in self._routes.values() if route.lookup is not None]
 
     def put(
         self,
@@ -68,22 +73,22 @@ class Router:
         headers: Sequence[Header],
         partition: int | None,
         size: int,
-        promise: Promise,
+        future: RecordFuture,
     ) -> bool:
         """Take in a record for which `size` bytes are reserved; True if it began a batch.
 
         Raises ConfigError for an impossible topic name or a partitioner's bad answer; the record is then not taken.
         """
         route = self._routes.get(topic) or self._add(topic)
-        route.used = True
+        route.recently_used = True
         if route.view is not self._cluster.view:
-            route.learn(self._cluster.view)
-        if route.settled is None and route.count > (partition or 0):
-            return route.put(timestamp, key, value, headers, partition, size, promise)
+            route.update(self._cluster.view)
+        if route.lookup is None and route.partition_count > (partition or 0):
+            return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        route.backlog.append(Parcel(timestamp, key, value, headers, partition, size, promise, deadline))
-        if route.settled is None:
-            route.settled = asyncio.get_running_loop().create_future()
+        route.backlog.append(PendingRecord(timestamp, key, value, headers, partition, size, future, deadline))
+        if route.lookup is None:
+            route.lookup = asyncio.get_running_loop().create_future()
             self._spawn(self._look_up, route, name=f"look up {topic}")
         return False
 
@@ -95,12 +100,12 @@ class Router:
         """
         loop, limit = asyncio.get_running_loop(), self._config.metadata_max_idle
         while True:
-            await asyncio.sleep(limit / LOOKS)
+            await asyncio.sleep(limit / IDLE_CHECKS)
             now = loop.time()
             for route in list(self._routes.values()):
-                if route.used or not route.is_idle:
-                    route.used, route.used_at = False, now
-                elif now - route.used_at >= limit:
+                if route.recently_used or not route.is_idle:
+                    route.recently_used, route.last_used_at = False, now
+                elif now - route.last_used_at >= limit:
                     self._forget(route)
 
     def _forget(self, route: Route) -> None:
@@ -118,17 +123,17 @@ class Router:
     async def _look_up(self, route: Route) -> None:
         try:
             # what is known did not do: for a partition beyond the known ones, or a topic that is new
-            await self._until_known(route)
+            await self._wait_for_metadata(route)
         except AsyncGroupError as error:
             while route.backlog:
-                self._refuse(route, route.backlog.popleft(), error)
+                self._fail_record(route, route.backlog.popleft(), error)
         finally:
-            settled, route.settled = route.settled, None
-            if settled is not None and not settled.done():
-                settled.set_result(None)
-        self._deliver(route)
+            lookup, route.lookup = route.lookup, None
+            if lookup is not None and not lookup.done():
+                lookup.set_result(None)
+        self._route_backlog(route)
 
-    async def _until_known(self, route: Route) -> None:
+    async def _wait_for_metadata(self, route: Route) -> None:
         """Return when the topic is known; records that run out of time meanwhile fail one by one."""
         backoff = self._cluster.backoff()
         reason: Exception | None = None
@@ -145,15 +150,15 @@ class Router:
             except TimeoutError:
                 self._expire(route, reason)
 
-    def _deliver(self, route: Route) -> None:
-        route.learn(self._cluster.view)
+    def _route_backlog(self, route: Route) -> None:
+        route.update(self._cluster.view)
         while route.backlog:
-            parcel = route.backlog.popleft()
+            record = route.backlog.popleft()
             try:
-                route.put(*parcel[:-1])
+                route.put(*record[:-1])
             except Exception as error:  # noqa: BLE001  a partitioner is the caller's code: its record fails, no other
-                self._refuse(route, parcel, error)
-        self._on_news()
+                self._fail_record(route, record, error)
+        self._on_batch_ready()
 
     def _expire(self, route: Route, reason: Exception | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -161,21 +166,21 @@ class Router:
         error = RequestTimedOut(f"topic {route.topic!r} could not be looked up within {limit}: {reason}")
         error.__cause__ = reason
         while route.backlog and route.backlog[0].deadline <= now:
-            self._refuse(route, route.backlog.popleft(), error)
+            self._fail_record(route, route.backlog.popleft(), error)
 
-    def _refuse(self, route: Route, parcel: Parcel, error: Exception) -> None:
-        self._accumulator.release(parcel.size)
-        if parcel.promise is None:
+    def _fail_record(self, route: Route, record: PendingRecord, error: Exception) -> None:
+        self._accumulator.release(record.size)
+        if record.future is None:
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
-        elif not parcel.promise.done():
-            parcel.promise.set_exception(own_copy(error))
-        self._on_freed()
+        elif not record.future.done():
+            record.future.set_exception(own_copy(error))
+        self._on_memory_freed()
 
     def fail_all(self, error: Exception) -> None:
         """Give up every record that waits for a lookup."""
         for route in self._routes.values():
             while route.backlog:
-                self._refuse(route, route.backlog.popleft(), error)
+                self._fail_record(route, route.backlog.popleft(), error)
 
     def close(self) -> None:
         """Take the topics out of the cluster's refreshes."""

@@ -24,32 +24,32 @@ from asyncgroup.errors import (
 )
 from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import Accumulator
-from asyncgroup.producer.batch import MakeError, ProducerBatch
-from asyncgroup.producer.outcomes import Action, action_for
+from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.outcomes import ProduceAction, produce_action
 from asyncgroup.producer.requests import (
-    Answer,
-    Part,
-    build_request,
-    endpoints,
-    match_response,
-    newest_version,
+    EncodedBatch,
+    PartitionProduceResponse,
+    build_produce_request,
+    max_version,
+    node_endpoints,
+    responses_by_partition,
     topic_ids,
 )
 from asyncgroup.wire import messages as m
 
-__all__ = ["LANE", "Sender"]
+__all__ = ["PRODUCE_LANE", "Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
-LANE: Final = "produce"
-OnEnd = Callable[[ProducerBatch, Exception | None], None]
+PRODUCE_LANE: Final = "produce"
+OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 
 
 class Sender:
     """Sends what its accumulator has ready. `spawn` runs coroutine functions in the owner's task group.
 
-    `on_end(batch, error)` is told of every batch that is done, after its promises were kept or broken. While `hurry`
+    `on_batch_done(batch, error)` is told of every batch that is done, after its futures were resolved. While `skip_linger`
     is set, no batch waits for more records: somebody waits for room in the buffer.
     """
 
@@ -57,63 +57,65 @@ class Sender:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        accumulator: Accumulator,
+        accumulator: RecordAccumulator,
         spawn: Callable[..., None],
-        on_end: OnEnd,
+        on_batch_done: OnBatchDone,
     ) -> None:
         self._cluster, self._config, self._accumulator = cluster, config, accumulator
-        self._spawn, self._on_end = spawn, on_end
+        self._spawn, self._on_batch_done = spawn, on_batch_done
         self._acks = -1 if config.acks == "all" else int(config.acks)
-        self._busy: set[int] = set()
+        self._in_flight_nodes: set[int] = set()
         self._backoffs: dict[TopicPartition, Backoff] = {}
-        self._news = asyncio.Event()
-        self._stale = asyncio.Event()
-        self._leaderless = False
-        self.hurry = False
+        self._wakeup = asyncio.Event()
+        self._metadata_stale = asyncio.Event()
+        self._has_leaderless = False
+        self.skip_linger = False
 
     def __repr__(self) -> str:
-        return f"<Sender: requests under way to nodes {sorted(self._busy)}>"
+        return f"<Sender: requests under way to nodes {sorted(self._in_flight_nodes)}>"
 
     def start(self) -> None:
         """Start sending."""
         self._spawn(self._run, name="sender")
-        self._spawn(self._keep_leaders, name="leaders")
+        self._spawn(self._refresh_leaders, name="leaders")
 
     def wake(self) -> None:
         """Something changed: look for batches to send."""
-        self._news.set()
+        self._wakeup.set()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             wake_at = self._step(loop.time())
             timer = loop.call_at(wake_at, self.wake) if wake_at != float("inf") else None
             try:
-                await self._news.wait()
+                await self._wakeup.wait()
             finally:
                 if timer is not None:
                     timer.cancel()
 
     def _step(self, now: float) -> float:
         """Send what can be sent, fail what has waited too long; returns when to look again."""
-        plan = self._accumulator.plan(now, self._cluster.view.leader, self._busy, hurry=self.hurry)
+        plan = self._accumulator.plan(
+            now, self._cluster.view.leader, self._in_flight_nodes, skip_linger=self.skip_linger
+        )
         for batch in plan.expired:
-            self._fail(batch, self._expired(batch))
-        self._leaderless = bool(plan.homeless)
-        if plan.homeless:
-            self._stale.set()
+            self._fail(batch, self._expiry_error(batch))
+        self._has_leaderless = bool(plan.unknown_leader_topics)
+        if plan.unknown_leader_topics:
+            self._metadata_stale.set()
         for node, batches in plan.requests.items():
-            self._busy.add(node)
+            self._in_flight_nodes.add(node)
             self._spawn(self._send, node, batches, name=f"produce to node {node}")
         return plan.wake_at
 
-    async def _keep_leaders(self) -> None:
+    async def _refresh_leaders(self) -> None:
         """Refresh the metadata whenever a leader turns out to be unknown or wrong, with pauses in between."""
         backoff = self._cluster.backoff()
         while True:
-            await self._stale.wait()
-            self._stale.clear()
+            await self._metadata_stale.wait()
+            self._metadata_stale.clear()
             try:
                 await self._cluster.refresh()
             except ClosedError as error:
@@ -122,87 +124,98 @@ class Sender:
                 _log.info("metadata refresh failed: %s", error)
             self.wake()
             await asyncio.sleep(backoff.next())
-            if not self._leaderless:
+            if not self._has_leaderless:
                 backoff.reset()
 
     # --- one request --------------------------------------------------------------------------------------------
 
     async def _send(self, node: int, batches: list[ProducerBatch]) -> None:
         try:
-            parts = [part for batch in batches if (part := self._encode(batch)) is not None]
-            if parts:
-                await self._exchange(node, parts)
+            encoded_batches = [encoded for batch in batches if (encoded := self._encode(batch)) is not None]
+            if encoded_batches:
+                await self._send_request(node, encoded_batches)
         finally:
-            self._busy.discard(node)
+            self._in_flight_nodes.discard(node)
             self.wake()
 
-    def _encode(self, batch: ProducerBatch) -> Part | None:
+    def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
         try:
-            return Part(batch, batch.encoded())
+            return EncodedBatch(batch, batch.encoded())
         except AsyncGroupError as problem:
             error = problem  # a codec whose library is missing
-            self._settle(batch, lambda: own_copy(error))
+            self._complete(batch, lambda: own_copy(error))
             return None
 
-    async def _exchange(self, node: int, parts: list[Part]) -> None:
+    async def _send_request(self, node: int, encoded_batches: list[EncodedBatch]) -> None:
         try:
-            answers = await self._ask(node, parts)
+            responses = await self._request(node, encoded_batches)
         except (UnsupportedVersionError, ClosedError) as problem:
             final: Exception = problem
-            for part in parts:
-                self._settle(part.batch, lambda: own_copy(final))
+            for encoded in encoded_batches:
+                self._complete(encoded.batch, lambda: own_copy(final))
         except AsyncGroupError as problem:
-            self._stale.set()
-            for part in parts:
-                self._retry(part.batch, problem)
+            self._metadata_stale.set()
+            for encoded in encoded_batches:
+                self._retry(encoded.batch, problem)
         except Exception as problem:  # noqa: BLE001  the records must not wait for ever on a bug
             _log.exception("a Produce request to node %s failed in an unforeseen way", node)
             final = problem
-            for part in parts:
-                self._settle(part.batch, lambda: own_copy(final))
+            for encoded in encoded_batches:
+                self._complete(encoded.batch, lambda: own_copy(final))
         else:
-            for part in parts:
-                self._answered(node, part.batch, answers.get(part.batch.tp))
+            for encoded in encoded_batches:
+                self._handle_response(node, encoded.batch, responses.get(encoded.batch.tp))
 
-    async def _ask(self, node: int, parts: list[Part]) -> dict[TopicPartition, Answer]:
-        ids = topic_ids(parts, self._cluster.view)
+    async def _request(
+        self, node: int, encoded_batches: list[EncodedBatch]
+    ) -> dict[TopicPartition, PartitionProduceResponse]:
+        ids = topic_ids(encoded_batches, self._cluster.view)
 
         def build(_: int) -> m.ProduceRequest:
-            return build_request(parts, ids, self._acks, self._config.request_timeout)
+            return build_produce_request(encoded_batches, ids, self._acks, self._config.request_timeout)
 
-        highest = newest_version(ids)
+        highest = max_version(ids)
         if self._acks == 0:
-            await self._cluster.post(node, m.ProduceRequest, build, lane=LANE, highest=highest)
-            return {part.batch.tp: Answer(part.batch.tp.partition, base_offset=-1) for part in parts}
+            await self._cluster.post(node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest)
+            return {
+                encoded.batch.tp: PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
+                for encoded in encoded_batches
+            }
         response = await self._cluster.request_built(
-            node, m.ProduceRequest, build, lane=LANE, highest=highest
+            node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
         )
-        answers = match_response(response, ids)
-        for tp, answer in answers.items():
-            leader = answer.current_leader
+        responses = responses_by_partition(response, ids)
+        for tp, partition_response in responses.items():
+            leader = partition_response.current_leader
             if leader.leader_id >= 0:
-                self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, endpoints(response))
-        return answers
+                self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, node_endpoints(response))
+        return responses
 
     # --- what becomes of a batch --------------------------------------------------------------------------------
 
-    def _answered(self, node: int, batch: ProducerBatch, answer: Answer | None) -> None:
-        if answer is None:
+    def _handle_response(
+        self, node: int, batch: ProducerBatch, partition_response: PartitionProduceResponse | None
+    ) -> None:
+        if partition_response is None:
             self._retry(batch, ProtocolError(f"node {node} left {batch.tp} out of its response"))
             return
-        action = action_for(answer.error_code)
-        if action is Action.DONE:
-            self._settle(batch, None, answer)
+        action = produce_action(partition_response.error_code)
+        if action is ProduceAction.DONE:
+            self._complete(batch, None, partition_response)
             return
-        what, code, detail = f"{batch.count} records for {batch.tp}", answer.error_code, _detail(answer)
-        if action is Action.FAIL:
-            self._settle(batch, lambda: BrokerError(code, what, detail))
+        what, code, detail = (
+            f"{batch.count} records for {batch.tp}",
+            partition_response.error_code,
+            _detail(partition_response),
+        )
+        if action is ProduceAction.FAIL:
+            self._complete(batch, lambda: BrokerError(code, what, detail))
             return
         at_once = False
-        if action is Action.REFRESH:
+        if action is ProduceAction.REFRESH:
             # where the response named the new leader, there is nothing to wait for (KIP-951)
             at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
-            self._stale.set()
+            self._metadata_stale.set()
         self._retry(batch, BrokerError(code, what, detail), at_once=at_once)
 
     def _retry(self, batch: ProducerBatch, error: Exception, *, at_once: bool = False) -> None:
@@ -212,24 +225,27 @@ class Sender:
             self._backoffs[batch.tp] = self._cluster.backoff()
         pause = self._backoffs[batch.tp].next()
         _log.debug("%s: try %d failed: %s", batch.tp, batch.attempts, error)
-        self._accumulator.retry(batch, now if at_once else now + pause)
+        self._accumulator.reenqueue(batch, now if at_once else now + pause)
 
-    def _settle(
-        self, batch: ProducerBatch, make_error: MakeError | None, answer: Answer | None = None
+    def _complete(
+        self,
+        batch: ProducerBatch,
+        make_error: ErrorFactory | None,
+        partition_response: PartitionProduceResponse | None = None,
     ) -> None:
         """A batch that was under way has its final answer."""
         self._backoffs.pop(batch.tp, None)
-        self._accumulator.settle(batch)
+        self._accumulator.complete(batch)
         if make_error is not None:
             self._fail(batch, make_error)
-        elif answer is not None and self._accumulator.end(batch):
-            batch.succeed(answer.base_offset, answer.log_append_time_ms)
-            self._on_end(batch, None)
+        elif partition_response is not None and self._accumulator.deallocate(batch):
+            batch.complete(partition_response.base_offset, partition_response.log_append_time_ms)
+            self._on_batch_done(batch, None)
 
-    def _fail(self, batch: ProducerBatch, make_error: MakeError) -> None:
-        if self._accumulator.end(batch):
+    def _fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
+        if self._accumulator.deallocate(batch):
             batch.fail(make_error)
-            self._on_end(batch, make_error())
+            self._on_batch_done(batch, make_error())
 
     def fail_all(self, error: Exception) -> None:
         """Give up every batch, under way or not."""
@@ -237,7 +253,7 @@ class Sender:
         for batch in list(self._accumulator.incomplete):
             self._fail(batch, lambda: own_copy(error))
 
-    def _expired(self, batch: ProducerBatch) -> MakeError:
+    def _expiry_error(self, batch: ProducerBatch) -> ErrorFactory:
         reason = batch.last_error or "its leader has not answered yet"
         if batch.last_error is None and self._cluster.view.leader(batch.tp) < 0:
             reason = "its leader is unknown"
@@ -254,8 +270,11 @@ class Sender:
         return make_error
 
 
-def _detail(answer: Answer) -> str | None:
+def _detail(partition_response: PartitionProduceResponse) -> str | None:
     """What a broker says about the records that it refuses (KIP-467)."""
-    said = [answer.error_message] if answer.error_message else []
-    said += [f"record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors]
+    said = [partition_response.error_message] if partition_response.error_message else []
+    said += [
+        f"record {bad.batch_index}: {bad.batch_index_error_message}"
+        for bad in partition_response.record_errors
+    ]
     return "; ".join(said) or None

@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import Accumulator
+from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch, record_size
 from asyncgroup.wire.records import decode_batch, read_batch_header
 
@@ -27,13 +27,13 @@ class Time:
         return self.now
 
 
-def made(**config: Any) -> tuple[Accumulator, Time]:
+def made(**config: Any) -> tuple[RecordAccumulator, Time]:
     config = {"linger": 1.0, "batch_size": 1000, "max_request_size": 2500, "buffer_bytes": 5000} | config
     time = Time()
-    return Accumulator(ProducerConfig(**config), time), time
+    return RecordAccumulator(ProducerConfig(**config), time), time
 
 
-def put(accumulator: Accumulator, tp: TopicPartition, value: bytes) -> bool | None:
+def put(accumulator: RecordAccumulator, tp: TopicPartition, value: bytes) -> bool | None:
     """Add a record; None if there is no room."""
     size = record_size(None, value, ())
     if not accumulator.reserve(size):
@@ -91,18 +91,18 @@ class AccumulatorMachine(RuleBasedStateMachine):
         target=batches,
         busy=st.sets(st.integers(0, 1)),
         leaderless=st.sets(st.sampled_from(TPS)),
-        hurry=st.booleans(),
+        skip_linger=st.booleans(),
     )
-    def send(self, busy: set[int], leaderless: set[TopicPartition], hurry: bool) -> Any:
+    def send(self, busy: set[int], leaderless: set[TopicPartition], skip_linger: bool) -> Any:
         plan = self.accumulator.plan(
-            self.time.now, lambda tp: -1 if tp in leaderless else LEADER[tp], busy, hurry=hurry
+            self.time.now, lambda tp: -1 if tp in leaderless else LEADER[tp], busy, skip_linger=skip_linger
         )
-        assert plan.homeless <= ({"t"} if leaderless else set())
+        assert plan.unknown_leader_topics <= ({"t"} if leaderless else set())
         assert plan.wake_at > self.time.now
         for batch in plan.expired:
             assert batch.deadline <= self.time.now
             self.lost.update(value for value in values(batch) if value is not None)
-            assert self.accumulator.end(batch)
+            assert self.accumulator.deallocate(batch)
             batch.fail(lambda: TimeoutError())
             self.reserved -= batch.reserved
         for node, sending in plan.requests.items():
@@ -114,7 +114,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
                 assert LEADER[batch.tp] == node
                 assert batch.tp not in leaderless
                 assert self.time.now >= story.retry_at
-                assert hurry or batch.closed or self.time.now >= batch.created_at + self.linger
+                assert skip_linger or batch.closed or self.time.now >= batch.created_at + self.linger
                 assert len(batch.encoded()) <= self.batch_size or batch.count == 1
                 story.under_way = batch
         return [batch for sending in plan.requests.values() for batch in sending]
@@ -128,13 +128,13 @@ class AccumulatorMachine(RuleBasedStateMachine):
             story.under_way = None
             if not ok:
                 story.retry_at = self.time.now + pause
-                self.accumulator.retry(batch, story.retry_at)
+                self.accumulator.reenqueue(batch, story.retry_at)
                 continue
             story.retry_at = float("-inf")
-            self.accumulator.settle(batch)
-            if self.accumulator.end(batch):
+            self.accumulator.complete(batch)
+            if self.accumulator.deallocate(batch):
                 self.reserved -= batch.reserved
-                batch.succeed(0)
+                batch.complete(0)
                 story.done += [value for value in values(batch) if value is not None]
 
     @rule()
@@ -162,7 +162,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @invariant()
     def bytes_add_up(self) -> None:
         if hasattr(self, "accumulator"):
-            assert self.accumulator.used == self.reserved
+            assert self.accumulator.used_bytes == self.reserved
             assert self.accumulator.records == sum(batch.count for batch in self.accumulator.incomplete)
 
     @invariant()
@@ -209,8 +209,8 @@ def test_a_record_larger_than_a_batch_has_a_batch_of_its_own() -> None:
     for _ in range(3):
         (batch,) = accumulator.plan(1.0, leader, ()).requests[0]
         sizes.append(values(batch))
-        accumulator.settle(batch)
-        accumulator.end(batch)
+        accumulator.complete(batch)
+        accumulator.deallocate(batch)
     assert sizes == [[b"a"], [b"b" * 1500], [b"c"]]
 
 
@@ -224,8 +224,8 @@ def test_partitions_take_turns_when_a_request_cannot_hold_them_all() -> None:
     for _ in range(12):
         (batch,) = accumulator.plan(0.0, lambda _: 7, ()).requests[7]
         served.append(batch.tp.partition)
-        accumulator.settle(batch)
-        accumulator.end(batch)
+        accumulator.complete(batch)
+        accumulator.deallocate(batch)
     assert served == [0, 1, 2, 3] * 3
 
 
@@ -237,13 +237,13 @@ def test_an_expired_batch_under_way_is_reported_once_and_blocks_until_its_answer
     plan = accumulator.plan(120.0, leader, ())
     assert batch in plan.expired
     for expired in plan.expired:
-        accumulator.end(expired)
+        accumulator.deallocate(expired)
         expired.fail(TimeoutError)
     time.now = 121.0
     put(accumulator, TPS[0], b"third")
     assert not accumulator.plan(121.0, leader, ()).requests
     assert not accumulator.plan(121.0, leader, ()).expired
-    accumulator.retry(batch, 0.0)  # the answer came too late: the batch is not sent again
+    accumulator.reenqueue(batch, 0.0)  # the answer came too late: the batch is not sent again
     (late,) = accumulator.plan(121.0, leader, ()).requests[0]
     assert values(late) == [b"third"]
 
@@ -252,14 +252,14 @@ def test_a_partition_without_a_leader_names_its_topic_and_waits() -> None:
     accumulator, _ = made(linger=0.0)
     put(accumulator, TPS[0], b"x")
     plan = accumulator.plan(0.0, lambda _: -1, ())
-    assert plan.homeless == {"t"}
+    assert plan.unknown_leader_topics == {"t"}
     assert plan.wake_at == 120.0
 
 
 def test_what_it_shows_of_itself() -> None:
     accumulator, _ = made()
     put(accumulator, TPS[0], b"x")
-    assert repr(accumulator) == "<Accumulator 1 batches, 22 of 5000 bytes>"
+    assert repr(accumulator) == "<RecordAccumulator 1 batches, 22 of 5000 bytes>"
     (batch,) = accumulator.incomplete
     assert "t-0 1 records" in repr(batch)
     assert "open" in repr(batch)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import QueueFull
-from asyncgroup.producer.sender import LANE
+from asyncgroup.producer.sender import PRODUCE_LANE
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
@@ -64,7 +64,7 @@ async def test_a_node_has_one_request_under_way_and_none_waits_for_another_node(
         beside = next(p for p in range(1, 6) if leaders[p] == slow)
         second = asyncio.create_task(producer.send(TOPIC, b"y", partition=beside))
         await asyncio.sleep(1)
-        assert (await producer.cluster.connection(slow, LANE)).in_flight == 1
+        assert (await producer.cluster.connection(slow, PRODUCE_LANE)).in_flight == 1
         await asyncio.gather(first, second)
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.partitioner import DefaultPartitioner, murmur2 as aiokafka_murmur2
 from hypothesis import given, strategies as st
 
-from asyncgroup.producer.partitioners import Sticky, murmur2, partition_for_key, to_positive
+from asyncgroup.producer.partitioners import StickyPartition, murmur2, partition_for_key, to_positive
 
 # the vectors of Kafka's own UtilsTest.testMurmur2, as Java's signed ints
 JAVA = {
@@ -57,22 +57,22 @@ def test_keys_spread_evenly() -> None:
 
 
 def test_sticky_moves_to_another_partition_each_time() -> None:
-    sticky = Sticky(random.Random(1))
-    seen = [sticky.move(range(5)) for _ in range(1000)]
+    sticky = StickyPartition(random.Random(1))
+    seen = [sticky.next_partition(range(5)) for _ in range(1000)]
     assert all(one != other for one, other in itertools.pairwise(seen))
     assert all(150 < count < 250 for count in Counter(seen).values())
 
 
 def test_sticky_stays_where_there_is_no_other() -> None:
-    sticky = Sticky(random.Random(1))
-    assert [sticky.move([3]) for _ in range(3)] == [3, 3, 3]
+    sticky = StickyPartition(random.Random(1))
+    assert [sticky.next_partition([3]) for _ in range(3)] == [3, 3, 3]
 
 
 @given(st.integers(0, 2**32), st.lists(st.sets(st.integers(0, 20), min_size=1), min_size=1, max_size=20))
 def test_sticky_takes_only_what_is_available(seed: int, steps: list[set[int]]) -> None:
-    sticky = Sticky(random.Random(seed))
+    sticky = StickyPartition(random.Random(seed))
     for available in steps:
         before = sticky.current
-        now = sticky.move(sorted(available))
+        now = sticky.next_partition(sorted(available))
         assert now in available
         assert now != before or available == {before}

@@ -1,4 +1,4 @@
-"""The producer's small parts: room, ledger, batches, the table of outcomes, arguments."""
+"""The producer's small parts: room, tracker, batches, the table of outcomes, arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from asyncgroup.producer.memory import BufferMemory
 from hypothesis import given, strategies as st
 
 from asyncgroup.error_codes import ErrorCode, is_retriable
@@ -13,9 +14,8 @@ from asyncgroup.errors import BrokerError, ClosedError, ConfigError
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
 from asyncgroup.producer.batch import BATCH_OVERHEAD, ProducerBatch, record_size
-from asyncgroup.producer.ledger import Ledger
-from asyncgroup.producer.outcomes import ACTIONS, Action, action_for
-from asyncgroup.producer.room import Room
+from asyncgroup.producer.delivery_tracker import DeliveryTracker
+from asyncgroup.producer.outcomes import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder
 
 TP = TopicPartition("t", 3)
@@ -26,7 +26,7 @@ class Buffer:
 
     def __init__(self) -> None:
         self.used = 0
-        self.room = Room(self.reserve, self.release)
+        self.memory = BufferMemory(self.reserve, self.release)
 
     def reserve(self, size: int) -> bool:
         if self.used + size > 10:
@@ -39,13 +39,13 @@ class Buffer:
 
 
 def batch_of(count: int, promised: int = 0) -> tuple[ProducerBatch, list[asyncio.Future[RecordMetadata]]]:
-    batch, promises = ProducerBatch(TP, "none", 10_000, 0.0, 1.0), []
+    batch, futures = ProducerBatch(TP, "none", 10_000, 0.0, 1.0), []
     for number in range(count):
-        promise = asyncio.get_running_loop().create_future() if number >= count - promised else None
-        if promise is not None:
-            promises.append(promise)
-        assert batch.append(1000 + number, None, b"x", (), 22, promise)
-    return batch, promises
+        future = asyncio.get_running_loop().create_future() if number >= count - promised else None
+        if future is not None:
+            futures.append(future)
+        assert batch.append(1000 + number, None, b"x", (), 22, future)
+    return batch, futures
 
 
 # --- room -----------------------------------------------------------------------------------------------------------
@@ -55,18 +55,18 @@ def batch_of(count: int, promised: int = 0) -> tuple[ProducerBatch, list[asyncio
 @pytest.mark.asyncio
 async def test_room_is_given_in_order_even_where_a_later_one_would_fit() -> None:
     buffer = Buffer()
-    assert buffer.room.take(8)
+    assert buffer.memory.try_reserve(8)
     order: list[int] = []
 
     async def caller(size: int) -> None:
-        await buffer.room.wait(size)
+        await buffer.memory.reserve(size)
         order.append(size)
 
     tasks = [asyncio.create_task(caller(size)) for size in (5, 1, 4)]
     await asyncio.sleep(1)
-    assert not buffer.room.take(1), "nobody jumps the queue"
+    assert not buffer.memory.try_reserve(1), "nobody jumps the queue"
     buffer.release(8)
-    buffer.room.serve()
+    buffer.memory.grant_waiters()
     await asyncio.gather(*tasks)
     assert order == [5, 1, 4]
     assert buffer.used == 10
@@ -76,24 +76,24 @@ async def test_room_is_given_in_order_even_where_a_later_one_would_fit() -> None
 @pytest.mark.asyncio
 async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
     buffer = Buffer()
-    buffer.room.take(8)
-    first, second = (asyncio.create_task(buffer.room.wait(size)) for size in (5, 2))
+    buffer.memory.try_reserve(8)
+    first, second = (asyncio.create_task(buffer.memory.reserve(size)) for size in (5, 2))
     await asyncio.sleep(1)
     first.cancel()
     await second
     assert buffer.used == 10
-    assert len(buffer.room) == 0
+    assert len(buffer.memory) == 0
 
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
 async def test_a_caller_cancelled_after_the_grant_gives_it_back() -> None:
     buffer = Buffer()
-    buffer.room.take(8)
-    first, second = (asyncio.create_task(buffer.room.wait(size)) for size in (8, 5))
+    buffer.memory.try_reserve(8)
+    first, second = (asyncio.create_task(buffer.memory.reserve(size)) for size in (8, 5))
     await asyncio.sleep(1)
     buffer.release(8)
-    buffer.room.serve()
+    buffer.memory.grant_waiters()
     assert buffer.used == 8
     first.cancel()
     await second
@@ -104,47 +104,47 @@ async def test_a_caller_cancelled_after_the_grant_gives_it_back() -> None:
 @pytest.mark.asyncio
 async def test_everybody_can_be_sent_away() -> None:
     buffer = Buffer()
-    buffer.room.take(10)
-    waiting = [asyncio.create_task(buffer.room.wait(1)) for _ in range(3)]
+    buffer.memory.try_reserve(10)
+    waiting = [asyncio.create_task(buffer.memory.reserve(1)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    buffer.room.fail(lambda: ClosedError("closed"))
+    buffer.memory.fail(lambda: ClosedError("closed"))
     ends = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError, ClosedError, ClosedError]
     assert buffer.used == 10
 
 
-# --- ledger ---------------------------------------------------------------------------------------------------------
+# --- tracker ---------------------------------------------------------------------------------------------------------
 
 
 def test_losses_are_counted_by_partition_and_told_once() -> None:
-    ledger = Ledger()
-    assert ledger.take_losses() is None
+    tracker = DeliveryTracker()
+    assert tracker.drain_lost() is None
     first = BrokerError(10, "first")
-    ledger.lose(TP, 2, first)
-    ledger.lose(TP, 3, BrokerError(29, "second"))
-    lost = ledger.take_losses()
+    tracker.add_lost(TP, 2, first)
+    tracker.add_lost(TP, 3, BrokerError(29, "second"))
+    lost = tracker.drain_lost()
     assert lost is not None
     assert lost.failed == {TP: (5, first)}
-    assert ledger.take_losses() is None
+    assert tracker.drain_lost() is None
 
 
 @pytest.mark.asyncio
 async def test_a_flush_waits_for_its_batches_and_no_others() -> None:
-    ledger = Ledger()
+    tracker = DeliveryTracker()
     (one, _), (two, _), (three, _) = batch_of(1), batch_of(1), batch_of(1)
-    one.succeed(0)
-    await ledger.wait([one])
-    waiting = asyncio.create_task(ledger.wait([one, two]))
-    impatient = asyncio.create_task(ledger.wait([three]))
+    one.complete(0)
+    await tracker.wait([one])
+    waiting = asyncio.create_task(tracker.wait([one, two]))
+    impatient = asyncio.create_task(tracker.wait([three]))
     await asyncio.sleep(0)
     impatient.cancel()
     await asyncio.wait([impatient])
     assert not waiting.done()
     two.fail(TimeoutError)
-    ledger.ended(two)
+    tracker.on_batch_done(two)
     await waiting
-    assert "0 flushes" in repr(ledger)
+    assert "0 flushes" in repr(tracker)
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ async def test_a_flush_waits_for_its_batches_and_no_others() -> None:
 
 @pytest.mark.asyncio
 async def test_promises_are_kept_with_each_records_own_place() -> None:
-    batch, promises = batch_of(4, promised=2)
-    batch.succeed(100)
-    assert [promise.result() for promise in promises] == [
+    batch, futures = batch_of(4, promised=2)
+    batch.complete(100)
+    assert [future.result() for future in futures] == [
         RecordMetadata("t", 3, 102, 1002),
         RecordMetadata("t", 3, 103, 1003),
     ]
@@ -162,24 +162,24 @@ async def test_promises_are_kept_with_each_records_own_place() -> None:
 
 @pytest.mark.asyncio
 async def test_the_brokers_timestamp_wins_where_the_topic_wants_it() -> None:
-    batch, (promise,) = batch_of(1, promised=1)
-    batch.succeed(7, append_time=5555)
-    assert promise.result().timestamp == 5555
+    batch, (future,) = batch_of(1, promised=1)
+    batch.complete(7, append_time=5555)
+    assert future.result().timestamp == 5555
 
 
 @pytest.mark.asyncio
 async def test_with_acks_0_nobody_knows_the_offset() -> None:
-    batch, promises = batch_of(2, promised=2)
-    batch.succeed(-1)
-    assert [promise.result().offset for promise in promises] == [-1, -1]
+    batch, futures = batch_of(2, promised=2)
+    batch.complete(-1)
+    assert [future.result().offset for future in futures] == [-1, -1]
 
 
 @pytest.mark.asyncio
 async def test_each_broken_promise_has_an_error_of_its_own_and_cancelled_ones_are_left_alone() -> None:
-    batch, promises = batch_of(3, promised=3)
-    promises[0].cancel()
+    batch, futures = batch_of(3, promised=3)
+    futures[0].cancel()
     batch.fail(lambda: ClosedError("closed"))
-    errors = [promise.exception() for promise in promises[1:]]
+    errors = [future.exception() for future in futures[1:]]
     assert [type(error) for error in errors] == [ClosedError, ClosedError]
     assert errors[0] is not errors[1]
 
@@ -200,13 +200,13 @@ def test_the_counted_size_is_never_too_small(key: Any, value: Any, headers: Any)
 
 def test_every_error_code_has_an_action_that_fits_whether_kafka_retries_it() -> None:
     for code in ErrorCode:
-        action = action_for(code)
+        action = produce_action(code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            assert action is Action.DONE
+            assert action is ProduceAction.DONE
         else:
-            assert (action in (Action.RETRY, Action.REFRESH)) == is_retriable(code), code.name
-    assert action_for(4711) is Action.FAIL
-    assert set(ACTIONS) <= set(ErrorCode)
+            assert (action in (ProduceAction.RETRY, ProduceAction.REFRESH)) == is_retriable(code), code.name
+    assert produce_action(4711) is ProduceAction.FAIL
+    assert set(PRODUCE_ACTIONS) <= set(ErrorCode)
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------

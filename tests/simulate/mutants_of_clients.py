@@ -188,10 +188,10 @@ def _never_leaves() -> AbstractContextManager[object]:
 def _failed_is_written() -> AbstractContextManager[object]:
     """A producer that gives a batch up says that it is written."""
 
-    def succeed(self: ProducerBatch, _make_error: Any) -> None:
-        self.succeed(10_000)
+    def complete(self: ProducerBatch, _make_error: Any) -> None:
+        self.complete(10_000)
 
-    return patch.object(ProducerBatch, "fail", succeed)
+    return patch.object(ProducerBatch, "fail", complete)
 
 
 def _marks_move_back() -> AbstractContextManager[object]:

@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["Room"]
+__all__ = ["BufferMemory"]
 
 
-class Room:
+class BufferMemory:
     """A queue in front of a buffer. `reserve(size)` takes bytes of it if it has them, `release(size)` gives them back."""
 
     def __init__(self, reserve: Callable[[int], bool], release: Callable[[int], None]) -> None:
@@ -20,13 +20,13 @@ class Room:
         return len(self._waiting)
 
     def __repr__(self) -> str:
-        return f"<Room {len(self)} callers waiting>"
+        return f"<BufferMemory: {len(self)} callers waiting>"
 
-    def take(self, size: int) -> bool:
+    def try_reserve(self, size: int) -> bool:
         """Reserve `size` bytes now; False if there is no room or others were here before."""
         return not self._waiting and self._reserve(size)
 
-    async def wait(self, size: int) -> None:
+    async def reserve(self, size: int) -> None:
         """Wait until `size` bytes are reserved. A cancelled caller gives back what it was just granted."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (size, granted)
@@ -38,10 +38,10 @@ class Room:
                 self._release(size)
             else:
                 self._waiting = deque(other for other in self._waiting if other is not entry)
-            self.serve()
+            self.grant_waiters()
             raise
 
-    def serve(self) -> None:
+    def grant_waiters(self) -> None:
         """Something was given back: let in whoever fits, the first first."""
         while self._waiting:
             size, granted = self._waiting[0]

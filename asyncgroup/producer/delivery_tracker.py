@@ -9,10 +9,10 @@ from asyncgroup.errors import DeliveryFailedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
 
-__all__ = ["Ledger"]
+__all__ = ["DeliveryTracker"]
 
 
-class Ledger:
+class DeliveryTracker:
     """Counts lost records by partition, and tells those who flush when their batches are done."""
 
     def __init__(self) -> None:
@@ -21,14 +21,14 @@ class Ledger:
 
     def __repr__(self) -> str:
         lost = sum(count for count, _ in self._lost.values())
-        return f"<Ledger {lost} records lost, {len(self._flushes)} flushes under way>"
+        return f"<DeliveryTracker: {lost} records lost, {len(self._flushes)} flushes under way>"
 
-    def lose(self, tp: TopicPartition, count: int, error: Exception) -> None:
+    def add_lost(self, tp: TopicPartition, count: int, error: Exception) -> None:
         """Write down that `count` records are lost."""
         before, first = self._lost.get(tp, (0, error))
         self._lost[tp] = (before + count, first)
 
-    def take_losses(self) -> DeliveryFailedError | None:
+    def drain_lost(self) -> DeliveryFailedError | None:
         """The error that tells of everything lost since the last call; None if nothing was."""
         lost, self._lost = self._lost, {}
         return DeliveryFailedError(lost) if lost else None
@@ -45,7 +45,7 @@ class Ledger:
         finally:
             self._flushes.remove(entry)
 
-    def ended(self, batch: ProducerBatch) -> None:
+    def on_batch_done(self, batch: ProducerBatch) -> None:
         """A batch is done."""
         for left, done in self._flushes:
             left.discard(batch)

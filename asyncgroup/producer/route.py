@@ -1,0 +1,159 @@
+"""Records find their partition: one route a topic, and the records that wait for a topic to be looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
+from asyncgroup.model import Header, RecordMetadata, TopicPartition
+from asyncgroup.producer.accumulator import PartitionQueue, RecordAccumulator
+from asyncgroup.producer.partitioners import StickyPartition, partition_for_key
+
+__all__ = ["Partitioner", "PendingRecord", "Route"]
+
+Partitioner: TypeAlias = Callable[[bytes | None, int], int]
+RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
+
+MAX_CACHED_KEYS: Final = 10_000
+"""Keys of a topic whose partition is kept: hashing a key costs as much as everything else about its record."""
+
+
+class PendingRecord(NamedTuple):
+    """A record that waits until its topic is known; `deadline` is the loop's time of its delivery timeout."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    size: int
+    future: RecordFuture
+    deadline: float
+
+
+class Route:
+    """The partitions of one topic as the cluster's metadata shows them, and the choice among them.
+
+    `view` is the metadata it was made from, `partition_count` the number of partitions (0: unknown), `backlog` the records that
+    wait for a lookup, and `lookup` that lookup while it is under way. `recently_used` says that a record came since `last_used_at`
+    (the loop's time) was last brought up to date.
+    """
+
+    __slots__ = (
+        "_accumulator",
+        "_available",
+        "_partitioner",
+        "_queue_by_key",
+        "_queues",
+        "_sticky_partition",
+        "backlog",
+        "last_used_at",
+        "lookup",
+        "partition_count",
+        "recently_used",
+        "topic",
+        "view",
+    )
+
+    def __init__(
+        self, topic: str, accumulator: RecordAccumulator, partitioner: Partitioner | None, rng: random.Random
+    ) -> None:
+        self.topic = topic
+        self._accumulator, self._partitioner = accumulator, partitioner
+        self._sticky_partition = StickyPartition(rng)
+        self._queues: list[PartitionQueue] = []
+        self._available: list[int] = []
+        self._queue_by_key: dict[bytes, PartitionQueue] = {}
+        self.backlog: deque[PendingRecord] = deque()
+        self.lookup: asyncio.Future[None] | None = None
+        self.partition_count = 0
+        self.recently_used = True
+        self.last_used_at = float("-inf")
+        self.view: ClusterView | None = None
+
+    def __repr__(self) -> str:
+        return f"<Route {self.topic}: {self.partition_count} partitions, {len(self.backlog)} records waiting>"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its records is still to be sent or acknowledged."""
+        return not self.backlog and self.lookup is None and all(queue.is_idle for queue in self._queues)
+
+    def update(self, view: ClusterView) -> None:
+        """Take over what the metadata says of the topic."""
+        self.view = view
+        info = view.topics.get(self.topic)
+        partitions = info.partitions if info is not None and not info.error_code else {}
+        if len(partitions) != self.partition_count:
+            self._queue_by_key.clear()
+        self.partition_count = len(partitions)
+        for number in range(len(self._queues), self.partition_count):
+            self._queues.append(self._accumulator.queue(TopicPartition(self.topic, number)))
+        led = [number for number, part in partitions.items() if part.leader in view.brokers]
+        self._available = sorted(led) or list(range(self.partition_count))
+        if self._sticky_partition.current not in self._available:
+            self._sticky_partition.current = -1
+
+    def put(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        size: int,
+        future: RecordFuture,
+    ) -> bool:
+        """Add a record, for which `size` bytes are reserved, to its partition; True if it began a batch.
+
+        Raises BrokerError for a partition that the topic does not have, ConfigError for a partitioner's bad answer.
+        """
+        if partition is not None:
+            if not 0 <= partition < self.partition_count:
+                raise BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"partition {self.topic}-{partition}",
+                    f"the topic has {self.partition_count} partitions",
+                )
+            queue = self._queues[partition]
+        elif self._partitioner is not None:
+            queue = self._queues[self._custom_partition(self._partitioner, key)]
+        elif key is not None:
+            queue = self._queue_by_key.get(key) or self._queue_for_key(key)
+        else:
+            return self._put_without_key(timestamp, value, headers, size, future)
+        return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
+
+    def _put_without_key(
+        self, timestamp: int, value: bytes | None, headers: Sequence[Header], size: int, future: RecordFuture
+    ) -> bool:
+        """Add a record without a key: to the batch of its predecessor, or else to another partition."""
+        if self._sticky_partition.current >= 0:
+            queue = self._queues[self._sticky_partition.current]
+            if queue.open is not None and queue.open.append(timestamp, None, value, headers, size, future):
+                return False
+            queue.close_open()
+        queue = self._queues[self._sticky_partition.next_partition(self._available)]
+        self._accumulator.append(queue, timestamp, None, value, headers, size, future)
+        return True
+
+    def _queue_for_key(self, key: bytes) -> PartitionQueue:
+        queue = self._queues[partition_for_key(key, self.partition_count)]
+        if len(self._queue_by_key) >= MAX_CACHED_KEYS:
+            self._queue_by_key.clear()
+        self._queue_by_key[key] = queue
+        return queue
+
+    def _custom_partition(self, partitioner: Partitioner, key: bytes | None) -> int:
+        number = partitioner(key, self.partition_count)
+        if type(number) is not int or not 0 <= number < self.partition_count:
+            raise ConfigError(
+                f"the partitioner answered {number!r} for a key of topic {self.topic!r}: "
+                f"a partition from 0 to {self.partition_count - 1} is needed"
+            )
+        return number
