@@ -19,25 +19,25 @@ from asyncgroup.group.assignors import resolve_assignors
 from asyncgroup.group.group_marks import GroupMarks
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
-from asyncgroup.group.heartbeats import PAUSE_SHARE
+from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.member import Member
+from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.group.membership import ClassicMembership
-from asyncgroup.group.pauses import Pauses
+from asyncgroup.group.paused_partitions import PausedPartitions
 from asyncgroup.group.reasons import CLOSED
 from asyncgroup.group.records import Records
 from asyncgroup.group.run_loop import RunLoop
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscription, Topics, check_topics
-from asyncgroup.group.vitals import GroupState, Vitals
 from asyncgroup.lifecycle import finish
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
 __all__ = ["ConsumerGroup"]
 
-_NUMBERS = count(1)
+_MEMBER_NUMBERS = count(1)
 
 
 class ConsumerGroup:
@@ -63,14 +63,14 @@ class ConsumerGroup:
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
         # a coordinator that is back must not find the session expired because of the pauses between attempts to connect
-        self.cluster.limit_reconnect_pauses(PAUSE_SHARE * self.config.session_timeout)
+        self.cluster.limit_reconnect_pauses(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         assignors = resolve_assignors(self.config.assignors)
-        self._vitals = Vitals()
+        self._member_health = MemberHealth()
         self._membership = ClassicMembership(
-            self.cluster, self.group_id, self.config, assignors, self._vitals
+            self.cluster, self.group_id, self.config, assignors, self._member_health
         )
         self._errors = ErrorStream(self.config.error_buffer)
-        self._pauses = Pauses()
+        self._pauses = PausedPartitions()
         self._context = GroupContext(
             self.cluster,
             self.group_id,
@@ -78,16 +78,16 @@ class ConsumerGroup:
             self._errors,
             self._pauses,
             Interceptors(interceptors),
-            self._vitals,
+            self._member_health,
             KnownTopics(),
             {},
-            f"-group-{next(_NUMBERS)}",
+            f"-group-{next(_MEMBER_NUMBERS)}",
         )
         self._member = Member(self._context, self._membership)
         self._marks = GroupMarks(self._context)
         self._records: Records | None = None
         self._subscriptions: list[Subscription] = []
-        self._asked_to_close = False
+        self._close_requested = False
         self._holds_lane = False
         self._leaves: bool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,15 +133,15 @@ class ConsumerGroup:
         for it: it only ends the session then, and leaving and closing are left to the one who opened the group.
         """
         self._check_loop()
-        if not self._asked_to_close:
-            self._asked_to_close, self._leaves = True, leave
-        run = self._member.run
+        if not self._close_requested:
+            self._close_requested, self._leaves = True, leave
+        run = self._member.session_run
         if run is not None and run.is_caller:
             self._member.close()
             return
         try:
             if at_heartbeat:
-                await self._member.wait_for_beat()
+                await self._member.wait_for_heartbeat()
         finally:
             if self._records is not None:
                 self._records.let_go()
@@ -159,14 +159,14 @@ class ConsumerGroup:
             self.cluster.release_lane(GROUP_LANE)
         if self._owns_cluster:
             await self.cluster.aclose()
-        self._vitals.enter(GroupState.CLOSED)
+        self._member_health.transition_to(MemberState.CLOSED)
 
     def _check_loop(self) -> None:
         """The first caller's event loop is ours; another one would find our locks and futures bound, and wait for ever."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            self._vitals.since = loop.time()
+            self._member_health.state_since = loop.time()
         if self._loop is not loop:
             raise UsageError(
                 f"group {self.group_id!r} belongs to another event loop, perhaps of another thread"
@@ -180,7 +180,7 @@ class ConsumerGroup:
             raise ClosedError(f"group {self.group_id!r} is not open: use `async with ConsumerGroup(…)`")
 
     def _check_caller(self) -> None:
-        run = self._member.run
+        run = self._member.session_run
         if run is not None and run.is_caller:
             raise UsageError(
                 f"group {self.group_id!r}: a handler would wait for its own end; set_topics() changes the topics"
@@ -191,7 +191,7 @@ class ConsumerGroup:
     @property
     def session(self) -> Session | None:
         """The session that lives now, if any."""
-        run = self._member.run
+        run = self._member.session_run
         return run.session if run is not None else None
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
@@ -208,7 +208,7 @@ class ConsumerGroup:
         self._subscriptions.append(subscription)
         try:
             self._check_open()
-            run = await self._member.round(subscription, handling)
+            run = await self._member.run_session(subscription, handling)
         finally:
             self._subscriptions.remove(subscription)
         if run is not None and run.causes.failure is not None:
@@ -259,7 +259,7 @@ class ConsumerGroup:
         self._check_open()
         if self._records is None or self._records.closed:
             self._records = Records(self.group_id, subscription, self._run)
-        elif not self._records.reads(subscription):
+        elif not self._records.is_subscribed_to(subscription):
             self._check_no_records()
         return self._records
 

@@ -38,7 +38,7 @@ class GroupMarks:
         claim = None if session is None else session.claim(done.topic, done.partition)
         if session is None or claim is None:
             reason = "its partition is not owned (any more)"
-        elif not session.takes_marks:
+        elif not session.accepts_marks:
             reason = f"its claim is over: {session.cause}"
         elif not claim.consumer.was_read(last):
             reason = "its partition was lost and is owned again, and the new claim has not read so far"
@@ -53,7 +53,7 @@ class GroupMarks:
     def _drop(self, tp: TopicPartition, offset: int, reason: str) -> None:
         error = MarkDropped(tp, offset, reason)
         self._dropped[tp] = error
-        self._context.report(error)
+        self._context.report_error(error)
         if tp not in self._logged:  # once for each partition: many marks may be late
             self._logged.add(tp)
             _log.warning("group %s: %s", self._context.group_id, error)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import CallerCancelled, ClaimReturned, SessionEnd
 from asyncgroup.group.claim import Claim
-from asyncgroup.group.diagnosis import Busy
+from asyncgroup.group.diagnosis import RunningCalls
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_tasks import HandlerTasks
 from asyncgroup.group.limits import EndLimits
@@ -65,23 +65,25 @@ class HandlerCalls:
         The most urgent cause counts, be it not the first; only the calls after the drain are never cut at once.
         """
         limits = self._limits
-        limits.note(cause)
+        limits.add_cause(cause)
         if self._drained:
-            self._tasks.limit(limits.for_hooks)
+            self._tasks.limit(limits.hook_seconds)
         else:
-            self._tasks.limit(0.0 if isinstance(cause, CallerCancelled) else limits.for_handlers)
+            self._tasks.limit(0.0 if isinstance(cause, CallerCancelled) else limits.handler_seconds)
 
     @property
-    def busy(self) -> Busy:
+    def running_calls(self) -> RunningCalls:
         """What the session waits for: hooks while it begins or ends, the claims' handlers once it ends."""
         running = self._tasks.running
         if not self._session.ended:
-            return Busy([name for name in running if not name.startswith(CLAIM)], self._waiting_since, INF)
+            return RunningCalls(
+                [name for name in running if not name.startswith(CLAIM)], self._waiting_since, INF
+            )
         labels = [
             f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name for name in running
         ]
-        since = self._waiting_since if self._drained else self._limits.began
-        return Busy(labels, since, self._tasks.until)
+        since = self._waiting_since if self._drained else self._limits.ending_since
+        return RunningCalls(labels, since, self._tasks.cancel_at)
 
     # --- the calls ----------------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class HandlerCalls:
     async def _last_call(self, call: Call, what: str) -> None:
         """A hook after the end: those before it may have used up their time, but never its own."""
         self._tasks = HandlerTasks(self._session.group_id)
-        self._tasks.limit(self._limits.for_hooks)
+        self._tasks.limit(self._limits.hook_seconds)
         await self._call(call, what)
 
     async def _call(self, call: Call, what: str) -> bool:

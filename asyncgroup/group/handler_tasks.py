@@ -27,7 +27,7 @@ class HandlerTasks:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
-        self.until = float("inf")
+        self.cancel_at = float("inf")
         """Loop time of their cancellation."""
 
     def __contains__(self, task: object) -> bool:
@@ -69,12 +69,12 @@ class HandlerTasks:
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self.until = when
+            self.cancel_at = when
             self._timer = loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
         self._expired = True
-        self.until = min(self.until, asyncio.get_running_loop().time())
+        self.cancel_at = min(self.cancel_at, asyncio.get_running_loop().time())
         for task in self._tasks:
             if not task.done():
                 task.cancel()

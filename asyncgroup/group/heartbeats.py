@@ -23,44 +23,44 @@ from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["ACTIONS", "PAUSE_SHARE", "Heartbeats", "Verdict"]
+__all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "HeartbeatResult", "Heartbeats"]
 
 _log = logging.getLogger("asyncgroup.group")
 
-PAUSE_SHARE: Final = 0.1
+RETRY_BACKOFF_SHARE: Final = 0.1
 """The longest pause between two tries to reach the coordinator, as a part of `session_timeout`."""
 
 
-class Verdict(Enum):
+class HeartbeatResult(Enum):
     """What a heartbeat's answer means for the membership."""
 
     ALIVE = "the coordinator knows the member"
     REBALANCE = "the group rebalances: join again; heartbeats go on"
-    MOVED = "look the coordinator up again; the member lives on"
+    COORDINATOR_MOVED = "look the coordinator up again; the member lives on"
     RETRY = "the coordinator is not ready; the member lives on"
     LOST = "the member was expelled or is silent for too long: commit nothing more"
     FATAL = "trying again does not help"
 
 
-ACTIONS: Final[Mapping[int, Verdict]] = {
-    ErrorCode.NONE: Verdict.ALIVE,
-    ErrorCode.REBALANCE_IN_PROGRESS: Verdict.REBALANCE,
-    ErrorCode.NOT_COORDINATOR: Verdict.MOVED,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.MOVED,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Verdict.RETRY,
-    ErrorCode.UNKNOWN_MEMBER_ID: Verdict.LOST,
-    ErrorCode.ILLEGAL_GENERATION: Verdict.LOST,
-    ErrorCode.FENCED_INSTANCE_ID: Verdict.FATAL,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.FATAL,
+HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
+    ErrorCode.NONE: HeartbeatResult.ALIVE,
+    ErrorCode.REBALANCE_IN_PROGRESS: HeartbeatResult.REBALANCE,
+    ErrorCode.NOT_COORDINATOR: HeartbeatResult.COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatResult.COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatResult.RETRY,
+    ErrorCode.UNKNOWN_MEMBER_ID: HeartbeatResult.LOST,
+    ErrorCode.ILLEGAL_GENERATION: HeartbeatResult.LOST,
+    ErrorCode.FENCED_INSTANCE_ID: HeartbeatResult.FATAL,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: HeartbeatResult.FATAL,
 }
 """By `AbstractCoordinator.HeartbeatResponseHandler` in Kafka and `heartbeatLoop` in sarama; others: retriable ones
 RETRY, final ones FATAL."""
 
 
-class _Answer(NamedTuple):
+class _HeartbeatResponse(NamedTuple):
     """What became of one heartbeat. `refused`: the coordinator itself says that the member is none of the group's."""
 
-    verdict: Verdict
+    result: HeartbeatResult
     error: AsyncGroupError | None
     refused: bool = False
 
@@ -68,11 +68,11 @@ class _Answer(NamedTuple):
 class Heartbeats:
     """Sends heartbeats for one identity until cancelled, on the lane that it shares with commits.
 
-    They fall on `begun` + k × `heartbeat_interval`, however long an answer takes. The answers to the group's SyncGroups
+    They fall on `started_at` + k × `heartbeat_interval`, however long an answer takes. The answers to the group's SyncGroups
     come at one moment, so members beat at one moment, too, and hear of a rebalance together: the eager protocol then
     stands still for the time of a round trip, and not for up to an interval.
 
-    `last_beat` is the loop time of the last answer that decided anything, `last_alive` that at which the last heartbeat
+    `last_response_at` is the loop time of the last answer that decided anything, `last_stable_sent_at` that at which the last heartbeat
     was sent that found the group at work: a rebalance that is told later began after it.
 
     While any broker answers anything the member is only waiting for its coordinator; when none answers for
@@ -90,40 +90,40 @@ class Heartbeats:
         self._cluster, self._group_id, self._config = cluster, group_id, config
         # an answer that comes later than this may be too late for a second try within the session
         self._timeout = max(config.heartbeat_interval, config.session_timeout / 3)
-        self._started = self.last_beat = self.last_alive = float("-inf")
-        self._turns: _Turns | None = None
-        self._trusted: int | None = None
+        self._started_at = self.last_response_at = self.last_stable_sent_at = float("-inf")
+        self._schedule: _Schedule | None = None
+        self._confirmed_lookup: int | None = None
         """The lookup that named the coordinator of the last good heartbeat."""
-        self._trusted_at = float("-inf")
+        self._confirmed_at = float("-inf")
         """Loop time at which that heartbeat was sent."""
         self._running = False
         self._wake = asyncio.Event()
         self._check: asyncio.Future[bool] | None = None
         """The outcome of the check that was asked for."""
 
-    def beat_after(self, moment: float) -> float | None:
+    def next_heartbeat_after(self, moment: float) -> float | None:
         """The loop time of the first beat behind `moment`, of this member and of those that synced with it; None
         before the first session."""
-        return None if self._turns is None else self._turns.after(moment)
+        return None if self._schedule is None else self._schedule.after(moment)
 
     async def run(
         self,
         identity: MemberIdentity,
-        report: Callable[[Verdict, AsyncGroupError | None], None],
-        begun: float | None = None,
+        on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
+        started_at: float | None = None,
     ) -> None:
-        """Beat for `identity`; `report(verdict, error)` hears every verdict but ALIVE. Ends after LOST and FATAL.
+        """Beat for `identity`; `on_result(result, error)` hears every verdict but ALIVE. Ends after LOST and FATAL.
 
-        `begun` is the loop time of the answer that made us a member, by default now.
+        `started_at` is the loop time of the answer that made us a member, by default now.
         """
         loop = asyncio.get_running_loop()
-        begun = loop.time() if begun is None else begun
-        self._started = self.last_beat = self.last_alive = self._trusted_at = begun
-        self._trusted = self._cluster.coordinators.lookup_number(self._group_id)
-        self._turns = _Turns(begun, self._config.heartbeat_interval)
+        started_at = loop.time() if started_at is None else started_at
+        self._started_at = self.last_response_at = self.last_stable_sent_at = self._confirmed_at = started_at
+        self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
+        self._schedule = _Schedule(started_at, self._config.heartbeat_interval)
         self._running = True
         try:
-            await self._run(identity, report, self._turns)
+            await self._run(identity, on_result, self._schedule)
         finally:
             self._running = False
             if self._check is not None:
@@ -132,45 +132,50 @@ class Heartbeats:
     async def _run(
         self,
         identity: MemberIdentity,
-        report: Callable[[Verdict, AsyncGroupError | None], None],
-        turns: _Turns,
+        on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
+        schedule: _Schedule,
     ) -> None:
         loop = asyncio.get_running_loop()
         backoff = self._cluster.backoff()
-        due = turns.next
+        due = schedule.next
         while True:
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
             check = self._check
             # a lookup of somebody else, asked before, may have named the former coordinator once more
             is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None
-            sent, (verdict, error, _) = await self._beat_surely(identity, report, is_in_doubt=is_in_doubt)
-            if verdict in (Verdict.MOVED, Verdict.RETRY):
-                if loop.time() >= self._lost_at:
-                    verdict = Verdict.LOST
+            sent, (result, error, _) = await self._confirmed_heartbeat(
+                identity, on_result, is_in_doubt=is_in_doubt
+            )
+            if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
+                if loop.time() >= self._session_expires_at:
+                    result = HeartbeatResult.LOST
             else:
                 backoff.reset()
-                self._note_answer(verdict, sent)
-            if verdict is not Verdict.ALIVE:
-                report(verdict, error)
-            if verdict in (Verdict.LOST, Verdict.FATAL):
-                self._tell(self._check, verdict)  # nobody will answer those who asked meanwhile
+                self._on_response(result, sent)
+            if result is not HeartbeatResult.ALIVE:
+                on_result(result, error)
+            if result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
+                self._resolve_check(self._check, result)  # nobody will answer those who asked meanwhile
                 return
-            self._tell(check, verdict)
-            turns.pass_by(loop.time() if is_early else max(due, loop.time()))
-            due = turns.next
-            if verdict in (Verdict.MOVED, Verdict.RETRY):
-                pause = min(backoff.next(), PAUSE_SHARE * self._config.session_timeout)
-                due = min(due, loop.time() + pause, self._lost_at)
+            self._resolve_check(check, result)
+            schedule.advance(loop.time() if is_early else max(due, loop.time()))
+            due = schedule.next
+            if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
+                pause = min(backoff.next(), RETRY_BACKOFF_SHARE * self._config.session_timeout)
+                due = min(due, loop.time() + pause, self._session_expires_at)
 
-    def _note_answer(self, verdict: Verdict, sent: float) -> None:
+    def _on_response(self, result: HeartbeatResult, sent: float) -> None:
         """The heartbeat sent at `sent` was answered, and that decided something."""
-        self.last_beat = asyncio.get_running_loop().time()
-        if verdict is Verdict.ALIVE:
-            self.last_alive = sent
-        if verdict in (Verdict.ALIVE, Verdict.REBALANCE):
-            self._trusted, self._trusted_at = self._cluster.coordinators.lookup_number(self._group_id), sent
-        self._cluster.hooks.emit("on_heartbeat", self._group_id, self.last_beat - sent)
+        self.last_response_at = asyncio.get_running_loop().time()
+        if result is HeartbeatResult.ALIVE:
+            self.last_stable_sent_at = sent
+        if result in (HeartbeatResult.ALIVE, HeartbeatResult.REBALANCE):
+            self._confirmed_lookup, self._confirmed_at = (
+                self._cluster.coordinators.lookup_number(self._group_id),
+                sent,
+            )
+        self._cluster.hooks.emit("on_heartbeat", self._group_id, self.last_response_at - sent)
 
     # --- refusals -----------------------------------------------------------------------------------------------
 
@@ -181,7 +186,7 @@ class Heartbeats:
         (`Coordinators.lookup_number`), and when. If the heartbeat finds the membership lost, it was reported when this
         returns.
         """
-        if not self._running or self._counts(lookup, sent_at):
+        if not self._running or self._is_authoritative(lookup, sent_at):
             return True
         if self._check is None:
             self._check = asyncio.get_running_loop().create_future()
@@ -189,28 +194,28 @@ class Heartbeats:
             self._wake.set()
         return not await asyncio.shield(self._check)
 
-    def _tell(self, check: asyncio.Future[bool] | None, verdict: Verdict) -> None:
+    def _resolve_check(self, check: asyncio.Future[bool] | None, result: HeartbeatResult) -> None:
         """Answer those who asked before the heartbeat was sent, if it decided anything."""
-        if check is not None and verdict not in (Verdict.MOVED, Verdict.RETRY):
+        if check is not None and result not in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
             self._check = None
-            check.set_result(verdict in (Verdict.ALIVE, Verdict.REBALANCE))
+            check.set_result(result in (HeartbeatResult.ALIVE, HeartbeatResult.REBALANCE))
 
-    def _counts(self, lookup: int | None, sent_at: float) -> bool:
+    def _is_authoritative(self, lookup: int | None, sent_at: float) -> bool:
         """Whether a refusal counts now, of a request that was sent at `sent_at` to the coordinator that `lookup` named."""
         present = self._cluster.coordinators.lookup_number(self._group_id)
-        is_coordinator = lookup is not None and lookup == present == self._trusted
+        is_coordinator = lookup is not None and lookup == present == self._confirmed_lookup
         # later than this it may have been stopped, and have found our session expired when it went on
-        expires_at = self._trusted_at + self._config.session_timeout
+        expires_at = self._confirmed_at + self._config.session_timeout
         is_in_time = asyncio.get_running_loop().time() < expires_at
-        return is_coordinator and is_in_time and sent_at >= self._trusted_at
+        return is_coordinator and is_in_time and sent_at >= self._confirmed_at
 
-    async def _beat_surely(
+    async def _confirmed_heartbeat(
         self,
         identity: MemberIdentity,
-        report: Callable[[Verdict, AsyncGroupError | None], None],
+        on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
         *,
         is_in_doubt: bool,
-    ) -> tuple[float, _Answer]:
+    ) -> tuple[float, _HeartbeatResponse]:
         """A heartbeat, and a second one if a broker refused the first that may be a former coordinator.
 
         `is_in_doubt`: the coordinator is looked up for the first one already, because a commit was refused. Returns also
@@ -218,45 +223,47 @@ class Heartbeats:
         """
         coordinators, time = self._cluster.coordinators, asyncio.get_running_loop().time
         sent = time()
-        answer = await self._beat_in_time(identity)
+        answer = await self._heartbeat_within_limit(identity)
         if not answer.refused:
             return sent, answer
-        if not is_in_doubt and not self._counts(coordinators.lookup_number(self._group_id), sent):
+        if not is_in_doubt and not self._is_authoritative(coordinators.lookup_number(self._group_id), sent):
             _log.info("group %s: looking for the coordinator to be sure: %s", self._group_id, answer.error)
-            report(Verdict.MOVED, answer.error)
+            on_result(HeartbeatResult.COORDINATOR_MOVED, answer.error)
             coordinators.doubt(self._group_id)
             sent = time()
-            answer = await self._beat_in_time(identity)
+            answer = await self._heartbeat_within_limit(identity)
         if answer.refused and coordinators.lookup_number(self._group_id) is None:
-            answer = answer._replace(verdict=Verdict.MOVED)  # forgotten by others meanwhile: ask once more
+            answer = answer._replace(
+                result=HeartbeatResult.COORDINATOR_MOVED
+            )  # forgotten by others meanwhile: ask once more
         return sent, answer
 
     # --- one heartbeat ------------------------------------------------------------------------------------------
 
     @property
-    def _lost_at(self) -> float:
+    def _session_expires_at(self) -> float:
         """The loop's time at which the silence of all brokers has lasted for `session_timeout`."""
-        return max(self._started, self._cluster.last_answer) + self._config.session_timeout
+        return max(self._started_at, self._cluster.last_answer) + self._config.session_timeout
 
-    async def _beat_in_time(self, identity: MemberIdentity) -> _Answer:
+    async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:
         """A heartbeat with all that it takes, lookup and connecting included, which have longer limits of their own.
 
         The last one before the end ends with the session; one that begins later (the process was stopped) has its
         whole time, as a broker may know better.
         """
-        left = self._lost_at - asyncio.get_running_loop().time()
+        left = self._session_expires_at - asyncio.get_running_loop().time()
         limit = min(left, self._timeout) if left > 0 else self._timeout
         try:
             async with asyncio.timeout(limit):
-                return await self._beat(identity)
+                return await self._send_heartbeat(identity)
         except TimeoutError:
             self._cluster.coordinators.forget(self._group_id)
             text = f"no answer to the heartbeat of group {self._group_id!r} within {limit:g} s"
             if limit == left:  # the last one had no more
                 text += f", nor to anything else for session_timeout={self._config.session_timeout:g} s"
-            return _Answer(Verdict.MOVED, RequestTimedOut(text))
+            return _HeartbeatResponse(HeartbeatResult.COORDINATOR_MOVED, RequestTimedOut(text))
 
-    async def _beat(self, identity: MemberIdentity) -> _Answer:
+    async def _send_heartbeat(self, identity: MemberIdentity) -> _HeartbeatResponse:
         request = m.HeartbeatRequest(
             group_id=self._group_id,
             generation_id=identity.generation_id,
@@ -268,39 +275,47 @@ class Heartbeats:
                 self._group_id, request, lane=GROUP_LANE, timeout=self._timeout
             )
         except NoBrokersError as error:
-            return _Answer(Verdict.RETRY, error)
+            return _HeartbeatResponse(HeartbeatResult.RETRY, error)
         except (
             BrokerError,
             AuthenticationError,
         ) as error:  # the lookup of the coordinator was answered, or refused
-            return _Answer(Verdict.MOVED if error.retriable else Verdict.FATAL, error)
+            return _HeartbeatResponse(
+                HeartbeatResult.COORDINATOR_MOVED if error.retriable else HeartbeatResult.FATAL, error
+            )
         except AsyncGroupError as error:
-            return _Answer(Verdict.MOVED, error)
+            return _HeartbeatResponse(HeartbeatResult.COORDINATOR_MOVED, error)
         code = response.error_code
-        said = BrokerError(code, f"heartbeat of member {identity.member_id!r} in group {self._group_id!r}")
-        verdict = ACTIONS.get(code, Verdict.RETRY if said.retriable else Verdict.FATAL)
-        if verdict is Verdict.MOVED:
+        broker_error = BrokerError(
+            code, f"heartbeat of member {identity.member_id!r} in group {self._group_id!r}"
+        )
+        result = HEARTBEAT_RESULTS.get(
+            code, HeartbeatResult.RETRY if broker_error.retriable else HeartbeatResult.FATAL
+        )
+        if result is HeartbeatResult.COORDINATOR_MOVED:
             self._cluster.coordinators.forget(self._group_id)
-        refused = verdict in (Verdict.LOST, Verdict.FATAL)
-        return _Answer(verdict, said if code else None, refused)
+        refused = result in (HeartbeatResult.LOST, HeartbeatResult.FATAL)
+        return _HeartbeatResponse(result, broker_error if code else None, refused)
 
 
-class _Turns:
-    """The moments `begun` + k × `interval`, counted, so that no rounding can make one of them come twice."""
+class _Schedule:
+    """The moments `started_at` + k × `interval`, counted, so that no rounding can make one of them come twice."""
 
-    def __init__(self, begun: float, interval: float) -> None:
-        self._begun, self._interval, self._turn = begun, interval, 1
+    def __init__(self, started_at: float, interval: float) -> None:
+        self._started_at, self._interval, self._ticks = started_at, interval, 1
 
     @property
     def next(self) -> float:
         """The first moment that is not past."""
-        return self._begun + self._turn * self._interval
+        return self._started_at + self._ticks * self._interval
 
     def after(self, moment: float) -> float:
         """The first turn behind `moment`."""
-        return self._begun + (math.floor((moment - self._begun) / self._interval) + 1) * self._interval
+        return (
+            self._started_at + (math.floor((moment - self._started_at) / self._interval) + 1) * self._interval
+        )
 
-    def pass_by(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """It is `now`: what lies before is past, however many turns that are."""
         if self.next <= now:
-            self._turn = max(self._turn + 1, int((now - self._begun) / self._interval) + 1)
+            self._ticks = max(self._ticks + 1, int((now - self._started_at) / self._interval) + 1)

@@ -23,37 +23,37 @@ class KnownTopics:
     """
 
     def __init__(self) -> None:
-        self._first: dict[str, int] = {}
+        self._first_counts: dict[str, int] = {}
         self._ids: dict[str, UUID] = {}
         self._missing: dict[str, float] = {}
         self._patterns: set[tuple[str, int]] = set()
 
     def __contains__(self, topic: object) -> bool:
         """Whether the topic was ever there."""
-        return topic in self._first
+        return topic in self._first_counts
 
-    def see(self, topics: Iterable[TopicInfo], *, are_new: bool = False) -> None:
+    def update(self, topics: Iterable[TopicInfo], *, are_new: bool = False) -> None:
         """These exist now; `are_new` says that those never seen before were looked for before and not there."""
         for info in topics:
             before = self._ids.get(info.name)
-            anew = info.name in self._missing or (
+            recreated = info.name in self._missing or (
                 before is not None and m.NO_UUID not in (before, info.topic_id) and before != info.topic_id
             )
-            if anew or (are_new and info.name not in self._first):
-                self._first[info.name] = 0
+            if recreated or (are_new and info.name not in self._first_counts):
+                self._first_counts[info.name] = 0
             else:
-                self._first.setdefault(info.name, len(info.partitions))
+                self._first_counts.setdefault(info.name, len(info.partitions))
             self._ids[info.name] = info.topic_id
             self._missing.pop(info.name, None)
 
-    def look(self, pattern: re.Pattern[str]) -> bool:
+    def mark_matched(self, pattern: re.Pattern[str]) -> bool:
         """All topics were matched with this pattern; whether that was done before, so that what is unknown is new."""
         key = (pattern.pattern, pattern.flags)
         known = key in self._patterns
         self._patterns.add(key)
         return known
 
-    def miss(self, topic: str, now: float) -> None:
+    def mark_missing(self, topic: str, now: float) -> None:
         """A topic that was there is gone."""
         self._missing.setdefault(topic, now)
 
@@ -66,9 +66,9 @@ class KnownTopics:
         """These were given up: whoever asks for one again begins as with any unknown topic."""
         for topic in topics:
             if self._missing.pop(topic, None) is not None:
-                self._first.pop(topic, None)
+                self._first_counts.pop(topic, None)
                 self._ids.pop(topic, None)
 
-    def is_added(self, tp: TopicPartition) -> bool:
+    def was_added(self, tp: TopicPartition) -> bool:
         """Whether the partition came into being after its topic was first seen."""
-        return tp.partition >= self._first.get(tp.topic, tp.partition + 1)
+        return tp.partition >= self._first_counts.get(tp.topic, tp.partition + 1)

@@ -98,7 +98,7 @@ class Records:
         """Whether the iteration is over: closed, failed, or ended with the group."""
         return self._is_closed or (self._task is not None and self._task.done())
 
-    def reads(self, subscription: Subscription) -> bool:
+    def is_subscribed_to(self, subscription: Subscription) -> bool:
         """Whether it reads these topics."""
         return subscription.wanted == self._subscription.wanted
 

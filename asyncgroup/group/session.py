@@ -49,8 +49,8 @@ class Session:
         self._ending = asyncio.Event()
         self._lost = asyncio.Event()
         self._is_over = False
-        self._claims_by_place: dict[tuple[str, int], Claim] = {}
-        self.takes_marks = True
+        self._claims_by_partition: dict[tuple[str, int], Claim] = {}
+        self.accepts_marks = True
         """Whether marks made now can still be committed: False once the last commit has begun, or after a loss."""
 
     def __repr__(self) -> str:
@@ -100,9 +100,9 @@ class Session:
 
     def claim(self, topic: str, partition: int) -> Claim | None:
         """The claim of a partition, None if it is not owned."""
-        if len(self._claims_by_place) != len(self.claims):
-            self._claims_by_place = {(claim.topic, claim.partition): claim for claim in self.claims}
-        return self._claims_by_place.get((topic, partition))
+        if len(self._claims_by_partition) != len(self.claims):
+            self._claims_by_partition = {(claim.topic, claim.partition): claim for claim in self.claims}
+        return self._claims_by_partition.get((topic, partition))
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
         """Mark this record, and all before it in its partition, as done.
@@ -154,7 +154,7 @@ class Session:
         if news:
             self.cause = cause
             if isinstance(cause, MemberLost):
-                self.takes_marks = False
+                self.accepts_marks = False
                 self._lost.set()
                 reason = cause.__cause__
                 self._offsets.give_up(reason if isinstance(reason, AsyncGroupError) else cause)

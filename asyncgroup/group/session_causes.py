@@ -12,10 +12,10 @@ from asyncgroup.errors import (
     Rebalanced,
     SessionFailed,
 )
-from asyncgroup.group.heartbeats import ACTIONS as HEARTBEATS, Verdict
+from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
+from asyncgroup.group.member_health import ProblemSource
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
-from asyncgroup.group.vitals import Source
 from asyncgroup.lifecycle import describe, note
 
 __all__ = ["SessionCauses"]
@@ -35,37 +35,37 @@ class SessionCauses:
         self.failure: BaseException | None = None
         self.failed_by_handler = False
 
-    def on_verdict(self, verdict: Verdict, error: AsyncGroupError | None) -> None:
+    def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
         """What a heartbeat was answered."""
-        vitals, group = self._context.vitals, f"group {self._context.group_id!r}"
-        if verdict is Verdict.REBALANCE:
+        member_health, group = self._context.member_health, f"group {self._context.group_id!r}"
+        if result is HeartbeatResult.REBALANCE:
             self._session.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
-        elif verdict in (Verdict.LOST, Verdict.FATAL):
-            if verdict is Verdict.FATAL and self.failure is None:
+        elif result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
+            if result is HeartbeatResult.FATAL and self.failure is None:
                 self.failure = error
-            self._lose(f"member {self._session.member_id!r} of {group} is lost: {error}", error)
+            self._end_as_lost(f"member {self._session.member_id!r} of {group} is lost: {error}", error)
         elif error is not None:
-            vitals.trouble(Source.HEARTBEAT, error)
+            member_health.report(ProblemSource.HEARTBEAT, error)
             self._context.report(error)
 
     def on_commit_refused(self, error: BrokerError) -> None:
         """A broker says that the membership is gone."""
-        if HEARTBEATS.get(error.code) is Verdict.FATAL and self.failure is None:
+        if HEARTBEAT_RESULTS.get(error.code) is HeartbeatResult.FATAL and self.failure is None:
             self.failure = error
-        self._lose(f"a commit was refused: {error}", error)
+        self._end_as_lost(f"a commit was refused: {error}", error)
 
     def on_fetch_error(self, error: Exception) -> bool:
         """A fetch that will be tried again; whether somebody reads of it."""
-        self._context.vitals.trouble(Source.FETCH, error)
+        self._context.member_health.report(ProblemSource.FETCH, error)
         return self._context.report(error)
 
-    def on_bug(self, error: Exception) -> None:
+    def on_task_failure(self, error: Exception) -> None:
         """One of the session's own tasks failed."""
         self.fail(error, "a task of the session failed", by_handler=False)
 
-    def _lose(self, text: str, error: AsyncGroupError | None) -> None:
+    def _end_as_lost(self, text: str, error: AsyncGroupError | None) -> None:
         if error is not None:
-            self._context.vitals.count(error)
+            self._context.member_health.count_error(error)
         cause = MemberLost(text)
         cause.__cause__ = error
         self._session.end(cause)
@@ -81,11 +81,11 @@ class SessionCauses:
         if by_handler or not is_first:
             _log.error("group %s: %s", self._context.group_id, text, exc_info=error)
         if by_handler:
-            self._context.vitals.count(error, text)
+            self._context.member_health.count_error(error, text)
             if is_first:
-                self._context.vitals.trouble(Source.HANDLER, error, text)
+                self._context.member_health.report(ProblemSource.HANDLER, error, text)
         else:
-            self._context.vitals.count(error)
+            self._context.member_health.count_error(error)
         kind = HandlerFailed if by_handler else SessionFailed
         cause = kind(text)
         cause.__cause__ = error

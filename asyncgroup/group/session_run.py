@@ -21,18 +21,18 @@ from asyncgroup.errors import (
     CommitFailedError,
     SessionEnd,
 )
-from asyncgroup.group.diagnosis import Busy
+from asyncgroup.group.diagnosis import RunningCalls
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.heartbeats import Heartbeats
 from asyncgroup.group.limits import EndLimits
-from asyncgroup.group.membership import Joined
+from asyncgroup.group.member_health import MemberState, ProblemSource
+from asyncgroup.group.membership import JoinResult
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_causes import SessionCauses
-from asyncgroup.group.session_start import GroupContext, Starts, find_group_starts, make_claims
-from asyncgroup.group.topics import Subscribed
-from asyncgroup.group.vitals import GroupState, Source
-from asyncgroup.group.watch import watch_missing, watch_partitions, watch_pattern, watch_topics
+from asyncgroup.group.session_start import GroupContext, StartOffsets, find_start_offsets, make_claims
+from asyncgroup.group.topic_watch import watch_missing, watch_partitions, watch_pattern, watch_topics
+from asyncgroup.group.topics import ResolvedTopics
 from asyncgroup.lifecycle import Owner, run_until
 from asyncgroup.offsets import Committer
 
@@ -45,12 +45,12 @@ class SessionRun:
     """Runs one session; `causes` knows afterwards what `consume()` has to raise, if anything."""
 
     def __init__(
-        self, context: GroupContext, joined: Joined, subscribed: Subscribed, handler: Handler
+        self, context: GroupContext, joined: JoinResult, resolved: ResolvedTopics, handler: Handler
     ) -> None:
-        self._context, self._joined, self._subscribed = context, joined, subscribed
+        self._context, self._joined, self._resolved = context, joined, resolved
         cluster, group_id, config = context.cluster, context.group_id, context.config
-        self._vitals = context.vitals
-        self._owner = Owner(f"session of group {group_id!r}", self._on_bug)
+        self._member_health = context.member_health
+        self._owner = Owner(f"session of group {group_id!r}", self._on_task_failure)
         self.heartbeats = Heartbeats(cluster, group_id, config)
         self._offsets = Committer(
             cluster,
@@ -73,9 +73,9 @@ class SessionRun:
             owner=context.lanes,
             sessions=context.fetch_sessions,
         )
-        self._limits = EndLimits(config, lambda: self.heartbeats.last_alive)
+        self._limits = EndLimits(config, lambda: self.heartbeats.last_stable_sent_at)
         self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
-        self.began = False
+        self.has_started = False
         """Whether start offsets were found and the handler was called."""
 
     @property
@@ -84,30 +84,32 @@ class SessionRun:
         return self._calls.is_caller
 
     @property
-    def busy(self) -> Busy:
+    def running_calls(self) -> RunningCalls:
         """What of the handler the session waits for now."""
-        return self._calls.busy
+        return self._calls.running_calls
 
     @property
-    def is_without_topics(self) -> bool:
+    def matches_no_topic(self) -> bool:
         """Whether the member's pattern matches nothing."""
-        return self._subscribed.pattern is not None and not self._subscribed.joined
+        return self._resolved.pattern is not None and not self._resolved.existing
 
-    def take_pulse(self) -> None:
+    def update_health(self) -> None:
         """Note when brokers last answered."""
-        self._vitals.alive(self.heartbeats.last_beat, self.fetchers.last_fetch)
+        self._member_health.update_last_responses(self.heartbeats.last_response_at, self.fetchers.last_fetch)
 
     async def run(self) -> None:
         """The whole life; raises programming errors only."""
-        topics = {*self._joined.assignment, *self._joined.counts, *self._subscribed.names}
+        topics = {*self._joined.assignment, *self._joined.partition_counts, *self._resolved.names}
         self._context.cluster.track(topics)
-        self._vitals.enter(GroupState.STARTING)
+        self._member_health.transition_to(MemberState.STARTING)
         await self._owner.start()
         try:
-            begun = self._joined.synced_at
-            self._owner.spawn(self.heartbeats.run, self.session.identity, self.causes.on_verdict, begun)
-            await self._live()
-            await self._wind_up()
+            started_at = self._joined.synced_at
+            self._owner.spawn(
+                self.heartbeats.run, self.session.identity, self.causes.on_heartbeat, started_at
+            )
+            await self._run_claims()
+            await self._shut_down()
         finally:
             self.session.close()
             self.session.on_end = None  # a handler that keeps its session must not keep all of this run
@@ -117,41 +119,45 @@ class SessionRun:
             finally:
                 # only now: the task of automatic commits would take their end for a bug
                 await self._offsets.aclose()
-            self.take_pulse()
+            self.update_health()
             # what the handler raised stays a problem until a later session is stable
-            self._vitals.fine(*(source for source in Source if source is not Source.HANDLER))
+            self._member_health.clear(
+                *(source for source in ProblemSource if source is not ProblemSource.HANDLER)
+            )
             if self.session.is_lost and self.session.cause is not None:
-                self._vitals.trouble(Source.LOST, self.session.cause.__cause__ or self.session.cause)
+                self._member_health.report(
+                    ProblemSource.LOST, self.session.cause.__cause__ or self.session.cause
+                )
 
     # --- what ends it -------------------------------------------------------------------------------------------
 
     def _on_end(self, cause: SessionEnd) -> None:
         self._calls.limit(cause)
-        if self._vitals.state in (GroupState.STARTING, GroupState.STABLE):
-            self._vitals.enter(GroupState.DRAINING)
+        if self._member_health.state in (MemberState.STARTING, MemberState.STABLE):
+            self._member_health.transition_to(MemberState.DRAINING)
 
-    def _on_bug(self, error: Exception) -> None:
-        self.causes.on_bug(error)
+    def _on_task_failure(self, error: Exception) -> None:
+        self.causes.on_task_failure(error)
 
     def _on_commit_refused(self, error: BrokerError) -> None:
         self.causes.on_commit_refused(error)
 
     def _on_topic_gone(self, error: BrokerError) -> None:
         # whoever subscribes to it again is told so at once
-        self._context.known.forget_missing(self._subscribed.missing)
+        self._context.known_topics.forget_missing(self._resolved.missing)
         self.causes.fail(error, "a topic is gone", by_handler=False)
 
     # --- its life -----------------------------------------------------------------------------------------------
 
-    async def _live(self) -> None:
+    async def _run_claims(self) -> None:
         session, context, topics = self.session, self._context, self._context.cluster.view.topics
         # a topic that was made anew since the subscription was resolved is another one
-        context.known.see(topics[name] for name in self._subscribed.joined if name in topics)
-        starts = await self._until_ended(find_group_starts(context, self._offsets, session.partitions))
+        context.known_topics.update(topics[name] for name in self._resolved.existing if name in topics)
+        starts = await self._run_until_ended(find_start_offsets(context, self._offsets, session.partitions))
         if starts is None:
             return
         session.claims.extend(make_claims(context, self._offsets, self.fetchers.budget, starts))
-        self.began = True
+        self.has_started = True
         context.cluster.hooks.emit("on_session_start", session)
         if not await self._calls.begin():
             return
@@ -162,25 +168,25 @@ class SessionRun:
         if context.config.auto_commit:
             self._owner.spawn(self._auto_commit)
         self._watch()
-        self._vitals.enter(GroupState.STABLE)
-        self._vitals.fine(Source.LOST, Source.JOIN, Source.HANDLER)
+        self._member_health.transition_to(MemberState.STABLE)
+        self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
         await session.wait_ended()
 
     def _watch(self) -> None:
         """Look out for whatever makes the plan or the subscription out of date."""
-        cluster, subscribed, end = self._context.cluster, self._subscribed, self.session.end
+        cluster, resolved, end = self._context.cluster, self._resolved, self.session.end
         topics = cluster.view.topics
         if self._joined.is_leader:
-            self._owner.spawn(watch_partitions, cluster, self._joined.counts, end)
-        ids = {name: topics[name].topic_id for name in subscribed.joined if name in topics}
+            self._owner.spawn(watch_partitions, cluster, self._joined.partition_counts, end)
+        ids = {name: topics[name].topic_id for name in resolved.existing if name in topics}
         self._owner.spawn(watch_topics, cluster, ids, end)
-        if subscribed.pattern is not None:
-            self._owner.spawn(watch_pattern, cluster, subscribed.pattern, subscribed.joined, end)
-        if subscribed.missing:
-            patience = self._context.config.session_timeout
-            self._owner.spawn(watch_missing, cluster, subscribed.missing, patience, end, self._on_topic_gone)
+        if resolved.pattern is not None:
+            self._owner.spawn(watch_pattern, cluster, resolved.pattern, resolved.existing, end)
+        if resolved.missing:
+            timeout = self._context.config.session_timeout
+            self._owner.spawn(watch_missing, cluster, resolved.missing, timeout, end, self._on_topic_gone)
 
-    async def _until_ended(self, work: Coroutine[Any, Any, Starts]) -> Starts | None:
+    async def _run_until_ended(self, work: Coroutine[Any, Any, StartOffsets]) -> StartOffsets | None:
         """The result of our own work; None if it failed or the session ended before."""
         task = await run_until(self.session.wait_ended(), work, f"{self._context.group_id}: start offsets")
         if task.cancelled():
@@ -205,27 +211,27 @@ class SessionRun:
             else:
                 await self._offsets.commit_last(last_within)
         except CommitFailedError as error:
-            self._vitals.trouble(Source.COMMIT, error)
+            self._member_health.report(ProblemSource.COMMIT, error)
             self._context.report(error)
             if not self.session.is_lost:
                 _log.warning("%s", error)
         else:
-            self._vitals.fine(Source.COMMIT)
+            self._member_health.clear(ProblemSource.COMMIT)
 
     # --- its end ------------------------------------------------------------------------------------------------
 
-    async def _wind_up(self) -> None:
+    async def _shut_down(self) -> None:
         """Drain the handlers; tell them what they lost; clean up; commit for the last time."""
         session = self.session
         await self._calls.drain()
         for claim in session.claims:
             self.fetchers.remove(claim.consumer)
         await self._calls.end()
-        session.takes_marks = False
+        session.accepts_marks = False
         if not session.is_lost:
-            self._vitals.enter(GroupState.COMMITTING)
+            self._member_health.transition_to(MemberState.COMMITTING)
             try:
-                limit = self._limits.for_commit
+                limit = self._limits.commit_seconds
                 async with asyncio.timeout(limit):
                     # without automatic commits, too, the user's own may be under way
                     automatic = self._context.config.auto_commit
@@ -233,5 +239,5 @@ class SessionRun:
             except TimeoutError:
                 last = f": {error}" if (error := self._offsets.last_error) is not None else ""
                 _log.warning("group %s: the last commit took too long%s", self._context.group_id, last)
-        if self.began:
+        if self.has_started:
             self._context.cluster.hooks.emit("on_session_end", session, session.cause)

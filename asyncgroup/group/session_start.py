@@ -16,14 +16,14 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import find_starts
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.known_topics import KnownTopics
-from asyncgroup.group.pauses import Pauses
-from asyncgroup.group.vitals import Vitals
+from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.paused_partitions import PausedPartitions
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, Committer, PartitionOffsets
 
-__all__ = ["GroupContext", "Starts", "find_group_starts", "make_claims", "tell_marks"]
+__all__ = ["GroupContext", "StartOffsets", "connect_offsets", "find_start_offsets", "make_claims"]
 
-Starts: TypeAlias = Mapping[TopicPartition, CommittedOffset]
+StartOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 """Where each claim begins to read, and the metadata of the last commit."""
 
 
@@ -34,24 +34,24 @@ class GroupContext(NamedTuple):
     group_id: str
     config: ConsumerConfig
     errors: ErrorStream
-    pauses: Pauses
+    pauses: PausedPartitions
     interceptors: Interceptors
-    vitals: Vitals
-    known: KnownTopics
+    member_health: MemberHealth
+    known_topics: KnownTopics
     fetch_sessions: dict[int, FetchSession]
     """By node: each session's fetches end the fetch sessions of the one before."""
     lanes: str = ""
     """What tells this member's fetch connections from those of others on the same Cluster."""
 
-    def report(self, error: Exception) -> bool:
+    def report_error(self, error: Exception) -> bool:
         """An error that heals by itself: counted, and told to those who read `errors()`; whether there is somebody."""
-        self.vitals.count(error)
+        self.member_health.count_error(error)
         return self.errors.put(error)
 
 
-async def find_group_starts(
+async def find_start_offsets(
     context: GroupContext, committer: Committer, partitions: Sequence[TopicPartition]
-) -> Starts:
+) -> StartOffsets:
     """Where each claim begins: its committed offset, or what `auto_offset_reset` says where there is none.
 
     A partition that was added to its topic under our eyes begins at the log's start, also with `error`, as there is
@@ -66,13 +66,15 @@ async def find_group_starts(
         partitions,
         {tp: at.offset for tp, at in committed.items()},
         context.config,
-        earliest_for=[tp for tp in partitions if context.known.is_added(tp)],
+        earliest_for=[tp for tp in partitions if context.known_topics.was_added(tp)],
         reader=f"group {context.group_id!r}",
     )
     return {tp: committed.get(tp) or CommittedOffset(offset) for tp, offset in starts.items()}
 
 
-def make_claims(context: GroupContext, committer: Committer, budget: Budget, starts: Starts) -> list[Claim]:
+def make_claims(
+    context: GroupContext, committer: Committer, budget: Budget, starts: StartOffsets
+) -> list[Claim]:
     """A claim for each start, paused where the user has paused the partition; nothing is fetched yet."""
     claims = []
     for tp, start in starts.items():
@@ -88,12 +90,12 @@ def make_claims(context: GroupContext, committer: Committer, budget: Budget, sta
         if tp in context.pauses:
             consumer.pause()
         offsets = committer.manage(tp, *start)
-        tell_marks(consumer, offsets)
+        connect_offsets(consumer, offsets)
         claims.append(Claim(consumer, offsets))
     return claims
 
 
-def tell_marks(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
+def connect_offsets(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
     """Marks hear of positions that the log took away, of what is passed over or unreadable, and which topic it is.
 
     The topic may be made anew before the first fetch: the start is an offset of the one that the marks are for.

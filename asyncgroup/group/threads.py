@@ -19,7 +19,7 @@ from asyncgroup.model import Batch, Record, TopicPartition
 
 __all__ = ["ThreadClaim", "in_thread"]
 
-BATCH: int = 500
+BATCH_RECORDS: int = 500
 """Records that cross into the thread at once."""
 
 
@@ -32,8 +32,8 @@ class ThreadClaim:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
-        self._batches = claim.batches(max_records=BATCH)
-        self._rest: deque[Record] = deque()
+        self._batches = claim.batches(max_records=BATCH_RECORDS)
+        self._left_over: deque[Record] = deque()
         self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
@@ -60,27 +60,27 @@ class ThreadClaim:
         return self._claim.ended
 
     def __iter__(self) -> Iterator[Record]:
-        while (batch := self._take()) is not None:
+        while (batch := self._next_batch()) is not None:
             # all of them or none: of a batch that cannot be read to its end nothing may be handed out
-            self._rest.extend(list(batch))
-            while self._rest and not self._claim.ended:
-                yield self._rest.popleft()
+            self._left_over.extend(list(batch))
+            while self._left_over and not self._claim.ended:
+                yield self._left_over.popleft()
 
     def batches(self) -> Iterator[Batch]:
         """The same as batches."""
-        while (batch := self._take()) is not None:
+        while (batch := self._next_batch()) is not None:
             yield batch
 
-    def _take(self) -> Batch | None:
+    def _next_batch(self) -> Batch | None:
         """What a broken loop left over, or the next batch; None at the end."""
-        if self._rest and not self._claim.ended:
-            rest = Batch(self.topic, self.partition, list(self._rest))
-            self._rest.clear()
-            return rest
-        self._rest.clear()
-        return anyio.from_thread.run(self._next)
+        if self._left_over and not self._claim.ended:
+            left_over = Batch(self.topic, self.partition, list(self._left_over))
+            self._left_over.clear()
+            return left_over
+        self._left_over.clear()
+        return anyio.from_thread.run(self._fetch_batch)
 
-    async def _next(self) -> Batch | None:
+    async def _fetch_batch(self) -> Batch | None:
         return await anext(self._batches, None)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:

@@ -13,12 +13,12 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.known_topics import KnownTopics
 
-__all__ = ["Subscribed", "Subscription", "Topics", "check_topics", "resolve_topics"]
+__all__ = ["ResolvedTopics", "Subscription", "Topics", "check_topics", "resolve_topics"]
 
 Topics: TypeAlias = "str | Iterable[str] | re.Pattern[str]"
 """What can be subscribed to; a pattern takes the topics whose name it matches from the start."""
 
-_RULE = "a topic, several topics, or a compiled pattern"
+_ALLOWED = "a topic, several topics, or a compiled pattern"
 _PATTERN_CHARACTERS = frozenset("^$*+?[](){}|\\")
 """Characters of regular expressions that no topic's name has: aiokafka takes a pattern as a string."""
 
@@ -31,13 +31,13 @@ def check_topics(topics: object) -> list[str] | re.Pattern[str]:
         return topics
     if isinstance(topics, str):
         if not _PATTERN_CHARACTERS.isdisjoint(topics):
-            raise ConfigError("topics", topics, f"{_RULE}: re.compile(…)")
+            raise ConfigError("topics", topics, f"{_ALLOWED}: re.compile(…)")
         return [check_topic(topics)]
     if not isinstance(topics, Iterable) or isinstance(topics, (bytes, bytearray)):
-        raise ConfigError("topics", topics, _RULE)
+        raise ConfigError("topics", topics, _ALLOWED)
     names = sorted({check_topic(topic) for topic in topics})
     if not names:
-        raise ConfigError("topics", topics, f"{_RULE}; there is none")
+        raise ConfigError("topics", topics, f"{_ALLOWED}; there is none")
     return names
 
 
@@ -64,20 +64,20 @@ class Subscription:
         return True
 
 
-class Subscribed(NamedTuple):
+class ResolvedTopics(NamedTuple):
     """What a subscription meant when the member joined: `missing` topics (since when) were there once, and are gone."""
 
-    joined: list[str]
+    existing: list[str]
     pattern: re.Pattern[str] | None = None
     missing: Mapping[str, float] = MappingProxyType({})
 
     @property
     def names(self) -> list[str]:
         """All topics whose metadata matters."""
-        return [*self.joined, *self.missing]
+        return [*self.existing, *self.missing]
 
 
-async def resolve_topics(cluster: Cluster, subscription: Subscription, known: KnownTopics) -> Subscribed:
+async def resolve_topics(cluster: Cluster, subscription: Subscription, known: KnownTopics) -> ResolvedTopics:
     """What to join with: every named topic, or what the pattern matches now (perhaps nothing).
 
     A named topic must exist. One that was there before, and is gone, is left out until it comes back, so that the
@@ -88,17 +88,17 @@ async def resolve_topics(cluster: Cluster, subscription: Subscription, known: Kn
     if isinstance(wanted, re.Pattern):
         found = await cluster.all_topics()
         chosen = [i for name, i in found.items() if wanted.match(name) and not i.is_internal]
-        known.see(chosen, are_new=known.look(wanted))
-        return Subscribed(sorted(info.name for info in chosen), wanted)
-    absent = await _absent(cluster, [name for name in wanted if name in known])
+        known.update(chosen, are_new=known.mark_matched(wanted))
+        return ResolvedTopics(sorted(info.name for info in chosen), wanted)
+    absent = await _missing(cluster, [name for name in wanted if name in known])
     there = [name for name in wanted if name not in absent]
-    known.see((await cluster.topics(there)).values())
+    known.update((await cluster.topics(there)).values())
     for name in absent:
-        known.miss(name, asyncio.get_running_loop().time())
-    return Subscribed(there, None, {name: known.missing[name] for name in absent})
+        known.mark_missing(name, asyncio.get_running_loop().time())
+    return ResolvedTopics(there, None, {name: known.missing[name] for name in absent})
 
 
-async def _absent(cluster: Cluster, names: list[str]) -> list[str]:
+async def _missing(cluster: Cluster, names: list[str]) -> list[str]:
     """Those that do not exist now, after a second look."""
     if all(name in cluster.view.topics for name in names):
         return []

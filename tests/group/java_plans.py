@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from asyncgroup.group.assignors import MemberSubscription
-from asyncgroup.group.assignors.sticky_data import Claim, encode_claim
+from asyncgroup.group.assignors.sticky_user_data import MemberData, encode_member_data
 from asyncgroup.java import require_java
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing.kafka_jars import kafka_jars
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
     members: list[tuple[str, str | None, list[str]]]
     counts: dict[str, int]
-    claims: Mapping[str, Claim] = {}
+    claims: Mapping[str, MemberData] = {}
 
     def subscriptions(self) -> list[MemberSubscription]:
         """The members as an assignor sees them."""
@@ -46,14 +46,14 @@ class Case(NamedTuple):
         ]
 
     def _said(self, member: str) -> bytes | None:
-        return encode_claim(self.claims[member]) if member in self.claims else None
+        return encode_member_data(self.claims[member]) if member in self.claims else None
 
     def lines(self) -> list[str]:
         """The case as the Java program reads it."""
         topics = [f"topic {topic} {count}" for topic, count in self.counts.items()]
         members = [
             f"member {member} {instance or '-'} {','.join(names) or '-'} "
-            f"{self.claims.get(member, Claim()).generation} {(self._said(member) or b'').hex() or '-'}"
+            f"{self.claims.get(member, MemberData()).generation} {(self._said(member) or b'').hex() or '-'}"
             for member, instance, names in self.members
         ]
         return [*topics, *members, "end"]
@@ -80,7 +80,7 @@ def next_case(rng: random.Random, case: Case, plan: Plan, generation: int) -> Ca
     has forgotten everything; and two say that they had the same.
     """
     members, counts, topics = list(case.members), dict(case.counts), [name for name, _ in case.counts.items()]
-    claims = {member: Claim(tuple(plan[member]), generation) for member, _, _ in members}
+    claims = {member: MemberData(tuple(plan[member]), generation) for member, _, _ in members}
     for event in range(rng.randint(1, 3)):
         which = rng.randrange(len(members)) if members else None
         match rng.choice(
@@ -99,9 +99,9 @@ def next_case(rng: random.Random, case: Case, plan: Plan, generation: int) -> Ca
                 member, instance, those = members[which]
                 members[which] = member, instance, rng.sample(those, rng.randint(0, len(those)))
             case "missed" if which is not None:
-                claims[members[which][0]] = case.claims.get(members[which][0], Claim())
+                claims[members[which][0]] = case.claims.get(members[which][0], MemberData())
             case "clash" if which is not None:
-                claims[members[which][0]] = claims.get(rng.choice(members)[0], Claim())
+                claims[members[which][0]] = claims.get(rng.choice(members)[0], MemberData())
             case _:
                 model = rng.choice(members)[2] if members else topics
                 members.append((f"j{generation}-{event}", None, list(model)))
@@ -182,7 +182,7 @@ def stored() -> list[tuple[Case, Plans]]:
             for name, plan in entry["plans"].items()
         }
         claims = {
-            member: Claim(tuple(_partitions(tps)), generation)
+            member: MemberData(tuple(_partitions(tps)), generation)
             for member, (tps, generation) in entry.get("claims", {}).items()
         }
         found.append((Case(members, entry["counts"], claims), plans))

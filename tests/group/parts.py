@@ -9,7 +9,7 @@ from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
-from asyncgroup.group.session_start import tell_marks
+from asyncgroup.group.session_start import connect_offsets
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
@@ -23,7 +23,7 @@ def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset:
     budget = Budget(1 << 30, 1 << 20)
     consumer = PartitionConsumer(tp, offset, ConsumerConfig(), budget, Hooks())
     offsets = manager.manage(tp, offset)
-    tell_marks(consumer, offsets)
+    connect_offsets(consumer, offsets)
     claim = Claim(consumer, offsets)
     session.claims.append(claim)
     return claim

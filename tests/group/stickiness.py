@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from asyncgroup.group.assignors import MemberSubscription
 from asyncgroup.group.assignors.sticky import find_owners
-from asyncgroup.group.assignors.sticky_data import Claim, decode_claim, encode_claim
+from asyncgroup.group.assignors.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from asyncgroup.model import TopicPartition
 
 __all__ = ["loads", "moved", "with_claims"]
@@ -20,7 +20,7 @@ def loads(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:
 
 def with_claims(
     members: Iterable[MemberSubscription],
-    had: Mapping[str, Claim] | Mapping[str, Sequence[TopicPartition]],
+    had: Mapping[str, MemberData] | Mapping[str, Sequence[TopicPartition]],
     generation: int = 1,
 ) -> list[MemberSubscription]:
     """The members with what they had as their user data; one that had nothing to remember says nothing."""
@@ -28,8 +28,8 @@ def with_claims(
     for member in members:
         said = had.get(member.member_id)
         if said is not None:
-            claim = said if isinstance(said, Claim) else Claim(tuple(said), generation)
-            member = replace(member, user_data=encode_claim(claim))
+            claim = said if isinstance(said, MemberData) else MemberData(tuple(said), generation)
+            member = replace(member, user_data=encode_member_data(claim))
         found.append(member)
     return found
 
@@ -40,6 +40,6 @@ def moved(
     plan: Mapping[str, Iterable[TopicPartition]],
 ) -> int:
     """How many partitions that a member has by right come to another."""
-    owners = find_owners(members, counts, [decode_claim(member.user_data) for member in members])
+    owners = find_owners(members, counts, [decode_member_data(member.user_data) for member in members])
     takers = {tp: member_id for member_id, partitions in plan.items() for tp in partitions}
     return sum(takers[tp] != members[owner].member_id for tp, owner in owners.items())

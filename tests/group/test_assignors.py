@@ -19,7 +19,7 @@ from asyncgroup.group.assignors import (
     StickyAssignor,
     resolve_assignors,
 )
-from asyncgroup.group.assignors.sticky_data import decode_claim
+from asyncgroup.group.assignors.sticky_user_data import decode_member_data
 from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.model import TopicPartition
 from tests.group.java_plans import Case, JavaOracle, Plans, make_case, next_case, stored
@@ -133,7 +133,7 @@ def test_java_says_what_we_say(java: JavaOracle) -> None:
         case = make_case(rng)
         plan = java.plans(case).get("sticky", {})
         for member, partitions in plan.items():
-            claim = decode_claim(java.said[member])
+            claim = decode_member_data(java.said[member])
             assert (sorted(claim.partitions), claim.generation) == (partitions, 7)
 
 

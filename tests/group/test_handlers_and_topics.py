@@ -15,7 +15,7 @@ from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
 from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.threads import in_thread
-from asyncgroup.group.topics import Subscribed, Subscription, check_topics, resolve_topics
+from asyncgroup.group.topics import ResolvedTopics, Subscription, check_topics, resolve_topics
 from asyncgroup.model import TopicPartition
 
 ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -176,7 +176,7 @@ class Topics:
         return {name: found[name] for name in names}
 
 
-async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) -> Subscribed:
+async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) -> ResolvedTopics:
     return await resolve_topics(cluster, Subscription(topics), known or KnownTopics())
 
 
@@ -185,7 +185,7 @@ async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) 
 async def test_a_pattern_means_the_topics_that_it_matches_from_the_start_but_no_internal_ones() -> None:
     cluster = Topics()
     pattern = re.compile("orders")
-    assert await resolved(cluster, pattern) == Subscribed(["orders", "orders-eu"], pattern)
+    assert await resolved(cluster, pattern) == ResolvedTopics(["orders", "orders-eu"], pattern)
     assert (await resolved(cluster, re.compile("orders$"))).joined == ["orders"]
     assert (await resolved(cluster, re.compile(".*"))).joined == ["old-orders", "orders", "orders-eu"]
     assert (await resolved(cluster, re.compile("none"))).joined == []
@@ -204,19 +204,19 @@ async def test_names_must_exist() -> None:
 @pytest.mark.virtual
 async def test_a_name_that_was_there_is_missed_and_left_out() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
-    assert await resolved(cluster, ["a", "b"], known) == Subscribed(["a", "b"])
+    assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"])
     cluster.names = ["b"]
     await asyncio.sleep(5)
     gone = await resolved(cluster, ["a", "b"], known)
-    assert gone == Subscribed(["b"], None, {"a": 5.0})
+    assert gone == ResolvedTopics(["b"], None, {"a": 5.0})
     assert gone.names == ["b", "a"]
     await asyncio.sleep(5)
     assert (await resolved(cluster, ["a"], known)).missing == {"a": 5.0}, "since it was first missed"
     cluster.names = ["a", "b"]
-    assert await resolved(cluster, ["a", "b"], known) == Subscribed(["a", "b"])
+    assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"])
     assert known.missing == {}
-    assert known.is_added(TopicPartition("a", 0)), "made anew"
-    assert not known.is_added(TopicPartition("b", 0))
+    assert known.was_added(TopicPartition("a", 0)), "made anew"
+    assert not known.was_added(TopicPartition("b", 0))
 
 
 def test_other_topics_are_news_the_same_are_not() -> None:

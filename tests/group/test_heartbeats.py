@@ -20,7 +20,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.group.heartbeats import ACTIONS, Heartbeats, Verdict
+from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult, Heartbeats
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from tests.offsets.fakes import FakeCluster, now
 
@@ -38,7 +38,7 @@ class Scene:
         self.cluster.coordinators.request = self.request  # type: ignore[method-assign]
         self.beats: list[float] = []
         self.seen: list[tuple[str, float]] = []
-        self.reports: list[tuple[float, Verdict, Exception | None]] = []
+        self.reports: list[tuple[float, HeartbeatResult, Exception | None]] = []
         self.answers: list[Any] = [0]
         self.delay = 0.0
         self.timeouts: set[float] = set()
@@ -60,21 +60,21 @@ class Scene:
         self.cluster.last_answer = now()
         return SimpleNamespace(error_code=answer)
 
-    async def run(self, seconds: float, begun: float | None = None) -> bool:
+    async def run(self, seconds: float, started_at: float | None = None) -> bool:
         """Beat for so long; whether they ended by themselves."""
 
-        def report(verdict: Verdict, error: Exception | None) -> None:
-            self.reports.append((now(), verdict, error))
+        def report(result: HeartbeatResult, error: Exception | None) -> None:
+            self.reports.append((now(), result, error))
 
-        task = asyncio.ensure_future(self.heartbeats.run(IDENTITY, report, begun))
+        task = asyncio.ensure_future(self.heartbeats.run(IDENTITY, report, started_at))
         done, _ = await asyncio.wait([task], timeout=seconds)
         task.cancel()
         await asyncio.wait([task])
         return bool(done)
 
     @property
-    def verdicts(self) -> list[Verdict]:
-        return [verdict for _, verdict, _ in self.reports]
+    def results(self) -> list[HeartbeatResult]:
+        return [result for _, result, _ in self.reports]
 
 
 async def test_a_beat_an_interval_and_no_word_while_all_is_well() -> None:
@@ -82,7 +82,7 @@ async def test_a_beat_an_interval_and_no_word_while_all_is_well() -> None:
     assert not await scene.run(13)
     assert scene.beats == [3, 6, 9, 12]
     assert scene.reports == []
-    assert scene.heartbeats.last_beat == 12
+    assert scene.heartbeats.last_response_at == 12
     assert scene.seen == [("g", 0.0)] * 4
 
 
@@ -92,15 +92,15 @@ async def test_the_time_of_an_answer_is_told_and_does_not_shift_the_beat() -> No
     await scene.run(8)
     assert scene.beats == [3, 6]
     assert scene.seen == [("g", 0.5)] * 2
-    assert scene.heartbeats.last_beat == 6.5
-    assert scene.heartbeats.last_alive == 6
+    assert scene.heartbeats.last_response_at == 6.5
+    assert scene.heartbeats.last_stable_sent_at == 6
 
 
 async def test_beats_fall_on_the_beginning_of_the_membership() -> None:
     """However late the session starts to beat, it beats with the others of its generation."""
     scene = Scene(heartbeat_interval=3.0)
     await asyncio.sleep(1.75)
-    await scene.run(10, begun=0.5)
+    await scene.run(10, started_at=0.5)
     assert scene.beats == [3.5, 6.5, 9.5]
 
 
@@ -113,7 +113,7 @@ async def test_a_slow_answer_costs_its_own_turns_only() -> None:
 
 async def test_no_rounding_makes_a_beat_come_twice() -> None:
     scene = Scene(heartbeat_interval=0.1)
-    await scene.run(100, begun=0.3)
+    await scene.run(100, started_at=0.3)
     gaps = [later - earlier for earlier, later in pairwise(scene.beats)]
     assert len(scene.beats) == 996  # from 0.4 to 99.9
     assert min(gaps) == pytest.approx(0.1)
@@ -131,8 +131,8 @@ async def test_the_last_good_beat_lies_before_the_rebalance() -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, 0, ErrorCode.REBALANCE_IN_PROGRESS]
     await scene.run(10)
-    assert scene.heartbeats.last_beat == 9
-    assert scene.heartbeats.last_alive == 6
+    assert scene.heartbeats.last_response_at == 9
+    assert scene.heartbeats.last_stable_sent_at == 6
 
 
 async def test_a_rebalance_is_told_each_time_and_beats_go_on() -> None:
@@ -141,50 +141,54 @@ async def test_a_rebalance_is_told_each_time_and_beats_go_on() -> None:
     scene.answers = [ErrorCode.REBALANCE_IN_PROGRESS]
     assert not await scene.run(10)
     assert scene.beats == [3, 6, 9]
-    assert scene.verdicts == [Verdict.REBALANCE] * 3
+    assert scene.results == [HeartbeatResult.REBALANCE] * 3
 
 
 @pytest.mark.parametrize(
-    ("code", "verdict"),
+    ("code", "result"),
     [
-        (ErrorCode.UNKNOWN_MEMBER_ID, Verdict.LOST),
-        (ErrorCode.ILLEGAL_GENERATION, Verdict.LOST),
-        (ErrorCode.FENCED_INSTANCE_ID, Verdict.FATAL),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, Verdict.FATAL),
-        (ErrorCode.INVALID_GROUP_ID, Verdict.FATAL),
+        (ErrorCode.UNKNOWN_MEMBER_ID, HeartbeatResult.LOST),
+        (ErrorCode.ILLEGAL_GENERATION, HeartbeatResult.LOST),
+        (ErrorCode.FENCED_INSTANCE_ID, HeartbeatResult.FATAL),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, HeartbeatResult.FATAL),
+        (ErrorCode.INVALID_GROUP_ID, HeartbeatResult.FATAL),
     ],
 )
-async def test_an_end_is_told_once_with_its_code(code: ErrorCode, verdict: Verdict) -> None:
+async def test_an_end_is_told_once_with_its_code(code: ErrorCode, result: HeartbeatResult) -> None:
     scene = Scene()
     scene.answers = [code]
     assert await scene.run(60)
     ((at, said, error),) = scene.reports
-    assert (at, said) == (3, verdict)
+    assert (at, said) == (3, result)
     assert isinstance(error, BrokerError)
     assert (error.code, "member 'member-1' in group 'g'" in str(error)) == (code, True)
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict", "forgotten"),
+    ("answer", "result", "forgotten"),
     [
-        (ErrorCode.NOT_COORDINATOR, Verdict.MOVED, True),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Verdict.MOVED, True),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Verdict.RETRY, False),
-        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, Verdict.RETRY, False),
-        (NoBrokersError("none"), Verdict.RETRY, False),
-        (BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "lookup"), Verdict.MOVED, False),
-        (ConnectError("refused"), Verdict.MOVED, False),
-        (RequestTimedOut("late"), Verdict.MOVED, False),
-        (ClosedError("the cluster"), Verdict.MOVED, False),
+        (ErrorCode.NOT_COORDINATOR, HeartbeatResult.COORDINATOR_MOVED, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, HeartbeatResult.COORDINATOR_MOVED, True),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, HeartbeatResult.RETRY, False),
+        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, HeartbeatResult.RETRY, False),
+        (NoBrokersError("none"), HeartbeatResult.RETRY, False),
+        (
+            BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "lookup"),
+            HeartbeatResult.COORDINATOR_MOVED,
+            False,
+        ),
+        (ConnectError("refused"), HeartbeatResult.COORDINATOR_MOVED, False),
+        (RequestTimedOut("late"), HeartbeatResult.COORDINATOR_MOVED, False),
+        (ClosedError("the cluster"), HeartbeatResult.COORDINATOR_MOVED, False),
     ],
 )
 async def test_what_passes_is_tried_again_with_growing_pauses(
-    answer: Any, verdict: Verdict, forgotten: bool
+    answer: Any, result: HeartbeatResult, forgotten: bool
 ) -> None:
     scene = Scene(retry_backoff=0.1, retry_backoff_max=1.0)
     scene.answers = [answer] * 4 + [0]
     await scene.run(6)
-    assert scene.verdicts == [verdict] * 4
+    assert scene.results == [result] * 4
     gaps = [later - earlier for earlier, later in zip(scene.beats, scene.beats[1:5], strict=False)]
     for gap, pause in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=True):
         assert pause * 0.8 <= gap <= pause * 1.2
@@ -195,7 +199,7 @@ async def test_a_final_error_of_the_lookup_is_final() -> None:
     scene = Scene()
     scene.answers = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'")]
     assert await scene.run(60)
-    assert scene.verdicts == [Verdict.FATAL]
+    assert scene.results == [HeartbeatResult.FATAL]
 
 
 async def test_the_pause_between_tries_is_never_longer_than_the_interval() -> None:
@@ -216,18 +220,18 @@ async def test_refused_for_session_timeout_is_lost_to_the_point(answer: Exceptio
     scene = Scene(session_timeout=10.0, retry_backoff_max=2.0)
     scene.answers = [0, answer]
     assert await scene.run(60)
-    at, verdict, error = scene.reports[-1]
-    assert (at, verdict) == (pytest.approx(13.0), Verdict.LOST), "the last answer came at 3"
+    at, result, error = scene.reports[-1]
+    assert (at, result) == (pytest.approx(13.0), HeartbeatResult.LOST), "the last answer came at 3"
     assert error is answer
-    assert Verdict.LOST not in scene.verdicts[:-1]
+    assert HeartbeatResult.LOST not in scene.results[:-1]
 
 
 async def test_no_answer_for_session_timeout_is_lost_to_the_point() -> None:
     scene = Scene(session_timeout=10.0)
     scene.delay = 3600.0
     assert await scene.run(60)
-    at, verdict, error = scene.reports[-1]
-    assert (at, verdict) == (pytest.approx(10.0), Verdict.LOST)
+    at, result, error = scene.reports[-1]
+    assert (at, result) == (pytest.approx(10.0), HeartbeatResult.LOST)
     assert isinstance(error, RequestTimedOut)
     assert "group 'g'" in str(error)
     assert "nor to anything else for session_timeout=10 s" in str(error)
@@ -255,7 +259,7 @@ async def test_any_answer_of_any_broker_keeps_the_member_alive() -> None:
     assert not await scene.run(120)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert set(scene.verdicts) == {Verdict.MOVED}
+    assert set(scene.results) == {HeartbeatResult.COORDINATOR_MOVED}
 
 
 async def test_a_member_that_was_stopped_past_its_session_asks_before_it_gives_up() -> None:
@@ -264,10 +268,10 @@ async def test_a_member_that_was_stopped_past_its_session_asks_before_it_gives_u
     scene.answers = [0, ErrorCode.UNKNOWN_MEMBER_ID]
     scene.cluster.last_answer = -1000.0
     assert await scene.run(60)
-    assert scene.verdicts == [Verdict.LOST]
+    assert scene.results == [HeartbeatResult.LOST]
 
 
 async def test_verdicts_by_code() -> None:
-    for code, verdict in ACTIONS.items():
-        if verdict in (Verdict.FATAL, Verdict.LOST):
+    for code, result in HEARTBEAT_RESULTS.items():
+        if result in (HeartbeatResult.FATAL, HeartbeatResult.LOST):
             assert not is_retriable(code)

@@ -20,7 +20,7 @@ def topic(name: str, count: int, topic_id: UUID = A) -> TopicInfo:
 
 
 def added(known: KnownTopics, name: str, count: int) -> list[int]:
-    return [n for n in range(count) if known.is_added(TopicPartition(name, n))]
+    return [n for n in range(count) if known.was_added(TopicPartition(name, n))]
 
 
 def test_of_an_unknown_topic_nothing_is_added() -> None:
@@ -29,10 +29,10 @@ def test_of_an_unknown_topic_nothing_is_added() -> None:
 
 def test_partitions_beyond_the_first_count_are_added_for_good() -> None:
     known = KnownTopics()
-    known.see([topic("t", 2)])
+    known.update([topic("t", 2)])
     assert added(known, "t", 2) == []
-    known.see([topic("t", 4)])
-    known.see([topic("t", 5)])
+    known.update([topic("t", 4)])
+    known.update([topic("t", 5)])
     assert added(known, "t", 5) == [2, 3, 4]
     assert "t" in known
     assert "u" not in known
@@ -40,50 +40,50 @@ def test_partitions_beyond_the_first_count_are_added_for_good() -> None:
 
 def test_a_topic_that_came_while_its_pattern_was_watched_is_all_new() -> None:
     known = KnownTopics()
-    known.see([topic("t", 2)])
-    known.see([topic("t", 2), topic("u", 2)], are_new=True)
+    known.update([topic("t", 2)])
+    known.update([topic("t", 2), topic("u", 2)], are_new=True)
     assert added(known, "t", 2) == []
     assert added(known, "u", 2) == [0, 1]
 
 
 def test_a_pattern_is_known_from_its_second_look_on() -> None:
     known = KnownTopics()
-    assert not known.look(re.compile("a"))
-    assert known.look(re.compile("a"))
-    assert not known.look(re.compile("a", re.IGNORECASE))
+    assert not known.mark_matched(re.compile("a"))
+    assert known.mark_matched(re.compile("a"))
+    assert not known.mark_matched(re.compile("a", re.IGNORECASE))
 
 
 def test_another_id_is_another_topic() -> None:
     known = KnownTopics()
-    known.see([topic("t", 2, A)])
-    known.see([topic("t", 2, B)])
+    known.update([topic("t", 2, A)])
+    known.update([topic("t", 2, B)])
     assert added(known, "t", 2) == [0, 1]
 
 
 def test_without_ids_nothing_is_known_of_a_new_one() -> None:
     """Brokers before 2.8 have none; and a view may lack one for a moment."""
     known = KnownTopics()
-    known.see([topic("t", 2, A)])
-    known.see([topic("t", 2, NO_UUID)])
-    known.see([topic("t", 2, A)])
+    known.update([topic("t", 2, A)])
+    known.update([topic("t", 2, NO_UUID)])
+    known.update([topic("t", 2, A)])
     assert added(known, "t", 2) == []
 
 
 def test_one_that_was_missed_and_came_back_is_new_whatever_its_id() -> None:
     known = KnownTopics()
-    known.see([topic("t", 2, NO_UUID)])
-    known.miss("t", 5.0)
-    known.miss("t", 9.0)
+    known.update([topic("t", 2, NO_UUID)])
+    known.mark_missing("t", 5.0)
+    known.mark_missing("t", 9.0)
     assert known.missing == {"t": 5.0}
-    known.see([topic("t", 2, NO_UUID)])
+    known.update([topic("t", 2, NO_UUID)])
     assert known.missing == {}
     assert added(known, "t", 2) == [0, 1]
 
 
 def test_one_that_was_given_up_is_as_if_it_had_never_been() -> None:
     known = KnownTopics()
-    known.see([topic("t", 2), topic("u", 2)])
-    known.miss("t", 5.0)
+    known.update([topic("t", 2), topic("u", 2)])
+    known.mark_missing("t", 5.0)
     known.forget_missing(["t", "u", "never"])
     assert known.missing == {}
     assert "t" not in known
@@ -94,5 +94,5 @@ def test_one_that_was_given_up_is_as_if_it_had_never_been() -> None:
 def test_growth_only_ever_adds(counts: list[int]) -> None:
     known = KnownTopics()
     for count in counts:
-        known.see([topic("t", count)])
+        known.update([topic("t", count)])
     assert added(known, "t", 25) == list(range(counts[0], 25))

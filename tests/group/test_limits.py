@@ -19,37 +19,37 @@ from asyncgroup.errors import (
     SessionEnd,
     TopicsChanged,
 )
-from asyncgroup.group.limits import EndLimits, reserve_of
+from asyncgroup.group.limits import EndLimits, reserve_for
 from asyncgroup.testing import run_virtual
 
 OWN = [ClaimReturned, HandlerFailed, MemberLost, PartitionsChanged, TopicsChanged]
 HURRIED = [GroupClosed, CallerCancelled]
 
 
-def limits_of(last_alive: float = 0.0, rebalance: float = 60.0, close: float = 30.0) -> EndLimits:
+def limits_of(last_stable_sent_at: float = 0.0, rebalance: float = 60.0, close: float = 30.0) -> EndLimits:
     config = ConsumerConfig(rebalance_timeout=rebalance, heartbeat_interval=0.1, close_timeout=close)
-    return EndLimits(config, lambda: last_alive)
+    return EndLimits(config, lambda: last_stable_sent_at)
 
 
 @pytest.mark.parametrize(
     ("timeout", "reserve"), [(5.0, 1.0), (10.0, 2.0), (25.0, 5.0), (60.0, 5.0), (0.1, 0.02)]
 )
 def test_the_reserve(timeout: float, reserve: float) -> None:
-    assert reserve_of(timeout) == pytest.approx(reserve)
+    assert reserve_for(timeout) == pytest.approx(reserve)
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_rebalance_counts_from_the_last_good_heartbeat() -> None:
     await asyncio.sleep(10)
-    limits = limits_of(last_alive=7.0)
-    limits.note(Rebalanced("x"))
+    limits = limits_of(last_stable_sent_at=7.0)
+    limits.add_cause(Rebalanced("x"))
     assert limits.deadline == 67.0
-    assert limits.for_handlers == 52.0
+    assert limits.handler_seconds == 52.0
     await asyncio.sleep(52)
-    assert limits.for_handlers == 0
-    assert limits.for_hooks == 2.5
-    assert limits.for_commit == 3.75
+    assert limits.handler_seconds == 0
+    assert limits.hook_seconds == 2.5
+    assert limits.commit_seconds == 3.75
 
 
 @pytest.mark.asyncio
@@ -57,8 +57,8 @@ async def test_a_rebalance_counts_from_the_last_good_heartbeat() -> None:
 async def test_a_last_good_heartbeat_long_ago_leaves_a_part() -> None:
     """The coordinator was away for a minute: when the rebalance began nobody knows, so some time is taken."""
     await asyncio.sleep(100)
-    limits = limits_of(last_alive=20.0)
-    limits.note(Rebalanced("x"))
+    limits = limits_of(last_stable_sent_at=20.0)
+    limits.add_cause(Rebalanced("x"))
     assert limits.deadline == 115.0
 
 
@@ -68,7 +68,7 @@ async def test_a_last_good_heartbeat_long_ago_leaves_a_part() -> None:
 async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
     await asyncio.sleep(10)
     limits = limits_of()
-    limits.note(kind("x"))
+    limits.add_cause(kind("x"))
     assert limits.deadline == 70.0
 
 
@@ -77,23 +77,23 @@ async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
 @pytest.mark.parametrize("kind", HURRIED)
 async def test_a_close_has_close_timeout_in_all(kind: type[SessionEnd]) -> None:
     limits = limits_of(close=10.0)
-    limits.note(kind("x"))
-    assert (limits.deadline, limits.for_handlers) == (10.0, 8.0)
+    limits.add_cause(kind("x"))
+    assert (limits.deadline, limits.handler_seconds) == (10.0, 8.0)
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_most_urgent_cause_counts_and_the_same_once_more_gives_no_time() -> None:
-    limits = limits_of(last_alive=0.0, rebalance=60.0, close=10.0)
-    limits.note(Rebalanced("x"))
+    limits = limits_of(last_stable_sent_at=0.0, rebalance=60.0, close=10.0)
+    limits.add_cause(Rebalanced("x"))
     assert limits.deadline == 60.0
     await asyncio.sleep(5)
-    limits.note(Rebalanced("again"))
-    assert (limits.deadline, limits.began) == (60.0, 0.0)
-    limits.note(GroupClosed("x"))
+    limits.add_cause(Rebalanced("again"))
+    assert (limits.deadline, limits.ending_since) == (60.0, 0.0)
+    limits.add_cause(GroupClosed("x"))
     assert limits.deadline == 15.0
     await asyncio.sleep(5)
-    limits.note(CallerCancelled("x"))
+    limits.add_cause(CallerCancelled("x"))
     assert limits.deadline == 15.0
 
 
@@ -110,16 +110,16 @@ def test_every_part_has_something_left_and_all_end_in_time(
     async def end() -> None:
         loop = asyncio.get_running_loop()
         limits = limits_of(loop.time(), rebalance=timeout, close=timeout)
-        limits.note(kind("x"))
+        limits.add_cause(kind("x"))
         start = loop.time()
-        await asyncio.sleep(max(limits.for_handlers, 0.0) + late)
-        for part in ("for_hooks", "for_hooks", "for_commit"):
+        await asyncio.sleep(max(limits.handler_seconds, 0.0) + late)
+        for part in ("hook_seconds", "hook_seconds", "commit_seconds"):
             seconds = getattr(limits, part)
-            assert seconds >= reserve_of(timeout) / 6 - 1e-9
+            assert seconds >= reserve_for(timeout) / 6 - 1e-9
             await asyncio.sleep(seconds)
         if not late:
             assert loop.time() - start <= timeout + 1e-6
-            assert limits.deadline - loop.time() >= reserve_of(timeout) / 6 - 1e-6, (
+            assert limits.deadline - loop.time() >= reserve_for(timeout) / 6 - 1e-6, (
                 "for the leave or the join"
             )
 

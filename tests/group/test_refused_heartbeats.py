@@ -7,41 +7,41 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode as E
-from asyncgroup.group.heartbeats import Verdict
+from asyncgroup.group.heartbeats import HeartbeatResult
 from tests.group.test_heartbeats import IDENTITY, Scene
 from tests.offsets.fakes import now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 REFUSALS = [
-    (E.UNKNOWN_MEMBER_ID, Verdict.LOST),
-    (E.ILLEGAL_GENERATION, Verdict.LOST),
-    (E.FENCED_INSTANCE_ID, Verdict.FATAL),
-    (E.UNKNOWN_SERVER_ERROR, Verdict.FATAL),
+    (E.UNKNOWN_MEMBER_ID, HeartbeatResult.LOST),
+    (E.ILLEGAL_GENERATION, HeartbeatResult.LOST),
+    (E.FENCED_INSTANCE_ID, HeartbeatResult.FATAL),
+    (E.UNKNOWN_SERVER_ERROR, HeartbeatResult.FATAL),
 ]
 
 
-@pytest.mark.parametrize(("code", "verdict"), REFUSALS)
-async def test_it_counts_at_once_while_the_coordinator_stands(code: E, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("code", "result"), REFUSALS)
+async def test_it_counts_at_once_while_the_coordinator_stands(code: E, result: HeartbeatResult) -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, code]
     assert await scene.run(60)
-    assert (scene.beats, scene.verdicts) == ([3, 6], [verdict])
+    assert (scene.beats, scene.results) == ([3, 6], [result])
     assert scene.cluster.coordinators.doubted == 0
 
 
-@pytest.mark.parametrize(("code", "verdict"), REFUSALS)
-async def test_in_doubt_the_next_answer_decides_that_it_is_lost(code: E, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("code", "result"), REFUSALS)
+async def test_in_doubt_the_next_answer_decides_that_it_is_lost(code: E, result: HeartbeatResult) -> None:
     """The coordinator was looked up again since the last good heartbeat: one more heartbeat, at once."""
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.NOT_COORDINATOR, code]
     assert await scene.run(60)
     *_, (at, last, error) = scene.reports
     assert at < 3.2 + 3
-    assert last is verdict
+    assert last is result
     assert isinstance(error, BrokerError)
     assert error.code == code
-    assert scene.verdicts == [Verdict.MOVED, Verdict.MOVED, verdict]
+    assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.COORDINATOR_MOVED, result]
     assert len(scene.beats) == 4
     assert scene.beats[-1] == scene.beats[-2]
     assert scene.cluster.coordinators.doubted == 1
@@ -53,8 +53,8 @@ async def test_in_doubt_the_next_answer_decides_that_it_lives(code: E, answer: i
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.NOT_COORDINATOR, code, answer, 0]
     assert not await scene.run(20)
-    assert Verdict.LOST not in scene.verdicts
-    assert Verdict.FATAL not in scene.verdicts
+    assert HeartbeatResult.LOST not in scene.results
+    assert HeartbeatResult.FATAL not in scene.results
     assert scene.beats[4:] == [9, 12, 15, 18], "the second one does not shift the beat"
 
 
@@ -62,7 +62,7 @@ async def test_after_a_good_heartbeat_the_new_coordinator_is_believed_at_once() 
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.NOT_COORDINATOR, 0, E.UNKNOWN_MEMBER_ID]
     assert await scene.run(60)
-    assert scene.verdicts == [Verdict.MOVED, Verdict.LOST]
+    assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.LOST]
     assert scene.cluster.coordinators.doubted == 0
 
 
@@ -72,7 +72,7 @@ async def test_in_doubt_and_no_answer_it_goes_on() -> None:
     refused = E.UNKNOWN_MEMBER_ID
     scene.answers = [0, E.NOT_COORDINATOR, refused, ConnectError("refused"), refused, refused]
     assert await scene.run(60)
-    assert scene.verdicts == [Verdict.MOVED] * 4 + [Verdict.LOST]
+    assert scene.results == [HeartbeatResult.COORDINATOR_MOVED] * 4 + [HeartbeatResult.LOST]
     assert scene.cluster.coordinators.doubted == 2
     assert scene.beats[-1] < 7.0
 
@@ -86,7 +86,7 @@ async def test_a_late_refusal_by_the_coordinator_itself_is_in_doubt() -> None:
     scene.delay = 3.0
     await asyncio.sleep(20.0)
     task.cancel()
-    assert scene.verdicts == [Verdict.MOVED]
+    assert scene.results == [HeartbeatResult.COORDINATOR_MOVED]
     assert scene.beats[:4] == [8, 16, 19, 24]
 
 
@@ -96,8 +96,8 @@ async def test_a_late_refusal_by_the_coordinator_itself_is_in_doubt() -> None:
 async def beating(scene: Scene, seconds: float) -> asyncio.Task[None]:
     """Heartbeats that have run for so long."""
 
-    def report(verdict: Verdict, error: Exception | None) -> None:
-        scene.reports.append((now(), verdict, error))
+    def report(result: HeartbeatResult, error: Exception | None) -> None:
+        scene.reports.append((now(), result, error))
 
     task = asyncio.ensure_future(scene.heartbeats.run(IDENTITY, report))
     await asyncio.sleep(seconds)
@@ -127,7 +127,7 @@ async def test_a_commit_that_another_broker_refused_or_one_of_before_the_last_he
     assert scene.cluster.coordinators.doubted == 1
     await asyncio.sleep(6.0)
     assert scene.beats == [3, 4] if final else [3, 4, 6, 9]
-    assert scene.verdicts == ([Verdict.LOST] if final else [])
+    assert scene.results == ([HeartbeatResult.LOST] if final else [])
     task.cancel()
 
 
@@ -179,5 +179,5 @@ async def test_a_loss_answers_those_who_asked_while_its_heartbeat_was_under_way(
     task = await beating(scene, 6.2)
     assert await scene.heartbeats.is_final(None, 6.2)
     assert now() == 7.0, "the heartbeat under way was refused, by whoever; one more decided"
-    assert scene.verdicts == [Verdict.MOVED, Verdict.LOST]
+    assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.LOST]
     await asyncio.wait([task])

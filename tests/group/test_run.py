@@ -14,7 +14,7 @@ import pytest
 
 from asyncgroup import ConsumerGroup, Producer, UsageError
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.group.running import run
+from asyncgroup.group.program import run
 from tests.cli.programs import LIMIT, environment
 
 pytestmark = pytest.mark.asyncio

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.group.assignors import Assignment, MemberSubscription, StickyAssignor, resolve_assignors
-from asyncgroup.group.assignors.sticky import find_owners, plan_sticky
-from asyncgroup.group.assignors.sticky_data import Claim, decode_claim, encode_claim
+from asyncgroup.group.assignors.sticky import assign_sticky, find_owners
+from asyncgroup.group.assignors.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from asyncgroup.model import TopicPartition as TP
 from tests.group.java_plans import Case, make_case
 from tests.group.stickiness import loads, moved, with_claims
@@ -60,7 +60,9 @@ def small_group(rng: random.Random) -> tuple[list[MemberSubscription], dict[str,
     members = [MemberSubscription(m, tuple(rng.sample(topics, rng.randint(0, len(topics))))) for m in ids]
     everything = [TP(topic, number) for topic in topics for number in range(4)]
     claims = {
-        m: Claim(tuple(rng.sample(everything, rng.randint(0, len(everything) // 2))), rng.choice([3, 4, 4]))
+        m: MemberData(
+            tuple(rng.sample(everything, rng.randint(0, len(everything) // 2))), rng.choice([3, 4, 4])
+        )
         for m in ids
     }
     return with_claims(members, claims), counts
@@ -224,13 +226,13 @@ P0, P1 = TP("t", 0), TP("t", 1)
 def test_who_had_it(claims: tuple[tuple[TP, int] | None, ...], owner: int | None) -> None:
     """`AbstractStickyAssignor`: the newest generation decides; two of the same generation both lose it."""
     members = equal(3)
-    made = [Claim((claim[0],), claim[1]) if claim else Claim() for claim in claims]
+    made = [MemberData((claim[0],), claim[1]) if claim else MemberData() for claim in claims]
     assert find_owners(members, {"t": 2}, made).get(claims[0][0] if claims[0] else P0) == owner
 
 
 def test_claims_that_clash_leave_a_whole_plan() -> None:
     members, everything = equal(3), tuple(TP("t", number) for number in range(6))
-    plan = plan_sticky(members, {"t": 6}, [Claim(everything, 4)] * 3)
+    plan = assign_sticky(members, {"t": 6}, [MemberData(everything, 4)] * 3)
     assert Counter(tp for partitions in plan.values() for tp in partitions) == Counter(everything)
     assert loads(plan) == [2, 2, 2]
 
@@ -239,20 +241,20 @@ def test_claims_that_clash_leave_a_whole_plan() -> None:
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=5) | st.just("ü")
 CLAIMS = st.builds(
-    Claim,
+    MemberData,
     st.sets(st.builds(TP, NAMES, st.integers(0, 2**31 - 1)), max_size=12).map(lambda tps: tuple(sorted(tps))),
     st.integers(-1, 2**31 - 1),
 )
 
 
 @given(CLAIMS)
-def test_user_data_arrives_as_it_was_sent(claim: Claim) -> None:
-    assert decode_claim(encode_claim(claim)) == claim
+def test_user_data_arrives_as_it_was_sent(claim: MemberData) -> None:
+    assert decode_member_data(encode_member_data(claim)) == claim
 
 
 @given(CLAIMS)
-def test_version_0_has_no_generation(claim: Claim) -> None:
-    assert decode_claim(encode_claim(claim)[:-4]) == Claim(claim.partitions, -1)
+def test_version_0_has_no_generation(claim: MemberData) -> None:
+    assert decode_member_data(encode_member_data(claim)[:-4]) == MemberData(claim.partitions, -1)
 
 
 @given(st.binary(max_size=40))
@@ -262,19 +264,19 @@ def test_version_0_has_no_generation(claim: Claim) -> None:
 @example(b"\x7f\xff\xff\xff" + b"\x00" * 40)
 @example(b"\x00\x00\x00\x01\x00\x01t\x7f\xff\xff\xff")
 def test_any_bytes_are_a_claim_or_none(data: bytes) -> None:
-    claim = decode_claim(data)
+    claim = decode_member_data(data)
     assert isinstance(claim.generation, int)
 
 
 def test_what_cannot_be_read_claims_nothing() -> None:
-    claim = encode_claim(Claim((P0, P1), 3))
-    assert decode_claim(claim[:-7]) == Claim()
-    assert decode_claim(None) == decode_claim(b"") == Claim()
+    claim = encode_member_data(MemberData((P0, P1), 3))
+    assert decode_member_data(claim[:-7]) == MemberData()
+    assert decode_member_data(None) == decode_member_data(b"") == MemberData()
 
 
 def test_the_layout_of_java() -> None:
     """`STICKY_ASSIGNOR_USER_DATA_V1`: topics, each with its partitions, then the generation."""
-    data = encode_claim(Claim((TP("b", 3), TP("b", 0), TP("a", 7)), 9))
+    data = encode_member_data(MemberData((TP("b", 3), TP("b", 0), TP("a", 7)), 9))
     assert data.hex() == (
         "00000002"  # two topics
         "000161"
@@ -291,19 +293,19 @@ def test_the_layout_of_java() -> None:
 def test_what_kafka_python_says() -> None:
     """Since version 3 it puts the version in front, which Java does not; what stands behind is the same."""
     theirs = pytest.importorskip("kafka.coordinator.assignors.sticky.user_data").StickyAssignorUserData
-    claim = Claim((TP("a", 7), TP("b", 0), TP("b", 3)), 9)
+    claim = MemberData((TP("a", 7), TP("b", 0), TP("b", 3)), 9)
     said = theirs([("a", [7]), ("b", [0, 3])], 9)
-    assert said.encode(header=False) == encode_claim(claim)
-    assert said.encode() == b"\x00\x01" + encode_claim(claim)
-    assert decode_claim(said.encode()) == claim
-    assert decode_claim(theirs([], 9).encode()) == Claim((), 9)
+    assert said.encode(header=False) == encode_member_data(claim)
+    assert said.encode() == b"\x00\x01" + encode_member_data(claim)
+    assert decode_member_data(said.encode()) == claim
+    assert decode_member_data(theirs([], 9).encode()) == MemberData((), 9)
 
 
 def test_aiokafka_reads_it() -> None:
     theirs = pytest.importorskip(
         "aiokafka.coordinator.assignors.sticky.sticky_assignor"
     ).StickyAssignorUserDataV1
-    data = encode_claim(Claim((TP("a", 7), TP("b", 0), TP("b", 3)), 9))
+    data = encode_member_data(MemberData((TP("a", 7), TP("b", 0), TP("b", 3)), 9))
     said = theirs.decode(data)
     assert list(said.previous_assignment) == [("a", [7]), ("b", [0, 3])]
     assert said.generation == 9
@@ -319,9 +321,9 @@ def test_it_remembers_its_last_assignment_and_the_generation() -> None:
     assert assignor.subscription_user_data(["t"]) is None
     assert repr(assignor) == "<StickyAssignor: had nothing yet>"
     assignor.on_assignment(Assignment((P1, P0)), 7)
-    assert decode_claim(assignor.subscription_user_data(["t"])) == Claim((P0, P1), 7)
+    assert decode_member_data(assignor.subscription_user_data(["t"])) == MemberData((P0, P1), 7)
     assignor.on_assignment(Assignment(), 8)
-    assert decode_claim(assignor.subscription_user_data(["t"])) == Claim((), 8)
+    assert decode_member_data(assignor.subscription_user_data(["t"])) == MemberData((), 8)
     assert repr(assignor) == "<StickyAssignor: had 0>"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
-from asyncgroup.group.threads import BATCH, ThreadClaim, in_thread
+from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim, in_thread
 from asyncgroup.model import Record, TopicPartition
 from tests.consumer.support import batch, with_bad_content
 from tests.group.parts import make_session
@@ -62,13 +62,13 @@ async def test_records_and_marks_cross_the_threads_in_order() -> None:
 
     run = Run(work)
     await run.start()
-    run.feed(0, 2 * BATCH + 7)
-    await until(lambda: len(seen) == 2 * BATCH + 7)
-    run.feed(2 * BATCH + 7, 3)
-    await until(lambda: len(seen) == 2 * BATCH + 10)
+    run.feed(0, 2 * BATCH_RECORDS + 7)
+    await until(lambda: len(seen) == 2 * BATCH_RECORDS + 7)
+    run.feed(2 * BATCH_RECORDS + 7, 3)
+    await until(lambda: len(seen) == 2 * BATCH_RECORDS + 10)
     await run.end()
-    assert seen == list(range(2 * BATCH + 10))
-    assert run.claims[0].next_mark == 2 * BATCH + 10, "marks come before the function's return"
+    assert seen == list(range(2 * BATCH_RECORDS + 10))
+    assert run.claims[0].next_mark == 2 * BATCH_RECORDS + 10, "marks come before the function's return"
     assert threading.get_ident() not in threads
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.group.session_start import tell_marks
+from asyncgroup.group.session_start import connect_offsets
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets import PartitionOffsets
 from asyncgroup.wire.messages import NO_UUID
@@ -56,7 +56,7 @@ class Reader:
 
     def _watch(self) -> None:
         consumer = self.consumer
-        tell_marks(consumer, self.offsets)
+        connect_offsets(consumer, self.offsets)
         told_reset, told_restart, told_passed = consumer.on_reset, consumer.on_restart, consumer.on_passed
 
         def on_reset(offset: int, log_end: int) -> None:

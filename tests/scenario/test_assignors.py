@@ -9,7 +9,7 @@ import pytest
 from asyncgroup import Session
 from asyncgroup.errors import AssignmentError
 from asyncgroup.group import Assignment, MemberSubscription, RangeAssignor, StickyAssignor
-from asyncgroup.group.assignors.sticky_data import decode_claim
+from asyncgroup.group.assignors.sticky_user_data import decode_member_data
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned
@@ -63,7 +63,7 @@ async def test_sticky_members_come_and_go(network: object) -> None:
         assert all(had[name] < has[name] for name in has), "bob's three went to the three others"
         assert set().union(*has.values()) == set(range(12))
 
-        claims = [decode_claim(each.user_data) for each in said(env, "ann", "sticky")]
+        claims = [decode_member_data(each.user_data) for each in said(env, "ann", "sticky")]
         assert [claim.generation for claim in claims] == [-1, 1, 2, 3, 4]
         assert [len(claim.partitions) for claim in claims] == [0, 12, 6, 4, 3]
 
@@ -78,7 +78,7 @@ async def test_one_sticky_object_for_two_members(env: VirtualEnvironment) -> Non
     cat = await env.member("cat", **shared)
     after = await env.settled(ann, bob, cat)
     for name in ("ann", "bob"):
-        (claim,) = [decode_claim(each.user_data) for each in said(env, name, "sticky")][-1:]
+        (claim,) = [decode_member_data(each.user_data) for each in said(env, name, "sticky")][-1:]
         assert [tp.partition for tp in claim.partitions] == before.assignment[name]["orders"]
         assert set(after.assignment[name]["orders"]) <= set(before.assignment[name]["orders"])
 
@@ -103,7 +103,7 @@ async def test_a_sticky_static_leader_restarts(env: VirtualEnvironment) -> None:
     kept = {name: set(topics["orders"]) for name, topics in last.assignment.items()}
     assert kept["ann-again"] <= set(before.assignment["ann"]["orders"])
     assert kept["bob"] <= set(before.assignment["bob"]["orders"])
-    claim = decode_claim(said(env, "ann-again", "sticky")[-1].user_data)
+    claim = decode_member_data(said(env, "ann-again", "sticky")[-1].user_data)
     assert claim.generation == before.generation
     assert [tp.partition for tp in claim.partitions] == before.assignment["ann"]["orders"]
 

@@ -17,9 +17,9 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import heartbeats, session_causes, session_run
 from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.handler_tasks import HandlerTasks
-from asyncgroup.group.heartbeats import Verdict
+from asyncgroup.group.heartbeats import HeartbeatResult
+from asyncgroup.group.join_protocols import JoinProtocols
 from asyncgroup.group.membership import ClassicMembership
-from asyncgroup.group.offers import Offers
 from asyncgroup.group.session_run import SessionRun
 from asyncgroup.offsets import CommittedOffset, PartitionOffsets
 from asyncgroup.producer.batch import ProducerBatch
@@ -64,8 +64,8 @@ def _commit_one_more() -> AbstractContextManager[object]:
 
 def _deaf_to_rebalances() -> AbstractContextManager[object]:
     """REBALANCE_IN_PROGRESS is overheard."""
-    actions = {**heartbeats.ACTIONS, ErrorCode.REBALANCE_IN_PROGRESS: Verdict.ALIVE}
-    return patch.object(heartbeats, "ACTIONS", actions)
+    actions = {**heartbeats.HEARTBEAT_RESULTS, ErrorCode.REBALANCE_IN_PROGRESS: HeartbeatResult.ALIVE}
+    return patch.object(heartbeats, "HEARTBEAT_RESULTS", actions)
 
 
 def _skip_after_reconnect() -> AbstractContextManager[object]:
@@ -114,21 +114,21 @@ def _no_automatic_commits() -> AbstractContextManager[object]:
 
 def _loss_ignored() -> AbstractContextManager[object]:
     """A member that was expelled, or is cut off, goes on as if it were not."""
-    told = session_causes.SessionCauses.on_verdict
+    told = session_causes.SessionCauses.on_heartbeat
 
-    def calm(self: Any, verdict: Verdict, error: Any) -> None:
-        if verdict is not Verdict.LOST:
-            told(self, verdict, error)
+    def calm(self: Any, result: HeartbeatResult, error: Any) -> None:
+        if result is not HeartbeatResult.LOST:
+            told(self, result, error)
 
-    return patch.object(session_causes.SessionCauses, "on_verdict", calm)
+    return patch.object(session_causes.SessionCauses, "on_heartbeat", calm)
 
 
 def _two_owners() -> AbstractContextManager[object]:
     """The plan gives the first partition to two members."""
-    plan = Offers.plan
+    assign = JoinProtocols.assign
 
-    def doubled(self: Offers, *args: Any) -> Any:
-        plans = plan(self, *args)
+    def doubled(self: JoinProtocols, *args: Any) -> Any:
+        plans = assign(self, *args)
         owned = [ids for ids in plans.values() if ids.partitions]
         if len(owned) > 1:
             member_id = next(reversed(plans))
@@ -138,18 +138,18 @@ def _two_owners() -> AbstractContextManager[object]:
                 plans[member_id] = replace(other, partitions=(first, *other.partitions))
         return plans
 
-    return patch.object(Offers, "plan", doubled)
+    return patch.object(JoinProtocols, "assign", doubled)
 
 
 def _start_one_later() -> AbstractContextManager[object]:
     """A claim begins one record behind the group's offset."""
-    find = vars(session_run)["find_group_starts"]
+    find = vars(session_run)["find_start_offsets"]
 
     async def later(*args: Any) -> Any:
         starts = await find(*args)
         return {tp: at._replace(offset=at.offset + (at.offset > 0)) for tp, at in starts.items()}
 
-    return patch.object(session_run, "find_group_starts", later)
+    return patch.object(session_run, "find_start_offsets", later)
 
 
 def _handlers_not_waited_for() -> AbstractContextManager[object]:
@@ -209,7 +209,7 @@ def _static_leader_counts_anew() -> AbstractContextManager[object]:
     async def present(_self: ClassicMembership, counts: Any) -> Any:
         return counts
 
-    return patch.object(ClassicMembership, "_counts_in_force", present)
+    return patch.object(ClassicMembership, "_counts_of_current_assignment", present)
 
 
 CLIENT_MUTANTS: Final[dict[str, Mutation]] = {

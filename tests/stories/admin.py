@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from asyncgroup import ClientConfig, Cluster, TopicPartition
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
-from asyncgroup.group.join_plan import decode_assignment
+from asyncgroup.group.join_requests import decode_assignment
 from asyncgroup.model import by_topic
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m

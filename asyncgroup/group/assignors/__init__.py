@@ -11,24 +11,24 @@ from types import MappingProxyType
 from typing import Final
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.group.assignors.plain import RangeAssignor, RoundRobinAssignor
 from asyncgroup.group.assignors.protocol import (
     Assignment,
     Assignor,
+    GroupAssignment,
     MemberSubscription,
     PerGroup,
-    Plan,
     ProvidesUserData,
     SeesAssignment,
 )
+from asyncgroup.group.assignors.range_roundrobin import RangeAssignor, RoundRobinAssignor
 from asyncgroup.group.assignors.sticky import StickyAssignor
 
 __all__ = [
     "Assignment",
     "Assignor",
+    "GroupAssignment",
     "MemberSubscription",
     "PerGroup",
-    "Plan",
     "ProvidesUserData",
     "RangeAssignor",
     "RoundRobinAssignor",

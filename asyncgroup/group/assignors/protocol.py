@@ -11,9 +11,9 @@ from asyncgroup.model import TopicPartition
 __all__ = [
     "Assignment",
     "Assignor",
+    "GroupAssignment",
     "MemberSubscription",
     "PerGroup",
-    "Plan",
     "ProvidesUserData",
     "SeesAssignment",
 ]
@@ -53,7 +53,7 @@ class Assignment:
     user_data: bytes | None = None
 
 
-Plan: TypeAlias = Mapping[str, "Iterable[TopicPartition] | Assignment"]
+GroupAssignment: TypeAlias = Mapping[str, "Iterable[TopicPartition] | Assignment"]
 """By member id: its partitions, or an Assignment where user data goes with them."""
 
 
@@ -99,7 +99,7 @@ class Assignor(Protocol):
         """What members agree on by JoinGroup's protocol names; of the group's members all must offer it."""
         ...
 
-    def assign(self, members: Sequence[MemberSubscription], counts: Mapping[str, int]) -> Plan:
+    def assign(self, members: Sequence[MemberSubscription], counts: Mapping[str, int]) -> GroupAssignment:
         """Who gets what; `counts` holds the number of partitions of each topic that exists."""
         ...
 

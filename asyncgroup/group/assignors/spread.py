@@ -3,7 +3,7 @@
 Members may want different topics, so this is a flow: partitions to members. Its two costs are the sum of the squares
 of the members' loads, which is least when the loads are as even as the subscriptions allow, and after it the number of
 partitions taken from members that had them. A flow costs the least when its residual graph has no cycle of negative
-cost; `_even_out` removes those that matter to the first cost, `_bring_back` those of the second (Ahuja, Magnanti,
+cost; `_balance_loads` removes those that matter to the first cost, `_bring_back` those of the second (Ahuja, Magnanti,
 Orlin: Network Flows, chapter 9). Java's general algorithm stops where no single partition can be moved to a less loaded
 member; here whole chains of moves are found.
 
@@ -19,42 +19,45 @@ from typing import Final, NamedTuple
 
 __all__ = ["Pool", "spread"]
 
-_LEVEL: Final = -1
+_SWAP_LOADS: Final = -1
 """Stands for a pool in a `_Step` by which a member of load n and one of load n + 1 change places: no cost at all."""
 
 
 class Pool:
     """Partitions that the same members can get.
 
-    `takers`: those members, by number, in ascending order. `had`: how many of the partitions each of them owned before;
-    `given`: how many it owns now. `free`: how many nobody owns.
+    `subscribers`: those members, by number, in ascending order. `owned_before`: how many of the partitions each of them owned before;
+    `assigned`: how many it owns now. `free`: how many nobody owns.
     """
 
-    __slots__ = ("free", "given", "had", "takers")
+    __slots__ = ("assigned", "free", "owned_before", "subscribers")
 
-    def __init__(self, takers: Sequence[int]) -> None:
-        self.takers = takers
-        self.had: dict[int, int] = {}
-        self.given: dict[int, int] = {}
+    def __init__(self, subscribers: Sequence[int]) -> None:
+        self.subscribers = subscribers
+        self.owned_before: dict[int, int] = {}
+        self.assigned: dict[int, int] = {}
         self.free = 0
 
     def move(self, giver: int, taker: int) -> None:
         """One partition goes from a member to another."""
-        self.given[giver] -= 1
-        self.given[taker] = self.given.get(taker, 0) + 1
+        self.assigned[giver] -= 1
+        self.assigned[taker] = self.assigned.get(taker, 0) + 1
 
     def cost_of_giving(self, member: int) -> int:
         """1 if the member has no partition here but such as it had before."""
-        return int(self.given[member] <= self.had.get(member, 0))
+        return int(self.assigned[member] <= self.owned_before.get(member, 0))
 
     def gain_of_taking(self, member: int) -> int:
         """1 if the member would get back one that it had before."""
-        return int(self.given.get(member, 0) < self.had.get(member, 0))
+        return int(self.assigned.get(member, 0) < self.owned_before.get(member, 0))
 
     @property
     def moved(self) -> int:
         """How many partitions were taken from members that had them."""
-        return sum(max(0, had - self.given.get(member, 0)) for member, had in self.had.items())
+        return sum(
+            max(0, owned_before - self.assigned.get(member, 0))
+            for member, owned_before in self.owned_before.items()
+        )
 
 
 class _Step(NamedTuple):
@@ -65,53 +68,53 @@ class _Step(NamedTuple):
 
 
 def spread(pools: Sequence[Pool], members: int) -> None:
-    """Fill every pool's `given` so that all partitions are given, evenly, moving as few as possible for it.
+    """Fill every pool's `assigned` so that all partitions are given, evenly, moving as few as possible for it.
 
     Deterministic: of members that could get the same, the one with the lowest number goes first.
     """
     loads = [0] * members
     for pool in pools:
-        pool.given = dict(pool.had)
-        for member, count in pool.given.items():
+        pool.assigned = dict(pool.owned_before)
+        for member, count in pool.assigned.items():
             loads[member] += count
-    _deal(pools, loads)
+    _assign_free(pools, loads)
     pools_of: list[list[int]] = [[] for _ in range(members)]
     for index, pool in enumerate(pools):
-        for member in pool.takers:
+        for member in pool.subscribers:
             pools_of[member].append(index)
-    _even_out(pools, pools_of, loads)
+    _balance_loads(pools, pools_of, loads)
     while any(pool.moved for pool in pools) and (cycle := _find_cycle(pools, loads)):
-        _turn(pools, loads, cycle)
+        _apply_cycle(pools, loads, cycle)
 
 
-def _deal(pools: Sequence[Pool], loads: list[int]) -> None:
+def _assign_free(pools: Sequence[Pool], loads: list[int]) -> None:
     """Each free partition to the least loaded member; partitions with the fewest takers first, as in Java."""
-    for pool in sorted(pools, key=lambda pool: len(pool.takers)):
-        heap = [(loads[member], member) for member in pool.takers]
+    for pool in sorted(pools, key=lambda pool: len(pool.subscribers)):
+        heap = [(loads[member], member) for member in pool.subscribers]
         heapify(heap)
         for _ in range(pool.free):
             load, member = heap[0]
             heapreplace(heap, (load + 1, member))
             loads[member] += 1
-            pool.given[member] = pool.given.get(member, 0) + 1
+            pool.assigned[member] = pool.assigned.get(member, 0) + 1
 
 
-def _even_out(pools: Sequence[Pool], pools_of: Sequence[Sequence[int]], loads: list[int]) -> None:
+def _balance_loads(pools: Sequence[Pool], pools_of: Sequence[Sequence[int]], loads: list[int]) -> None:
     """Move partitions, along chains of members if need be, from the heaviest members to those lighter by two or more.
 
     Who cannot be relieved is settled, with all whom its partitions could reach: none of them is lighter by two.
     """
-    settled: set[int] = set()
+    balanced: set[int] = set()
     heap = [(-load, member) for member, load in enumerate(loads)]
     heapify(heap)
     while heap:
         load, heavy = heappop(heap)
-        if -load != loads[heavy] or heavy in settled:
+        if -load != loads[heavy] or heavy in balanced:
             continue
         steps: dict[int, _Step] = {}
-        light = _reach_lighter(pools, pools_of, loads, heavy, settled, steps)
+        light = _reach_lighter(pools, pools_of, loads, heavy, balanced, steps)
         if light is None:
-            settled.update(steps, (heavy,))
+            balanced.update(steps, (heavy,))
             continue
         loads[heavy] -= 1
         loads[light] += 1
@@ -129,7 +132,7 @@ def _reach_lighter(
     pools_of: Sequence[Sequence[int]],
     loads: Sequence[int],
     heavy: int,
-    settled: set[int],
+    balanced: set[int],
     steps: dict[int, _Step],
 ) -> int | None:
     """Search in breadth for a member whose load is lower by two or more; `steps` says how each one was reached."""
@@ -137,10 +140,10 @@ def _reach_lighter(
     for giver in queue:  # grows meanwhile
         for index in pools_of[giver]:
             pool = pools[index]
-            if index in seen or not pool.given.get(giver):
+            if index in seen or not pool.assigned.get(giver):
                 continue
             seen.add(index)
-            reached = [m for m in pool.takers if m not in steps and m != heavy and m not in settled]
+            reached = [m for m in pool.subscribers if m not in steps and m != heavy and m not in balanced]
             steps.update(dict.fromkeys(reached, _Step(index, giver)))
             queue += reached
             lightest = min(reached, key=loads.__getitem__, default=heavy)
@@ -167,13 +170,13 @@ def _find_cycle(pools: Sequence[Pool], loads: Sequence[int]) -> dict[int, _Step]
             if cost < done.get(index, 1):  # at 1 there is nothing to be won: no distance is above 0
                 done[index] = cost
                 changed += _relax(
-                    distance, steps, _Step(index, giver), _takers_within(pool, distance, cost), cost
+                    distance, steps, _Step(index, giver), _subscribers_within(pool, distance, cost), cost
                 )
         for load, lighter in levels.items():
             giver = min(lighter, key=distance.__getitem__)
             heavier = [m for m in levels.get(load + 1, ()) if distance[giver] < distance[m]]
             changed += _relax(
-                distance, steps, _Step(_LEVEL, giver), dict.fromkeys(heavier, 0), distance[giver]
+                distance, steps, _Step(_SWAP_LOADS, giver), dict.fromkeys(heavier, 0), distance[giver]
             )
         if not changed:
             return None
@@ -184,26 +187,28 @@ def _find_cycle(pools: Sequence[Pool], loads: Sequence[int]) -> dict[int, _Step]
 
 
 def _cheapest_giver(pool: Pool, distance: Sequence[int]) -> tuple[int, int]:
-    costs = ((distance[m] + pool.cost_of_giving(m), m) for m, given in pool.given.items() if given)
+    costs = ((distance[m] + pool.cost_of_giving(m), m) for m, assigned in pool.assigned.items() if assigned)
     cost, giver = min(costs, default=(1, -1))
     return giver, cost
 
 
-def _takers_within(pool: Pool, distance: Sequence[int], cost: int) -> dict[int, int]:
+def _subscribers_within(pool: Pool, distance: Sequence[int], cost: int) -> dict[int, int]:
     """Members whose distance falls if they take a partition that costs so much, and what they gain by it."""
-    wanting = pool.takers if cost < 0 else pool.had  # without a gain of their own nobody gets below 0
+    wanting = (
+        pool.subscribers if cost < 0 else pool.owned_before
+    )  # without a gain of their own nobody gets below 0
     gains = {member: pool.gain_of_taking(member) for member in wanting}
     return {member: gain for member, gain in gains.items() if cost - gain < distance[member]}
 
 
 def _relax(
-    distance: list[int], steps: dict[int, _Step], step: _Step, takers: dict[int, int], cost: int
+    distance: list[int], steps: dict[int, _Step], step: _Step, subscribers: dict[int, int], cost: int
 ) -> Iterable[int]:
     """Lower the distances of these members; returns them."""
-    for member, gain in takers.items():
+    for member, gain in subscribers.items():
         distance[member] = cost - gain
         steps[member] = step
-    return takers
+    return subscribers
 
 
 def _cycle_through(steps: dict[int, _Step], member: int) -> dict[int, _Step] | None:
@@ -223,10 +228,10 @@ def _cycle_through(steps: dict[int, _Step], member: int) -> dict[int, _Step] | N
     return cycle
 
 
-def _turn(pools: Sequence[Pool], loads: list[int], cycle: dict[int, _Step]) -> None:
+def _apply_cycle(pools: Sequence[Pool], loads: list[int], cycle: dict[int, _Step]) -> None:
     """Carry the moves of a cycle out."""
     for taker, (index, giver) in cycle.items():
-        if index == _LEVEL:
+        if index == _SWAP_LOADS:
             loads[giver] += 1
             loads[taker] -= 1
         else:

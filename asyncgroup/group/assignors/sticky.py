@@ -8,10 +8,10 @@ from copy import copy
 
 from asyncgroup.group.assignors.protocol import Assignment, MemberSubscription
 from asyncgroup.group.assignors.spread import Pool, spread
-from asyncgroup.group.assignors.sticky_data import Claim, decode_claim, encode_claim
+from asyncgroup.group.assignors.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from asyncgroup.model import TopicPartition
 
-__all__ = ["StickyAssignor", "find_owners", "plan_sticky"]
+__all__ = ["StickyAssignor", "assign_sticky", "find_owners"]
 
 
 class StickyAssignor:
@@ -31,7 +31,7 @@ class StickyAssignor:
     name = "sticky"
 
     def __init__(self) -> None:
-        self._last: Claim | None = None
+        self._last: MemberData | None = None
 
     def __repr__(self) -> str:
         last = f"had {len(self._last.partitions)}" if self._last is not None else "had nothing yet"
@@ -45,33 +45,33 @@ class StickyAssignor:
 
     def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002  all claims go
         """What this member had last, for the leader; None before its first assignment."""
-        return encode_claim(self._last) if self._last is not None else None
+        return encode_member_data(self._last) if self._last is not None else None
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
         """Remember it for the next join."""
-        self._last = Claim(assignment.partitions, generation_id)
+        self._last = MemberData(assignment.partitions, generation_id)
 
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
         """Sorted partitions by member id."""
         ordered = sorted(members, key=lambda member: member.order)
-        return plan_sticky(ordered, counts, [decode_claim(member.user_data) for member in ordered])
+        return assign_sticky(ordered, counts, [decode_member_data(member.user_data) for member in ordered])
 
 
-def plan_sticky(
-    members: Sequence[MemberSubscription], counts: Mapping[str, int], claims: Sequence[Claim]
+def assign_sticky(
+    members: Sequence[MemberSubscription], counts: Mapping[str, int], member_data: Sequence[MemberData]
 ) -> dict[str, list[TopicPartition]]:
     """The plan for members in their order, of which each makes the claim at its place."""
-    owners = find_owners(members, counts, claims)
-    takers: dict[str, list[int]] = {topic: [] for topic in sorted(counts)}
+    owners = find_owners(members, counts, member_data)
+    subscribers: dict[str, list[int]] = {topic: [] for topic in sorted(counts)}
     for index, member in enumerate(members):
         for topic in set(member.topics).intersection(counts):
-            takers[topic].append(index)
-    pools: dict[tuple[int, ...], _Shares] = {}
-    for topic, those in takers.items():
+            subscribers[topic].append(index)
+    pools: dict[tuple[int, ...], _PoolPartitions] = {}
+    for topic, those in subscribers.items():
         if those:
-            pools.setdefault(tuple(those), _Shares(those)).add(topic, counts[topic], owners)
+            pools.setdefault(tuple(those), _PoolPartitions(those)).add(topic, counts[topic], owners)
     shares = list(pools.values())
     for share in shares:
         share.count()
@@ -83,7 +83,7 @@ def plan_sticky(
 
 
 def find_owners(
-    members: Sequence[MemberSubscription], counts: Mapping[str, int], claims: Sequence[Claim]
+    members: Sequence[MemberSubscription], counts: Mapping[str, int], member_data: Sequence[MemberData]
 ) -> dict[TopicPartition, int]:
     """Who has which partition, by the place in `members`.
 
@@ -92,23 +92,23 @@ def find_owners(
     """
     newest: dict[TopicPartition, int] = {}
     owners: dict[TopicPartition, int] = {}
-    for index, (member, claim) in enumerate(zip(members, claims, strict=True)):
+    for index, (member, data) in enumerate(zip(members, member_data, strict=True)):
         topics = set(member.topics)
-        for tp in set(claim.partitions):
+        for tp in set(data.partitions):
             if tp.topic not in topics or not 0 <= tp.partition < counts.get(tp.topic, 0):
                 continue
-            if tp not in newest or claim.generation > newest[tp]:
-                newest[tp], owners[tp] = claim.generation, index
-            elif claim.generation == newest[tp]:
+            if tp not in newest or data.generation > newest[tp]:
+                newest[tp], owners[tp] = data.generation, index
+            elif data.generation == newest[tp]:
                 owners.pop(tp, None)
     return owners
 
 
-class _Shares:
+class _PoolPartitions:
     """The partitions of a pool by name: `spread` decides how many of them each member gets, this says which."""
 
-    def __init__(self, takers: Sequence[int]) -> None:
-        self.pool = Pool(takers)
+    def __init__(self, subscribers: Sequence[int]) -> None:
+        self.pool = Pool(subscribers)
         self._kept: dict[int, list[TopicPartition]] = {}
         self._free: list[TopicPartition] = []
 
@@ -121,7 +121,7 @@ class _Shares:
 
     def count(self) -> None:
         """Tell the pool."""
-        self.pool.had = {member: len(kept) for member, kept in sorted(self._kept.items())}
+        self.pool.owned_before = {member: len(kept) for member, kept in sorted(self._kept.items())}
         self.pool.free = len(self._free)
 
     def hand_out(self, plan: Sequence[list[TopicPartition]]) -> None:
@@ -131,15 +131,15 @@ class _Shares:
         """
         wanting: dict[int, int] = {}
         left = list(self._free)
-        for member, number in self.pool.given.items():
+        for member, number in self.pool.assigned.items():
             had = sorted(self._kept.get(member, ()), key=lambda tp: (tp.partition, tp.topic))
             plan[member] += had[:number]
             left += had[number:]
             wanting[member] = number - len(had[:number])
-        _deal(sorted(left), wanting, plan)
+        _hand_out(sorted(left), wanting, plan)
 
 
-def _deal(
+def _hand_out(
     partitions: Iterable[TopicPartition], wanting: dict[int, int], plan: Sequence[list[TopicPartition]]
 ) -> None:
     """One partition after another to the next member that wants more."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from asyncgroup.group.claim import Claim
 from asyncgroup.model import TopicPartition
 
-__all__ = ["Pauses"]
+__all__ = ["PausedPartitions"]
 
 
-class Pauses:
+class PausedPartitions:
     """Paused partitions, owned or not; a claim of one of them begins paused."""
 
     def __init__(self) -> None:

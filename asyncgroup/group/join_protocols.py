@@ -9,19 +9,19 @@ from asyncgroup.errors import AssignmentError
 from asyncgroup.group.assignors import (
     Assignment,
     Assignor,
+    GroupAssignment,
     MemberSubscription,
-    Plan,
     ProvidesUserData,
     SeesAssignment,
 )
 from asyncgroup.model import TopicPartition
 
-__all__ = ["Offers", "check_plan"]
+__all__ = ["JoinProtocols", "check_assignment"]
 
 _log = logging.getLogger("asyncgroup.group")
 
 
-class Offers:
+class JoinProtocols:
     """The assignors of one member, in order of preference, with the user data that is kept between its joins.
 
     User data that came with an assignment goes with the next joins, until an assignment comes without; then the
@@ -38,11 +38,11 @@ class Offers:
         """The assignors' names, the preferred one first."""
         return list(self._assignors)
 
-    def user_data(self, topics: Sequence[str]) -> dict[str, bytes | None]:
+    def subscription_user_data(self, topics: Sequence[str]) -> dict[str, bytes | None]:
         """What each assignor says at a join for these topics, by its name, the preferred one first."""
-        return {name: self._say(assignor, topics) for name, assignor in self._assignors.items()}
+        return {name: self._user_data_of(assignor, topics) for name, assignor in self._assignors.items()}
 
-    def _say(self, assignor: Assignor, topics: Sequence[str]) -> bytes | None:
+    def _user_data_of(self, assignor: Assignor, topics: Sequence[str]) -> bytes | None:
         if not isinstance(assignor, ProvidesUserData):
             return self._kept
         try:
@@ -55,7 +55,7 @@ class Offers:
             )
             return self._configured
 
-    def plan(
+    def assign(
         self, protocol: str, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, Assignment]:
         """The leader's work: the plan of the assignor that the group has chosen. Raises AssignmentError."""
@@ -65,15 +65,15 @@ class Offers:
                 f"group {self._group_id!r} chose the protocol {protocol!r}; this member offered {self.names}"
             )
         existing = {topic: count for topic, count in counts.items() if count}
-        return check_plan(protocol, assignor.assign(members, existing), members, existing)
+        return check_assignment(protocol, assignor.assign(members, existing), members, existing)
 
-    def take(self, protocol: str, assignment: Assignment, generation_id: int) -> None:
+    def on_assignment(self, protocol: str, assignment: Assignment, generation_id: int) -> None:
         """A SyncGroup brought this assignment."""
         self._kept = assignment.user_data or self._configured
         if protocol in self._assignors:
-            self._hear(self._assignors[protocol], assignment, generation_id)
+            self._notify(self._assignors[protocol], assignment, generation_id)
 
-    def _hear(self, assignor: Assignor, assignment: Assignment, generation_id: int) -> None:
+    def _notify(self, assignor: Assignor, assignment: Assignment, generation_id: int) -> None:
         if not isinstance(assignor, SeesAssignment):
             return
         try:
@@ -86,8 +86,8 @@ class Offers:
             )
 
 
-def check_plan(
-    name: str, plan: Plan, members: Iterable[MemberSubscription], counts: Mapping[str, int]
+def check_assignment(
+    name: str, plan: GroupAssignment, members: Iterable[MemberSubscription], counts: Mapping[str, int]
 ) -> dict[str, Assignment]:
     """A plan in full: an assignment for every member, its partitions sorted, each once.
 

@@ -24,17 +24,22 @@ __all__ = ["watch_missing", "watch_partitions", "watch_pattern", "watch_topics"]
 OnChange = Callable[[SessionEnd], None]
 
 
-async def watch_partitions(cluster: Cluster, planned: Mapping[str, int], on_change: OnChange) -> None:
+async def watch_partitions(
+    cluster: Cluster, partition_counts: Mapping[str, int], on_change: OnChange
+) -> None:
     """Compare every metadata refresh with the counts of the plan; tells `on_change` once, at the first difference.
 
     A second look decides about a topic that seems to be gone, or to have fewer partitions. The leader alone watches, over the topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin
     makes the group rebalance. The topics must be tracked.
     """
-    await _see_all(cluster, planned)
+    await _ensure_known(cluster, partition_counts)
     while True:
-        if any((now := _count(cluster, topic)) is not None and now < planned[topic] for topic in planned):
-            await _look_again(cluster)
-        for topic, count in planned.items():
+        if any(
+            (now := _count(cluster, topic)) is not None and now < partition_counts[topic]
+            for topic in partition_counts
+        ):
+            await _refresh_again(cluster)
+        for topic, count in partition_counts.items():
             now = _count(cluster, topic)
             if now is not None and now != count:
                 on_change(
@@ -52,14 +57,14 @@ def _count(cluster: Cluster, topic: str) -> int | None:
     return None if info.error_code else len(info.partitions)
 
 
-async def _see_all(cluster: Cluster, planned: Mapping[str, int]) -> None:
+async def _ensure_known(cluster: Cluster, partition_counts: Mapping[str, int]) -> None:
     """Refresh if a topic is missing from the view.
 
     Other members' topics were tracked while the plan was made and are again now; a refresh in between, which may be
     another client's of the same cluster, has forgotten them, and that is no reason for a rebalance.
     """
     backoff = cluster.backoff()
-    while any(count and topic not in cluster.view.topics for topic, count in planned.items()):
+    while any(count and topic not in cluster.view.topics for topic, count in partition_counts.items()):
         try:
             await cluster.refresh()
         except AsyncGroupError:
@@ -89,11 +94,11 @@ async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnC
 
 async def _is_gone(cluster: Cluster, topic: str) -> bool:
     """Whether a second look misses the topic as well."""
-    await _look_again(cluster)
+    await _refresh_again(cluster)
     return topic not in cluster.view.topics
 
 
-async def _look_again(cluster: Cluster) -> None:
+async def _refresh_again(cluster: Cluster) -> None:
     """A second look at the metadata: a broker that has just started may not know every topic yet."""
     backoff = cluster.backoff()
     while True:
@@ -108,31 +113,31 @@ async def _look_again(cluster: Cluster) -> None:
 async def watch_missing(
     cluster: Cluster,
     missing: Mapping[str, float],
-    patience: float,
+    timeout: float,
     on_change: OnChange,
-    on_over: Callable[[BrokerError], None],
+    on_timeout: Callable[[BrokerError], None],
 ) -> None:
     """Look for topics that are gone, with growing pauses: the first that is back is told to `on_change`.
 
-    One that stays away for `patience` seconds (`missing` says since when) is an error, told to `on_over`. The topics
+    One that stays away for `timeout` seconds (`missing` says since when) is an error, told to `on_timeout`. The topics
     must be tracked.
     """
     backoff, time = cluster.backoff(), asyncio.get_running_loop().time
-    over = min(missing.values()) + patience
+    deadline = min(missing.values()) + timeout
     while True:
         if back := [topic for topic in sorted(missing) if topic in cluster.view.topics]:
             on_change(PartitionsChanged(f"topic {back[0]!r} is there again"))
             return
-        if time() >= over:
+        if time() >= deadline:
             topic = min(missing, key=lambda name: missing[name])
-            text = f"it was deleted, and not made anew within {patience:g} s"
-            on_over(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}", text))
+            text = f"it was deleted, and not made anew within {timeout:g} s"
+            on_timeout(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}", text))
             return
-        await asyncio.sleep(min(backoff.next(), over - time()))
+        await asyncio.sleep(min(backoff.next(), deadline - time()))
         try:
             await cluster.refresh()
         except AsyncGroupError:
-            over = max(over, time() + backoff.next())  # nobody who could know has answered
+            deadline = max(deadline, time() + backoff.next())  # nobody who could know has answered
 
 
 async def watch_pattern(

@@ -24,11 +24,11 @@ class RangeAssignor:
     ) -> dict[str, list[TopicPartition]]:
         """Partitions by member id."""
         plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
-        takers: dict[str, list[str]] = {topic: [] for topic in sorted(counts)}
+        subscribers: dict[str, list[str]] = {topic: [] for topic in sorted(counts)}
         for member in sorted(members, key=lambda m: m.order):
             for topic in set(member.topics).intersection(counts):
-                takers[topic].append(member.member_id)
-        for topic, member_ids in takers.items():
+                subscribers[topic].append(member.member_id)
+        for topic, member_ids in subscribers.items():
             start = 0
             for index, member_id in enumerate(member_ids):
                 size = counts[topic] // len(member_ids) + (index < counts[topic] % len(member_ids))

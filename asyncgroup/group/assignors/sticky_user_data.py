@@ -7,31 +7,31 @@ from typing import Final, NamedTuple
 
 from asyncgroup.model import TopicPartition, by_topic
 
-__all__ = ["Claim", "decode_claim", "encode_claim"]
+__all__ = ["MemberData", "decode_member_data", "encode_member_data"]
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 NO_GENERATION: Final = -1
 
 
-class Claim(NamedTuple):
+class MemberData(NamedTuple):
     """What a member says that it had, and in which generation; -1 is older than any."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
 
 
-def encode_claim(claim: Claim) -> bytes:
+def encode_member_data(member_data: MemberData) -> bytes:
     """Version 1 of the user data: topics with their partitions, then the generation."""
-    topics = by_topic(sorted(claim.partitions))
+    topics = by_topic(sorted(member_data.partitions))
     parts = [_INT32.pack(len(topics))]
     for topic, numbers in topics.items():
         name = topic.encode()
         parts += [_INT16.pack(len(name)), name, struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
-    return b"".join([*parts, _INT32.pack(claim.generation)])
+    return b"".join([*parts, _INT32.pack(member_data.generation)])
 
 
-def decode_claim(data: bytes | None) -> Claim:
+def decode_member_data(data: bytes | None) -> MemberData:
     """The user data of any member; version 0 has no generation. What cannot be read claims nothing, as in Java.
 
     Java, sarama and aiokafka send the same bytes as we do; kafka-python 3 sends the two bytes of the version first.
@@ -42,10 +42,10 @@ def decode_claim(data: bytes | None) -> Claim:
             return _decode(body)
         except ValueError:
             continue
-    return Claim()
+    return MemberData()
 
 
-def _decode(data: bytes) -> Claim:
+def _decode(data: bytes) -> MemberData:
     """May raise ValueError."""
     try:
         return _unpack(data)
@@ -53,7 +53,7 @@ def _decode(data: bytes) -> Claim:
         raise ValueError(str(error)) from error
 
 
-def _unpack(data: bytes) -> Claim:
+def _unpack(data: bytes) -> MemberData:
     (topics,), offset = _INT32.unpack_from(data), _INT32.size
     partitions: list[TopicPartition] = []
     for _ in range(topics):
@@ -69,5 +69,5 @@ def _unpack(data: bytes) -> Claim:
         offset += count * _INT32.size
         partitions += [TopicPartition(name, number) for number in numbers]
     if len(data) - offset < _INT32.size:
-        return Claim(tuple(partitions))
-    return Claim(tuple(partitions), _INT32.unpack_from(data, offset)[0])
+        return MemberData(tuple(partitions))
+    return MemberData(tuple(partitions), _INT32.unpack_from(data, offset)[0])

@@ -15,14 +15,14 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned, encode_versioned
 
 __all__ = [
-    "ACTIONS",
+    "JOIN_ACTIONS",
     "JOIN_GRACE",
     "JoinAction",
     "build_join",
     "build_sync",
     "decode_assignment",
+    "decode_members",
     "encode_assignment",
-    "read_members",
 ]
 
 CONSUMER: Final = "consumer"
@@ -45,22 +45,22 @@ class JoinAction(Enum):
     """What is done about the answer to a JoinGroup or SyncGroup."""
 
     DONE = "joined"
-    TAKE_MEMBER_ID = "join again at once under the given member id (KIP-394)"
-    NEW_MEMBER = "forget the member id, pause, join again"
-    AGAIN = "pause, join again under the same member id"
-    MOVED = "look the coordinator up again, pause, join again"
+    REJOIN_WITH_GIVEN_ID = "join again at once under the given member id (KIP-394)"
+    REJOIN_AS_NEW_MEMBER = "forget the member id, pause, join again"
+    REJOIN = "pause, join again under the same member id"
+    FIND_COORDINATOR = "look the coordinator up again, pause, join again"
     FAIL = "raise: trying again does not help"
 
 
-ACTIONS: Final[Mapping[int, JoinAction]] = {
+JOIN_ACTIONS: Final[Mapping[int, JoinAction]] = {
     ErrorCode.NONE: JoinAction.DONE,
-    ErrorCode.MEMBER_ID_REQUIRED: JoinAction.TAKE_MEMBER_ID,
-    ErrorCode.UNKNOWN_MEMBER_ID: JoinAction.NEW_MEMBER,
-    ErrorCode.ILLEGAL_GENERATION: JoinAction.AGAIN,
-    ErrorCode.REBALANCE_IN_PROGRESS: JoinAction.AGAIN,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: JoinAction.AGAIN,
-    ErrorCode.NOT_COORDINATOR: JoinAction.MOVED,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: JoinAction.MOVED,
+    ErrorCode.MEMBER_ID_REQUIRED: JoinAction.REJOIN_WITH_GIVEN_ID,
+    ErrorCode.UNKNOWN_MEMBER_ID: JoinAction.REJOIN_AS_NEW_MEMBER,
+    ErrorCode.ILLEGAL_GENERATION: JoinAction.REJOIN,
+    ErrorCode.REBALANCE_IN_PROGRESS: JoinAction.REJOIN,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: JoinAction.REJOIN,
+    ErrorCode.NOT_COORDINATOR: JoinAction.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: JoinAction.FIND_COORDINATOR,
     ErrorCode.FENCED_INSTANCE_ID: JoinAction.FAIL,
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: JoinAction.FAIL,
     ErrorCode.INVALID_SESSION_TIMEOUT: JoinAction.FAIL,
@@ -70,7 +70,7 @@ ACTIONS: Final[Mapping[int, JoinAction]] = {
     ErrorCode.UNSUPPORTED_VERSION: JoinAction.FAIL,
 }
 """By `AbstractCoordinator.JoinGroupResponseHandler` in Kafka and `newSession` in sarama. ILLEGAL_GENERATION keeps the
-member id, as Java does: sarama's throwing it away leaves a ghost member behind. Others: retriable ones AGAIN, final
+member id, as Java does: sarama's throwing it away leaves a ghost member behind. Others: retriable ones REJOIN, final
 ones FAIL."""
 
 
@@ -130,7 +130,7 @@ def build_sync(
     )
 
 
-def read_members(response: m.JoinGroupResponse) -> list[MemberSubscription]:
+def decode_members(response: m.JoinGroupResponse) -> list[MemberSubscription]:
     """The subscriptions of a group's members, as the leader gets them. Raises AssignmentError for unreadable ones."""
     found = []
     for member in response.members:

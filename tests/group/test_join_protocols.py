@@ -7,18 +7,18 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from asyncgroup.group.protocols import JoinProtocols, check_assignment
 
 from asyncgroup.errors import AssignmentError
 from asyncgroup.group.assignors import (
     Assignment,
+    GroupAssignment,
     MemberSubscription,
-    Plan,
     ProvidesUserData,
     RangeAssignor,
     SeesAssignment,
     StickyAssignor,
 )
-from asyncgroup.group.offers import Offers, check_plan
 from asyncgroup.model import TopicPartition as TP
 
 MEMBERS = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t", "u"))]
@@ -59,25 +59,25 @@ def test_what_an_assignor_is_besides() -> None:
 
 def test_each_assignor_says_its_own() -> None:
     own = Own(b"my load")
-    offers = Offers("g", [own, RangeAssignor(), StickyAssignor()], b"configured")
-    said = offers.user_data(["t", "u"])
+    protocols = JoinProtocols("g", [own, RangeAssignor(), StickyAssignor()], b"configured")
+    said = protocols.subscription_user_data(["t", "u"])
     assert said == {"own": b"my load", "range": b"configured", "sticky": None}
-    assert list(said) == offers.names == ["own", "range", "sticky"], "in order of preference"
+    assert list(said) == protocols.names == ["own", "range", "sticky"], "in order of preference"
     assert own.asked == [["t", "u"]]
 
 
 @pytest.mark.parametrize("says", [None, b""])
 def test_saying_nothing_is_said_as_it_is(says: bytes | None) -> None:
-    assert Offers("g", [Own(says)], b"configured").user_data(["t"]) == {"own": says}
+    assert JoinProtocols("g", [Own(says)], b"configured").subscription_user_data(["t"]) == {"own": says}
 
 
 def test_an_assignor_that_fails_to_say_anything(caplog: pytest.LogCaptureFixture) -> None:
     """The join goes on with what is configured, also if an assignment brought something else meanwhile."""
     own = Own(LookupError("no load today"))
-    offers = Offers("g", [own], b"configured")
-    offers.take("own", Assignment((), b"from the leader"), 1)
+    protocols = JoinProtocols("g", [own], b"configured")
+    protocols.on_assignment("own", Assignment((), b"from the leader"), 1)
     caplog.clear()
-    assert offers.user_data(["t"]) == {"own": b"configured"}
+    assert protocols.subscription_user_data(["t"]) == {"own": b"configured"}
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "group g: assignor own has no user data" in record.getMessage()
@@ -88,19 +88,19 @@ def test_an_assignor_that_fails_to_say_anything(caplog: pytest.LogCaptureFixture
 
 
 def test_user_data_is_kept_until_an_assignment_without_it() -> None:
-    offers = Offers("g", [RangeAssignor()], b"configured")
+    protocols = JoinProtocols("g", [RangeAssignor()], b"configured")
 
     def next_join() -> bytes | None:
-        return offers.user_data(["t"])["range"]
+        return protocols.subscription_user_data(["t"])["range"]
 
     assert next_join() == b"configured"
-    offers.take("range", Assignment((), b"one"), 1)
+    protocols.on_assignment("range", Assignment((), b"one"), 1)
     assert next_join() == next_join() == b"one"
-    offers.take("range", Assignment((), b"two"), 2)
+    protocols.on_assignment("range", Assignment((), b"two"), 2)
     assert next_join() == b"two"
-    offers.take("range", Assignment(), 3)
+    protocols.on_assignment("range", Assignment(), 3)
     assert next_join() == b"configured"
-    offers.take("range", Assignment((), b""), 4)
+    protocols.on_assignment("range", Assignment((), b""), 4)
     assert next_join() == b"configured", "kafka-python and aiokafka, leading, send empty bytes to everybody"
 
 
@@ -108,16 +108,16 @@ def test_the_assignor_that_was_chosen_hears_of_it() -> None:
     """aiokafka never tells the generation (#1176)."""
     own, other = Own(), Own()
     other.name = "other"
-    offers = Offers("g", [own, other], None)
-    offers.take("other", Assignment((TP("t", 1),), b"x"), 12)
+    protocols = JoinProtocols("g", [own, other], None)
+    protocols.on_assignment("other", Assignment((TP("t", 1),), b"x"), 12)
     assert other.heard == [(Assignment((TP("t", 1),), b"x"), 12)]
     assert own.heard == []
-    offers.take("nobody's", Assignment(), 13)
+    protocols.on_assignment("nobody's", Assignment(), 13)
 
 
 def test_an_assignor_that_fails_to_listen(caplog: pytest.LogCaptureFixture) -> None:
-    offers = Offers("g", [Own(LookupError("deaf"))], None)
-    offers.take("own", Assignment(), 1)
+    protocols = JoinProtocols("g", [Own(LookupError("deaf"))], None)
+    protocols.on_assignment("own", Assignment(), 1)
     assert "group g: on_assignment of assignor own failed; the assignment stands" in caplog.text
 
 
@@ -125,16 +125,16 @@ def test_an_assignor_that_fails_to_listen(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_plan_is_made_whole() -> None:
-    given: Plan = {"b": Assignment((TP("u", 0), TP("t", 2), TP("t", 2)), b"be quick")}
-    assert check_plan("own", given, MEMBERS, COUNTS) == {
+    given: GroupAssignment = {"b": Assignment((TP("u", 0), TP("t", 2), TP("t", 2)), b"be quick")}
+    assert check_assignment("own", given, MEMBERS, COUNTS) == {
         "a": Assignment(),
         "b": Assignment((TP("t", 2), TP("u", 0)), b"be quick"),
     }
 
 
 def test_a_partition_for_several_members() -> None:
-    everybody: Plan = {"a": [TP("t", 0)], "b": iter([TP("t", 0)])}
-    plan = check_plan("own", everybody, MEMBERS, COUNTS)
+    everybody: GroupAssignment = {"a": [TP("t", 0)], "b": iter([TP("t", 0)])}
+    plan = check_assignment("own", everybody, MEMBERS, COUNTS)
     assert plan["a"] == plan["b"] == Assignment((TP("t", 0),))
 
 
@@ -148,9 +148,9 @@ def test_a_partition_for_several_members() -> None:
         ({"nobody": [TP("v", 0)], "a": [TP("t", 9)]}, ["'nobody'", "'v'", "t-9"]),
     ],
 )
-def test_what_cannot_be_given(plan: Plan, named: list[str]) -> None:
+def test_what_cannot_be_given(plan: GroupAssignment, named: list[str]) -> None:
     with pytest.raises(AssignmentError, match="assignor 'own' made a plan with") as caught:
-        check_plan("own", plan, MEMBERS, COUNTS)
+        check_assignment("own", plan, MEMBERS, COUNTS)
     for text in named:
         assert re.search(re.escape(text), str(caught.value))
 
@@ -170,16 +170,16 @@ def test_what_cannot_be_given(plan: Plan, named: list[str]) -> None:
 )
 def test_what_is_no_plan_at_all(plan: object) -> None:
     with pytest.raises(AssignmentError, match=r"assignor 'own' gave .* is wanted"):
-        check_plan("own", plan, MEMBERS, COUNTS)  # type: ignore[arg-type]
+        check_assignment("own", plan, MEMBERS, COUNTS)  # type: ignore[arg-type]
 
 
 def test_a_protocol_that_was_not_offered() -> None:
     with pytest.raises(
         AssignmentError, match=r"'g' chose the protocol 'sticky'; this member offered \['range'\]"
     ):
-        Offers("g", [RangeAssignor()], None).plan("sticky", MEMBERS, COUNTS)
+        JoinProtocols("g", [RangeAssignor()], None).assign("sticky", MEMBERS, COUNTS)
 
 
 def test_topics_that_do_not_exist_are_not_planned() -> None:
-    plan = Offers("g", [RangeAssignor()], None).plan("range", MEMBERS, {"t": 2, "u": 0})
+    plan = JoinProtocols("g", [RangeAssignor()], None).assign("range", MEMBERS, {"t": 2, "u": 0})
     assert plan == {"a": Assignment((TP("t", 0),)), "b": Assignment((TP("t", 1),))}

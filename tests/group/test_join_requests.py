@@ -11,14 +11,14 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AssignmentError, ErrorCode
 from asyncgroup.group.assignors import Assignment
-from asyncgroup.group.join_plan import (
-    ACTIONS,
+from asyncgroup.group.join_requests import (
+    JOIN_ACTIONS,
     JoinAction,
     build_join,
     build_sync,
     decode_assignment,
+    decode_members,
     encode_assignment,
-    read_members,
 )
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
@@ -126,7 +126,7 @@ def test_subscriptions_of_every_version(
         generation_id=5 if version >= 2 else -1,
         rack_id="r1" if version >= 3 else None,
     )
-    (member,) = read_members(joined(encode_versioned(said, version), instances=("inst",)))
+    (member,) = decode_members(joined(encode_versioned(said, version), instances=("inst",)))
     assert (member.member_id, member.group_instance_id) == ("m0", "inst")
     assert member.topics == tuple(topics)
     assert member.user_data == data
@@ -138,7 +138,7 @@ def test_subscriptions_of_every_version(
 def test_an_unreadable_subscription_names_its_member() -> None:
     good = encode_versioned(m.ConsumerProtocolSubscription(topics=["t"]), 1)
     with pytest.raises(AssignmentError, match="member 'm1' sent an unreadable subscription"):
-        read_members(joined(good, b"\x00\x01\x00\x00\x00\x09"))
+        decode_members(joined(good, b"\x00\x01\x00\x00\x00\x09"))
 
 
 # -- requests -----------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_a_join_offers_every_assignor_in_every_version(version: int) -> None:
     assert read.group_instance_id == ("instance-1" if version >= 5 else None)
     assert read.reason == ("because" if version >= 8 else None)
     assert [protocol.name for protocol in read.protocols] == ["sticky", "range"]
-    sticky, ranged = read_members(joined(*(protocol.metadata for protocol in read.protocols)))
+    sticky, ranged = decode_members(joined(*(protocol.metadata for protocol in read.protocols)))
     assert sticky.topics == ranged.topics == ("a", "b")
     assert sticky.owned == ranged.owned == ()
     assert (sticky.user_data, ranged.user_data) == (b"had", None)
@@ -172,7 +172,7 @@ def test_the_lowest_version_of_a_subscription_that_says_everything(
     config = ConsumerConfig(rack_id=rack_id)
     request = build_join("g", IDENTITY, config, {"range": user_data}, ["a"], "because")
     assert read_prefix(request.protocols[0].metadata) == version
-    (member,) = read_members(joined(request.protocols[0].metadata))
+    (member,) = decode_members(joined(request.protocols[0].metadata))
     assert member.generation_id == (7 if version >= 2 else -1)
     assert member.rack_id == (rack_id or None)
     assert member.user_data == user_data
@@ -202,13 +202,13 @@ def test_a_follower_sends_no_plan() -> None:
 
 
 def test_what_error_codes_ask_for() -> None:
-    assert ACTIONS[ErrorCode.NONE] is JoinAction.DONE
-    assert ACTIONS[ErrorCode.MEMBER_ID_REQUIRED] is JoinAction.TAKE_MEMBER_ID
-    assert ACTIONS[ErrorCode.UNKNOWN_MEMBER_ID] is JoinAction.NEW_MEMBER
+    assert JOIN_ACTIONS[ErrorCode.NONE] is JoinAction.DONE
+    assert JOIN_ACTIONS[ErrorCode.MEMBER_ID_REQUIRED] is JoinAction.REJOIN_WITH_GIVEN_ID
+    assert JOIN_ACTIONS[ErrorCode.UNKNOWN_MEMBER_ID] is JoinAction.REJOIN_AS_NEW_MEMBER
     # Java keeps the member id; throwing it away leaves a ghost member behind
-    assert ACTIONS[ErrorCode.ILLEGAL_GENERATION] is JoinAction.AGAIN
-    for code, action in ACTIONS.items():
+    assert JOIN_ACTIONS[ErrorCode.ILLEGAL_GENERATION] is JoinAction.REJOIN
+    for code, action in JOIN_ACTIONS.items():
         if action is JoinAction.FAIL:
             assert not is_retriable(code), code
         if is_retriable(code):
-            assert action in (JoinAction.AGAIN, JoinAction.MOVED), code
+            assert action in (JoinAction.REJOIN, JoinAction.FIND_COORDINATOR), code
