@@ -55,7 +55,7 @@ def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
     member_health, identity = snapshot.member_health, snapshot.identity
     problems = tuple(_problems(snapshot, now))
     errors = tuple(
-        ErrorSeen(error.text, error.count, _age(now, error.last_at))
+        ErrorSeen(error.text, error.occurrences, _age(now, error.last_at))
         for error in member_health.errors[:ERRORS_SHOWN]
     )
     return Health(

@@ -55,7 +55,7 @@ class ErrorCount(NamedTuple):
     """One kind of error: its newest text, how often it came, and when it came last."""
 
     text: str
-    count: int
+    occurrences: int
     last_at: float
 
 
@@ -101,7 +101,7 @@ class MemberHealth:
         if before is None and len(self._errors) == MAX_ERROR_KINDS:
             del self._errors[next(iter(self._errors))]
         now = asyncio.get_running_loop().time()
-        self._errors[kind] = ErrorCount(text or _text(error), before.count + 1 if before else 1, now)
+        self._errors[kind] = ErrorCount(text or _text(error), before.occurrences + 1 if before else 1, now)
 
     @property
     def errors(self) -> list[ErrorCount]:

@@ -107,7 +107,7 @@ class RunLoop:
             raise error
         _log.warning("group %s: %s", self._context.group_id, error)
         self._context.member_health.report(ProblemSource.JOIN, error)
-        self._context.report(error)
+        self._context.report_error(error)
 
     def _may_reappear(self) -> bool:
         """Whether every topic was there before, and none has been unknown for long.

@@ -46,7 +46,7 @@ class SessionCauses:
             self._end_as_lost(f"member {self._session.member_id!r} of {group} is lost: {error}", error)
         elif error is not None:
             member_health.report(ProblemSource.HEARTBEAT, error)
-            self._context.report(error)
+            self._context.report_error(error)
 
     def on_commit_refused(self, error: BrokerError) -> None:
         """A broker says that the membership is gone."""
@@ -57,7 +57,7 @@ class SessionCauses:
     def on_fetch_error(self, error: Exception) -> bool:
         """A fetch that will be tried again; whether somebody reads of it."""
         self._context.member_health.report(ProblemSource.FETCH, error)
-        return self._context.report(error)
+        return self._context.report_error(error)
 
     def on_task_failure(self, error: Exception) -> None:
         """One of the session's own tasks failed."""

@@ -212,7 +212,7 @@ class SessionRun:
                 await self._offsets.commit_last(last_within)
         except CommitFailedError as error:
             self._member_health.report(ProblemSource.COMMIT, error)
-            self._context.report(error)
+            self._context.report_error(error)
             if not self.session.is_lost:
                 _log.warning("%s", error)
         else:

@@ -186,16 +186,16 @@ async def test_a_pattern_means_the_topics_that_it_matches_from_the_start_but_no_
     cluster = Topics()
     pattern = re.compile("orders")
     assert await resolved(cluster, pattern) == ResolvedTopics(["orders", "orders-eu"], pattern)
-    assert (await resolved(cluster, re.compile("orders$"))).joined == ["orders"]
-    assert (await resolved(cluster, re.compile(".*"))).joined == ["old-orders", "orders", "orders-eu"]
-    assert (await resolved(cluster, re.compile("none"))).joined == []
+    assert (await resolved(cluster, re.compile("orders$"))).existing == ["orders"]
+    assert (await resolved(cluster, re.compile(".*"))).existing == ["old-orders", "orders", "orders-eu"]
+    assert (await resolved(cluster, re.compile("none"))).existing == []
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_names_must_exist() -> None:
     cluster = Topics()
-    assert (await resolved(cluster, ["orders"])).joined == ["orders"]
+    assert (await resolved(cluster, ["orders"])).existing == ["orders"]
     with pytest.raises(BrokerError, match="'nowhere'"):
         await resolved(cluster, ["nowhere", "orders"])
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from asyncgroup.group.protocols import JoinProtocols, check_assignment
 
 from asyncgroup.errors import AssignmentError
 from asyncgroup.group.assignors import (
@@ -19,6 +18,7 @@ from asyncgroup.group.assignors import (
     SeesAssignment,
     StickyAssignor,
 )
+from asyncgroup.group.join_protocols import JoinProtocols, check_assignment
 from asyncgroup.model import TopicPartition as TP
 
 MEMBERS = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t", "u"))]
