@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncgroup.spark.bridge.batch_id import BatchId
-    from asyncgroup.spark.bridge.delivery import BatchInterrupted
+    from asyncgroup.spark.bridge.running_batch import BatchInterrupted
     from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
     from asyncgroup.spark.bridge.retry import Retry
     from asyncgroup.spark.bridge.statistics import BridgeStatistics
@@ -81,7 +81,7 @@ __all__ = [
 
 _HOMES = {
     "BatchId": "bridge.batch_id",
-    "BatchInterrupted": "bridge.delivery",
+    "BatchInterrupted": "bridge.running_batch",
     "BridgeStatistics": "bridge.statistics",
     "DbApiMerge": "sink",
     "Dialect": "sink",

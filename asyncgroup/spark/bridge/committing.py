@@ -17,8 +17,8 @@ from asyncgroup.errors import (
 from asyncgroup.group import Session
 from asyncgroup.lifecycle import run_until, wait_within
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.spark.bridge.delivery import Delivery, Lane
-from asyncgroup.spark.bridge.numbers import to_metadata
+from asyncgroup.spark.bridge.running_batch import RunningBatch, ClaimState
+from asyncgroup.spark.bridge.commit_metadata import to_metadata
 
 __all__ = ["mark_and_commit"]
 
@@ -27,19 +27,19 @@ _log = logging.getLogger("asyncgroup.spark")
 COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses between tries of a commit, on top of the session's own retries; the last one repeats."""
 
-GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_DELETED_TOPIC_CODES: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-Lanes = Mapping[TopicPartition, Lane]
+Claims = Mapping[TopicPartition, ClaimState]
 
 
 async def mark_and_commit(
-    session: Session, delivery: Delivery, lanes: Lanes, closing: asyncio.Event
+    session: Session, batch: RunningBatch, claims: Claims, closing: asyncio.Event
 ) -> CommitFailedError | None:
     """Mark the batch and commit; returns the error that trying again cannot heal, if there is one.
 
     Of claims that have gone meanwhile nothing is marked, and nobody waits for their commits.
     """
-    _mark(delivery, lanes)
+    _mark(batch, claims)
     for pause in _pauses():
         # a request may be without an answer for longer than a bridge has to close; the session waits for it by itself
         commit = await run_until(closing.wait(), session.commit(), "foreachBatch: commit")
@@ -48,27 +48,27 @@ async def mark_and_commit(
         try:
             return commit.result()
         except CommitFailedError as error:
-            reasons = _reasons(session, error, delivery, lanes)
+            reasons = _errors_of_claims(session, error, batch, claims)
             if not reasons or closing.is_set():
                 return None
-            if not all(map(_heals, reasons)):
+            if not all(map(_is_retriable, reasons)):
                 return error
-            _log.warning("batch %s is done, its commit is tried again: %s", delivery.batch_id, error)
+            _log.warning("batch %s is done, its commit is tried again: %s", batch.batch_id, error)
         await wait_within(closing, pause)
     return None
 
 
-def _mark(delivery: Delivery, lanes: Lanes) -> None:
-    ends = {piece.tp: piece for piece in delivery.pieces}
-    for tp, piece in ends.items():
-        if (lane := lanes.get(tp)) is not None:
+def _mark(batch: RunningBatch, claims: Claims) -> None:
+    ends = {chunk.tp: chunk for chunk in batch.chunks}
+    for tp, chunk in ends.items():
+        if (state := claims.get(tp)) is not None:
             # as a record's mark, so that the leader epoch is committed as well (KIP-320)
-            metadata = to_metadata(delivery.batch_id, piece.end)
-            lane.claim.mark(Record(*tp, piece.end - 1, leader_epoch=piece.leader_epoch), metadata)
+            metadata = to_metadata(batch.batch_id, chunk.end)
+            state.claim.mark(Record(*tp, chunk.end - 1, leader_epoch=chunk.leader_epoch), metadata)
 
 
-def _reasons(
-    session: Session, error: CommitFailedError, delivery: Delivery, lanes: Lanes
+def _errors_of_claims(
+    session: Session, error: CommitFailedError, batch: RunningBatch, claims: Claims
 ) -> list[AsyncGroupError]:
     """Why partitions of this batch that we still own could not be committed."""
     if session.is_lost:
@@ -76,16 +76,16 @@ def _reasons(
     return [
         reason
         for tp, reason in error.errors.items()
-        if tp in delivery.partitions and tp in lanes and not (lanes[tp].claim.ended and _is_gone(reason))
+        if tp in batch.partitions and tp in claims and not (claims[tp].claim.ended and _is_deleted_topic(reason))
     ]
 
 
-def _is_gone(error: AsyncGroupError) -> bool:
+def _is_deleted_topic(error: AsyncGroupError) -> bool:
     """Whether the topic was deleted, or made anew: of a claim that has ended with it nothing can be committed."""
-    return isinstance(error, BrokerError) and error.code in GONE
+    return isinstance(error, BrokerError) and error.code in _DELETED_TOPIC_CODES
 
 
-def _heals(error: AsyncGroupError) -> bool:
+def _is_retriable(error: AsyncGroupError) -> bool:
     if isinstance(error, BrokerError):
         # between join and sync of a rebalance; the marks go out under the next generation or not at all
         return error.retriable or error.code == ErrorCode.REBALANCE_IN_PROGRESS

@@ -13,11 +13,11 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Handler, Session
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs
-from asyncgroup.spark.bridge.numbers import BatchNumbers
+from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
 from asyncgroup.spark.bridge.retry import OnError, Retry
-from asyncgroup.spark.bridge.session_bridge import Bridge, Wishes
+from asyncgroup.spark.bridge.session_bridge import Bridge, BatchOptions
 from asyncgroup.spark.bridge.start_offsets import StartOffsets, seek_to_starts
-from asyncgroup.spark.bridge.statistics import BridgeStatistics, Tally
+from asyncgroup.spark.bridge.statistics import BridgeStatistics, BridgeMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,18 +84,18 @@ class ForeachBatch(Handler):
                 "start_from", start_from, "a plain function (partitions): it is called in a thread"
             )
         self._spark, self._fn, self._start_from = spark, fn, start_from
-        self._wishes = Wishes(
+        self._options = BatchOptions(
             max_rows=max_rows,
             max_bytes=max_bytes,
             max_wait=max_wait,
             include_headers=include_headers,
             on_error=on_error,
         )
-        self._numbers, self._tally = BatchNumbers(), Tally()
+        self._numbers, self._metrics = BatchNumbers(), BridgeMetrics()
         self.random = random.Random()
         """What the pauses between tries are spread by; seed it for pauses that can be repeated."""
         self._bridges: dict[Session, Bridge] = {}
-        self._starts: dict[TopicPartition, int] = {}
+        self._start_offsets: dict[TopicPartition, int] = {}
         """Where the sink wants partitions that are owned to begin."""
 
     def __repr__(self) -> str:
@@ -107,27 +107,27 @@ class ForeachBatch(Handler):
         bridges = self._bridges.values()
         running = next((bridge.running for bridge in bridges if bridge.running), None)
         rows, size = (sum(bridge.queued[part] for bridge in bridges) for part in (0, 1))
-        return self._tally.picture(rows, size, running, asyncio.get_running_loop().time())
+        return self._metrics.snapshot(rows, size, running, asyncio.get_running_loop().time())
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         """Ask the sink where to go on, before any claim reads."""
         for tp in partitions:
-            self._starts.pop(tp, None)
+            self._start_offsets.pop(tp, None)
         if self._start_from is not None:
-            self._starts |= await seek_to_starts(self._start_from, session, partitions)
+            self._start_offsets |= await seek_to_starts(self._start_from, session, partitions)
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         """Hand a claim's records over until it ends, and its last batch with it."""
         bridge = self._bridges.get(session)
         if bridge is None:
             jobs = SparkJobs(self._spark, self._fn)
-            bridge = Bridge(session, jobs, self._wishes, self._numbers, self._tally, self.random)
+            bridge = Bridge(session, jobs, self._options, self._numbers, self._metrics, self.random)
             self._bridges[session] = bridge
-        lane = bridge.open(claim, self._starts.get(TopicPartition(claim.topic, claim.partition)))
+        state = bridge.open(claim, self._start_offsets.get(TopicPartition(claim.topic, claim.partition)))
         try:
-            await bridge.consume(lane)
+            await bridge.consume(state)
         finally:
-            if bridge.leave(lane):
+            if bridge.leave(state):
                 # a claim that comes from now on gets a bridge of its own
                 del self._bridges[session]
                 await bridge.aclose()

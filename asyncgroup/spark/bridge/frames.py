@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["create_frame", "cut"]
+__all__ = ["create_frame", "resize_batches"]
 
 SLICE_ROWS: Final = 2_000
 SLICE_BYTES: Final = 4 * 1024 * 1024
@@ -35,33 +35,33 @@ def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> Data
     import pyarrow as pa
 
     remote = is_connect(spark)
-    slices = cut(batches, 1 if remote else spark.sparkContext.defaultParallelism)
+    slices = resize_batches(batches, 1 if remote else spark.sparkContext.defaultParallelism)
     has_headers = "headers" in slices[0].schema.names
     if remote:
         return spark.createDataFrame(pa.Table.from_batches(slices), frame_schema(include_headers=has_headers))
-    with _tuned(spark, max(part.num_rows for part in slices)):
+    with _arrow_settings(spark, max(part.num_rows for part in slices)):
         return spark.createDataFrame(pa.Table.from_batches(slices), frame_schema(include_headers=has_headers))
 
 
-def cut(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:
+def resize_batches(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:
     """The same rows, in the same order, in batches of the size that a Spark partition should have.
 
-    Only what has to be joined is copied. Lists start at offset 0 of their arrays, see `_rebased`.
+    Only what has to be joined is copied. Lists start at offset 0 of their arrays, see `_rebase_lists`.
     """
     wanted = _slice_rows(batches, cores)
     slices: list[pa.RecordBatch] = []
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for part in (part for batch in batches for part in _parts(batch, wanted)):
+    for part in (part for batch in batches for part in _split(batch, wanted)):
         if waiting and rows + part.num_rows / 2 > wanted:
-            slices += _joined(waiting)
+            slices += _combine(waiting)
             waiting, rows = [], 0
         waiting.append(part)
         rows += part.num_rows
-    return [_rebased(part) for part in slices + _joined(waiting)]
+    return [_rebase_lists(part) for part in slices + _combine(waiting)]
 
 
-def _rebased(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _rebase_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the same rows with list columns whose offsets start at 0; their values are shared, not copied.
 
     createDataFrame rebuilds list columns (`pyspark.sql.pandas.types._check_arrow_array_timestamps_localize`) by
@@ -70,11 +70,11 @@ def _rebased(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     import pyarrow as pa
 
-    columns = [_rebased_list(column) if pa.types.is_list(column.type) else column for column in batch.columns]
+    columns = [_rebase_list(column) if pa.types.is_list(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _rebased_list(column: pa.ListArray) -> pa.ListArray:
+def _rebase_list(column: pa.ListArray) -> pa.ListArray:
     import pyarrow as pa
 
     if not column.offset:
@@ -87,7 +87,7 @@ def _rebased_list(column: pa.ListArray) -> pa.ListArray:
     )
 
 
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _combine(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     import pyarrow as pa
 
     return (
@@ -102,7 +102,7 @@ def _slice_rows(batches: Sequence[pa.RecordBatch], cores: int) -> int:
     return int(max(1, min(max(per_core, SLICE_ROWS), SLICE_BYTES / max(1, row_bytes))))
 
 
-def _parts(batch: pa.RecordBatch, wanted: int) -> Iterator[pa.RecordBatch]:
+def _split(batch: pa.RecordBatch, wanted: int) -> Iterator[pa.RecordBatch]:
     """A batch that is much too long in parts of equal length, which are views."""
     count = max(1, round(batch.num_rows / wanted))
     length = -(-batch.num_rows // count)
@@ -111,7 +111,7 @@ def _parts(batch: pa.RecordBatch, wanted: int) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _tuned(spark: SparkSession, slice_rows: int) -> Iterator[None]:
+def _arrow_settings(spark: SparkSession, slice_rows: int) -> Iterator[None]:
     """Rows per Spark partition, and no decoding of rows in the driver, for one createDataFrame.
 
     The settings are read when the DataFrame is made and put back then; a createDataFrame of the user's at the same

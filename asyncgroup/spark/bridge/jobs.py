@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BatchFunction", "Called", "SparkJobs"]
+__all__ = ["BatchFunction", "CallResult", "SparkJobs"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -31,13 +31,13 @@ BatchFunction: TypeAlias = "Callable[[DataFrame, BatchId], Any]"
 CANCEL_INTERVAL: Final = 0.5
 """Seconds between cancellations: the function may start another job after the first was cancelled."""
 
-KEPT_BYTES: Final = 256 * 1024 * 1024
+MAX_UNCOLLECTED_BYTES: Final = 256 * 1024 * 1024
 """How much of finished batches Java may hold for objects that Python has not collected yet."""
 
 _tags = itertools.count()
 
 
-class Called(NamedTuple):
+class CallResult(NamedTuple):
     """What came of a call: the exception that the function raised, and the seconds that its parts took."""
 
     error: BaseException | None
@@ -52,19 +52,19 @@ class SparkJobs:
         self._spark, self._fn = spark, fn
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-foreach-batch")
         self._canceller = ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-cancel-jobs")
-        self._leftovers = _Leftovers()
+        self._frames = _FrameReclaimer()
 
     async def run(
-        self, records: Sequence[pa.RecordBatch], batch_id: BatchId, interrupt: asyncio.Future[None]
-    ) -> Called:
+        self, records: Sequence[pa.RecordBatch], batch_id: BatchId, interrupted: asyncio.Future[None]
+    ) -> CallResult:
         """Call the function; returns when its thread is free again and not before.
 
-        A thread cannot be cancelled: when `interrupt` is set, the Spark jobs of the call are, until it ends.
+        A thread cannot be cancelled: when `interrupted` is set, the Spark jobs of the call are, until it ends.
         """
         loop = asyncio.get_running_loop()
         tag = f"asyncgroup-{os.getpid()}-{next(_tags)}"
         call = loop.run_in_executor(self._worker, self._work, records, batch_id, tag, loop.time)
-        first: list[asyncio.Future[Any]] = [call, interrupt]
+        first: list[asyncio.Future[Any]] = [call, interrupted]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         while not call.done():
             await loop.run_in_executor(self._canceller, self._cancel, tag)
@@ -78,15 +78,15 @@ class SparkJobs:
 
     def _work(
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
-    ) -> Called:
+    ) -> CallResult:
         """In the thread."""
         called = self._call(records, batch_id, tag, time)
-        self._leftovers.collect()
+        self._frames.collect()
         return called
 
     def _call(
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
-    ) -> Called:
+    ) -> CallResult:
         """The exception is returned, since a future cannot carry every kind of it."""
         began = framed = time()
         error: BaseException | None = None
@@ -97,7 +97,7 @@ class SparkJobs:
                     self._spark.sparkContext.setJobDescription(f"batch {batch_id}: {ranges}")
                 frame = create_frame(self._spark, records)
                 framed = time()
-                self._leftovers.note(frame, sum(batch.nbytes for batch in records))
+                self._frames.track(frame, sum(batch.nbytes for batch in records))
                 self._fn(frame, batch_id)
         except asyncio.CancelledError as raised:
             # as itself it would pass for a cancellation of whoever waits for the group
@@ -108,7 +108,7 @@ class SparkJobs:
             if isinstance(raised, Exception) and _java_has_ended(self._spark):
                 error = SparkUnavailable(f"Spark's Java process has ended: {describe(raised)}")
                 error.__cause__ = raised
-        return Called(error, framed - began, time() - framed)
+        return CallResult(error, framed - began, time() - framed)
 
     def _cancel(self, tag: str) -> None:
         try:
@@ -168,7 +168,7 @@ def _java_has_ended(spark: SparkSession) -> bool:
     return False
 
 
-class _Leftovers:
+class _FrameReclaimer:
     """What Java holds for DataFrames that are of no use any more.
 
     py4j's objects refer to themselves, so that only Python's collector frees them, and what they stand for in Java. A
@@ -180,7 +180,7 @@ class _Leftovers:
         self._newest: weakref.ref[Any] | None = None
         self._size = self._kept = 0
 
-    def note(self, frame: Any, size: int) -> None:
+    def track(self, frame: Any, size: int) -> None:
         """A DataFrame of `size` bytes was made."""
         java = getattr(frame, "_jdf", None)
         self._newest, self._size = None if java is None else weakref.ref(java), size
@@ -192,6 +192,6 @@ class _Leftovers:
         if self._newest is None or self._newest() is None:
             return
         self._kept += self._size
-        if self._kept > KEPT_BYTES:
+        if self._kept > MAX_UNCOLLECTED_BYTES:
             self._kept = 0
             gc.collect()

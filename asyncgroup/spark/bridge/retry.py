@@ -11,7 +11,7 @@ from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.errors import ConfigError
 from asyncgroup.spark.requirements import SparkUnavailable
 
-__all__ = ["OnError", "Retry", "Tries"]
+__all__ = ["OnError", "Retry", "RetryState"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ OnError: TypeAlias = Literal["raise"] | Retry
 """What `ForeachBatch` does about a function that raises."""
 
 
-class Tries:
+class RetryState:
     """The calls of the function for one batch: how often it failed, and how long to wait before the next."""
 
     def __init__(self, on_error: OnError, rng: random.Random) -> None:
@@ -53,7 +53,7 @@ class Tries:
             self._backoff = Backoff(self._policy.backoff, self._policy.backoff_max, rng)
         self.failures = 0
 
-    def pause_after(self, error: BaseException) -> float | None:
+    def backoff_after(self, error: BaseException) -> float | None:
         """Seconds until the next call; None if this failure was the last."""
         self.failures += 1
         policy = self._policy

@@ -21,19 +21,19 @@ from asyncgroup.lifecycle import cancel_and_wait, finish, note, wait_within
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.committing import mark_and_commit
-from asyncgroup.spark.bridge.delivery import BatchInterrupted, Delivery, Lane
-from asyncgroup.spark.bridge.gatherer import Gatherer, Piece
+from asyncgroup.spark.bridge.running_batch import BatchInterrupted, RunningBatch, ClaimState
+from asyncgroup.spark.bridge.record_queue import RecordQueue, Chunk
 from asyncgroup.spark.bridge.jobs import SparkJobs
-from asyncgroup.spark.bridge.numbers import BatchNumbers
-from asyncgroup.spark.bridge.retry import OnError, Tries
-from asyncgroup.spark.bridge.statistics import Tally
+from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
+from asyncgroup.spark.bridge.retry import OnError, RetryState
+from asyncgroup.spark.bridge.statistics import BridgeMetrics
 
-__all__ = ["Bridge", "Wishes"]
+__all__ = ["Bridge", "BatchOptions"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-PIECE_ROWS: Final = 16_000
-PIECE_BYTES: Final = 1024 * 1024
+MAX_CHUNK_ROWS: Final = 16_000
+MAX_CHUNK_BYTES: Final = 1024 * 1024
 """Records are turned into Arrow on the event loop, at most so many (so many wire bytes) in one go: a few milliseconds.
 
 In a thread of its own that took a sixth more processor time, since thread and loop fight for the interpreter, and
@@ -43,7 +43,7 @@ instead of 5, which heartbeats do not mind.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class BatchOptions:
     """What the user of a `ForeachBatch` wants of its batches; `max_wait` counts seconds."""
 
     max_rows: int
@@ -60,235 +60,235 @@ class Bridge:
         self,
         session: Session,
         jobs: SparkJobs,
-        wishes: Wishes,
+        options: BatchOptions,
         numbers: BatchNumbers,
-        tally: Tally,
+        metrics: BridgeMetrics,
         rng: random.Random,
     ) -> None:
-        self._session, self._jobs, self._wishes = session, jobs, wishes
-        self._numbers, self._tally, self._rng = numbers, tally, rng
-        self._gatherer = Gatherer(wishes.max_rows, wishes.max_bytes)
-        self._lanes: dict[TopicPartition, Lane] = {}
-        self._delivery: Delivery | None = None
-        self._news = asyncio.Event()
-        self._taken = asyncio.Event()
+        self._session, self._jobs, self._options = session, jobs, options
+        self._numbers, self._metrics, self._rng = numbers, metrics, rng
+        self._queue = RecordQueue(options.max_rows, options.max_bytes)
+        self._claims: dict[TopicPartition, ClaimState] = {}
+        self._running: RunningBatch | None = None
+        self._data_available = asyncio.Event()
+        self._batch_taken = asyncio.Event()
         self._closing = asyncio.Event()
         self.time: Callable[[], float] = asyncio.get_running_loop().time
         self._runner: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        state = f"delivering {self._delivery.batch_id!r}" if self._delivery else "idle"
-        return f"<Bridge: {len(self._lanes)} claims, {state}, {self._gatherer!r}>"
+        state = f"delivering {self._running.batch_id!r}" if self._running else "idle"
+        return f"<Bridge: {len(self._claims)} claims, {state}, {self._queue!r}>"
 
     @property
     def queued(self) -> tuple[int, int]:
         """Rows and bytes that wait for the next batches."""
-        return self._gatherer.rows, self._gatherer.bytes
+        return self._queue.rows, self._queue.bytes
 
     @property
     def running(self) -> tuple[BatchId, float] | None:
         """The batch under way, and the loop's time of its beginning."""
-        return (self._delivery.batch_id, self._delivery.began) if self._delivery else None
+        return (self._running.batch_id, self._running.started_at) if self._running else None
 
     # --- the claims' side ---------------------------------------------------------------------------------------
 
-    def open(self, claim: Claim, start: int | None) -> Lane:
+    def open(self, claim: Claim, start: int | None) -> ClaimState:
         """Make a place for a claim, whose first range starts at `start`; None: where the group says."""
-        self._numbers.see(claim.initial_metadata)
-        lane = Lane(claim, start)
-        self._lanes[lane.tp] = lane
+        self._numbers.observe(claim.initial_metadata)
+        state = ClaimState(claim, start)
+        self._claims[state.tp] = state
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")
-        return lane
+        return state
 
-    def leave(self, lane: Lane) -> bool:
+    def leave(self, state: ClaimState) -> bool:
         """Give the place up; True if it was the last one, and `aclose` is due."""
-        self._lanes.pop(lane.tp, None)
-        self._gatherer.drop(lane.tp)
-        return not self._lanes
+        self._claims.pop(state.tp, None)
+        self._queue.drop(state.tp)
+        return not self._claims
 
     async def aclose(self) -> None:
         """End the runner and its threads; no batch is under way any more."""
         self._closing.set()
-        self._news.set()
+        self._data_available.set()
         try:
             if self._runner is not None:
                 await finish(self._runner)
         finally:
             self._jobs.close()
 
-    async def consume(self, lane: Lane) -> None:
+    async def consume(self, state: ClaimState) -> None:
         """Hand over a claim's records until it ends; then wait for the batch that holds some of them.
 
         Raises what the function, the commit or the claim's iterator raised. When cancelled, the batch is interrupted;
         raises BatchInterrupted if that was for the sake of a rebalance.
         """
-        pulling = asyncio.create_task(self._pull(lane), name=f"{lane.tp}: pull")
-        ended = asyncio.create_task(lane.claim.wait_ended(), name=f"{lane.tp}: end")
-        first: list[asyncio.Future[Any]] = [pulling, ended, lane.failure]
+        pulling = asyncio.create_task(self._pull(state), name=f"{state.tp}: pull")
+        ended = asyncio.create_task(state.claim.wait_ended(), name=f"{state.tp}: end")
+        first: list[asyncio.Future[Any]] = [pulling, ended, state.failure]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             await cancel_and_wait(pulling, ended)
-            self._gatherer.drop(lane.tp)
-            await self._drain(lane)
+            self._queue.drop(state.tp)
+            await self._drain(state)
         except asyncio.CancelledError:
-            if (interrupted := await self._abandon(lane)) is not None:
+            if (interrupted := await self._interrupt(state)) is not None:
                 raise interrupted from None
-            if not lane.failure.done():
+            if not state.failure.done():
                 raise
             # in the same turn: the bridge has failed, and nobody else would raise it
         finally:
             await cancel_and_wait(pulling, ended)
-        if lane.failure.done():
-            raise lane.failure.result()
+        if state.failure.done():
+            raise state.failure.result()
         if not pulling.cancelled() and (error := pulling.exception()) is not None:
             raise error
 
-    async def _pull(self, lane: Lane) -> None:
-        gatherer = self._gatherer
-        batches = lane.claim.batches(
-            max_records=min(PIECE_ROWS, gatherer.max_rows), max_bytes=min(PIECE_BYTES, gatherer.max_bytes)
+    async def _pull(self, state: ClaimState) -> None:
+        queue = self._queue
+        batches = state.claim.batches(
+            max_records=min(MAX_CHUNK_ROWS, queue.max_rows), max_bytes=min(MAX_CHUNK_BYTES, queue.max_bytes)
         )
         async for batch in batches:
-            gatherer.put(self._piece(lane, batch))
-            self._news.set()
-            while not gatherer.may_pull(lane.tp):
-                await self._taken.wait()
+            queue.put(self._to_chunk(state, batch))
+            self._data_available.set()
+            while not queue.accepts(state.tp):
+                await self._batch_taken.wait()
 
-    def _piece(self, lane: Lane, batch: Batch) -> Piece:
+    def _to_chunk(self, state: ClaimState, batch: Batch) -> Chunk:
         # a gap in the log belongs to the range after it, so that a range starts where the last commit was
-        start = lane.position
+        start = state.position
         if batch.first_offset < start:
             # the reader was told to go back, or the log was truncated: what it had read from here on does not count
-            start = self._gatherer.rewind(lane.tp, batch.first_offset)
-        lane.position = batch.last_offset + 1
-        records = batch.to_arrow(include_headers=self._wishes.include_headers)
-        return Piece(lane.tp, start, lane.position, self.time(), records, batch.leader_epoch)
+            start = self._queue.rewind(state.tp, batch.first_offset)
+        state.position = batch.last_offset + 1
+        records = batch.to_arrow(include_headers=self._options.include_headers)
+        return Chunk(state.tp, start, state.position, self.time(), records, batch.leader_epoch)
 
-    async def _drain(self, lane: Lane) -> None:
+    async def _drain(self, state: ClaimState) -> None:
         """Wait for the batch under way, if it holds records of this claim; a lost session's is interrupted."""
-        delivery = self._delivery
-        if delivery is None or lane.tp not in delivery.partitions:
+        batch = self._running
+        if batch is None or state.tp not in batch.partitions:
             return
-        delivery.is_last_try.set()
-        lost = asyncio.create_task(self._session.wait_lost(), name=f"{lane.tp}: loss")
+        batch.no_retry.set()
+        lost = asyncio.create_task(self._session.wait_lost(), name=f"{state.tp}: loss")
         try:
-            await asyncio.wait({delivery.over, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if not delivery.over.done():
-                delivery.interrupt_now()
-                await asyncio.wait({delivery.over})
+            await asyncio.wait({batch.finished, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not batch.finished.done():
+                batch.interrupt()
+                await asyncio.wait({batch.finished})
         finally:
             await cancel_and_wait(lost)
 
-    async def _abandon(self, lane: Lane) -> BatchInterrupted | None:
+    async def _interrupt(self, state: ClaimState) -> BatchInterrupted | None:
         """No time is left: have the batch end, and wait until its thread is free; what this claim has to raise."""
-        delivery = self._delivery
-        if delivery is None or lane.tp not in delivery.partitions:
+        batch = self._running
+        if batch is None or state.tp not in batch.partitions:
             return None
-        is_first = delivery.interrupt_now()
-        await finish(delivery.freed)
-        if not (is_first and lane.is_rebalanced and self._session.ended):
+        is_first = batch.interrupt()
+        await finish(batch.function_ended)
+        if not (is_first and state.ended_by_rebalance and self._session.ended):
             return None  # the others go on, if the session does
-        seconds = self.time() - delivery.began
-        text = f"{delivery.batch_id!r} was interrupted after {seconds:.1f} s, when a rebalance could wait no longer"
+        seconds = self.time() - batch.started_at
+        text = f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, when a rebalance could wait no longer"
         return BatchInterrupted(f"{text}; it will be delivered again")
 
     # --- the runner ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while await self._wait_until_due():
-            pieces = self._gatherer.take(self._is_alive)
-            self._taken.set()
-            self._taken = asyncio.Event()
-            if pieces and not await self._deliver(pieces):
+            chunks = self._queue.pop_batch(self._is_alive)
+            self._batch_taken.set()
+            self._batch_taken = asyncio.Event()
+            if chunks and not await self._deliver(chunks):
                 return
 
     def _is_alive(self, tp: TopicPartition) -> bool:
-        return tp in self._lanes and not self._lanes[tp].claim.ended
+        return tp in self._claims and not self._claims[tp].claim.ended
 
     async def _wait_until_due(self) -> bool:
         """Wait until a batch should be taken; False if the bridge closes."""
         while not self._closing.is_set():
-            self._news.clear()
-            oldest = self._gatherer.oldest
-            remaining = None if oldest is None else oldest + self._wishes.max_wait - self.time()
-            if remaining is not None and (self._gatherer.is_full or remaining <= 0):
+            self._data_available.clear()
+            oldest = self._queue.oldest
+            remaining = None if oldest is None else oldest + self._options.max_wait - self.time()
+            if remaining is not None and (self._queue.is_full or remaining <= 0):
                 return True
-            await wait_within(self._news, remaining)
+            await wait_within(self._data_available, remaining)
         return False
 
-    async def _deliver(self, pieces: list[Piece]) -> bool:
+    async def _deliver(self, chunks: list[Chunk]) -> bool:
         """Call the function, mark, commit; False if the bridge has failed."""
-        tries = Tries(self._wishes.on_error, self._rng)
-        delivery = self._delivery = Delivery(pieces, self._numbers.take(), tries, self.time())
+        retries = RetryState(self._options.on_error, self._rng)
+        batch = self._running = RunningBatch(chunks, self._numbers.next(), retries, self.time())
         failure: BaseException | None = None
         try:
-            failure = await self._call(delivery)
+            failure = await self._call(batch)
         except BaseException as error:  # noqa: BLE001  a claim raises it
             failure = error
-        delivery.freed.set_result(None)
-        if delivery.is_interrupted:
+        batch.function_ended.set_result(None)
+        if batch.is_interrupted:
             failure = None
-            self._take_back(delivery)
+            self._requeue_chunks(batch)
         elif failure is None:
-            self._tally.returned(delivery.batch_id, delivery.rows, delivery.bytes)
-            failure = await self._settle(delivery)
+            self._metrics.record_batch(batch.batch_id, batch.rows, batch.bytes)
+            failure = await self._commit(batch)
         if failure is not None:
-            self._fail(delivery, failure)
-        self._delivery = None
-        delivery.over.set_result(None)
+            self._fail(batch, failure)
+        self._running = None
+        batch.finished.set_result(None)
         return failure is None
 
-    async def _call(self, delivery: Delivery) -> BaseException | None:
+    async def _call(self, batch: RunningBatch) -> BaseException | None:
         """Call the function, again if it raises and may; returns its last exception."""
-        records = [piece.records for piece in delivery.pieces]
+        records = [chunk.records for chunk in batch.chunks]
         while True:
-            called = await self._jobs.run(records, delivery.batch_id, delivery.interrupt)
-            self._tally.called(called.frame_seconds, called.fn_seconds)
+            called = await self._jobs.run(records, batch.batch_id, batch.interrupted)
+            self._metrics.record_call(called.frame_seconds, called.fn_seconds)
             error = called.error
-            if error is None or delivery.is_interrupted:
+            if error is None or batch.is_interrupted:
                 return None
-            self._tally.failed(error, self.time())
-            pause = delivery.tries.pause_after(error)
+            self._metrics.record_failure(error, self.time())
+            pause = batch.retries.backoff_after(error)
             if pause is None:
                 return error
             _log.warning(
                 "%r failed (%d), it is tried again in %.1f s",
-                delivery.batch_id,
-                delivery.tries.failures,
+                batch.batch_id,
+                batch.retries.failures,
                 pause,
                 exc_info=error,
             )
-            if await wait_within(delivery.is_last_try, pause):
-                delivery.interrupt_now()  # nothing is begun for a claim that has ended
+            if await wait_within(batch.no_retry, pause):
+                batch.interrupt()  # nothing is begun for a claim that has ended
                 return None
 
-    def _take_back(self, delivery: Delivery) -> None:
+    def _requeue_chunks(self, batch: RunningBatch) -> None:
         """Whatever came of it counts as not done; the claims that stay get their part delivered again."""
-        self._tally.interrupted += 1
-        _log.warning("%r was interrupted; it will be delivered again", delivery.batch_id)
-        parts = (self._not_read_again(piece) for piece in delivery.pieces if piece.tp in self._lanes)
-        self._gatherer.put_back([piece for piece in parts if piece is not None])
+        self._metrics.interrupted += 1
+        _log.warning("%r was interrupted; it will be delivered again", batch.batch_id)
+        parts = (self._not_rewound(chunk) for chunk in batch.chunks if chunk.tp in self._claims)
+        self._queue.requeue([chunk for chunk in parts if chunk is not None])
 
-    def _not_read_again(self, piece: Piece) -> Piece | None:
+    def _not_rewound(self, chunk: Chunk) -> Chunk | None:
         """All of a piece, unless its reader went back meanwhile."""
-        return piece.before(self._gatherer.start_of(piece.tp, self._lanes[piece.tp].position))
+        return chunk.before(self._queue.next_start(chunk.tp, self._claims[chunk.tp].position))
 
-    async def _settle(self, delivery: Delivery) -> BaseException | None:
+    async def _commit(self, batch: RunningBatch) -> BaseException | None:
         began = self.time()
         try:
-            return await mark_and_commit(self._session, delivery, self._lanes, self._closing)
+            return await mark_and_commit(self._session, batch, self._claims, self._closing)
         except Exception as error:  # noqa: BLE001  it ends the batch, as any failure of it
             return error
         finally:
-            self._tally.commit_seconds += self.time() - began
+            self._metrics.commit_seconds += self.time() - began
 
-    def _fail(self, delivery: Delivery, error: BaseException) -> None:
+    def _fail(self, batch: RunningBatch, error: BaseException) -> None:
         """One claim raises it, of the batch if there is one left; the session then ends for the others."""
-        failures = delivery.tries.failures
-        note(error, f"while delivering {delivery.batch_id!r}" + (f", try {failures}" if failures > 1 else ""))
-        for tp in sorted(self._lanes, key=lambda tp: (tp not in delivery.partitions, tp)):
-            if not self._lanes[tp].failure.done():
-                self._lanes[tp].failure.set_result(error)
+        failures = batch.retries.failures
+        note(error, f"while delivering {batch.batch_id!r}" + (f", try {failures}" if failures > 1 else ""))
+        for tp in sorted(self._claims, key=lambda tp: (tp not in batch.partitions, tp)):
+            if not self._claims[tp].failure.done():
+                self._claims[tp].failure.set_result(error)
                 return
-        _log.error("the batch %r failed after all claims had gone", delivery.batch_id, exc_info=error)
+        _log.error("the batch %r failed after all claims had gone", batch.batch_id, exc_info=error)

@@ -12,7 +12,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import finish
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.bridge.numbers import from_metadata, to_metadata
+from asyncgroup.spark.bridge.commit_metadata import from_metadata, to_metadata
 
 __all__ = ["StartOffsets", "seek_to_starts"]
 
@@ -21,24 +21,24 @@ StartOffsets: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPart
 
 
 async def seek_to_starts(
-    ask: StartOffsets, session: Session, partitions: Sequence[TopicPartition]
+    start_from: StartOffsets, session: Session, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """Have the claims of `partitions` begin where `ask` says, called in a thread; marks go there as well.
+    """Have the claims of `partitions` begin where `start_from` says, called in a thread; marks go there as well.
 
-    Returns what it has said. Claims that it leaves out begin at the group's offset. Raises what `ask` raises,
+    Returns what it has said. Claims that it leaves out begin at the group's offset. Raises what `start_from` raises,
     ConfigError for an answer that is none.
     """
     if not partitions:
         return {}
-    starts = _checked(await _in_thread(ask, partitions), partitions)
+    starts = _validated(await _in_thread(start_from, partitions), partitions)
     claims = {TopicPartition(claim.topic, claim.partition): claim for claim in session.claims}
     for tp, offset in sorted(starts.items()):
         if tp in claims:
-            _go_to(session, claims[tp], offset)
+            _move_claim(session, claims[tp], offset)
     return starts
 
 
-def _go_to(session: Session, claim: Claim, offset: int) -> None:
+def _move_claim(session: Session, claim: Claim, offset: int) -> None:
     """The sink is right, whether it is ahead of the group or behind it."""
     place, metadata = (claim.topic, claim.partition, offset), claim.initial_metadata
     if (last := from_metadata(metadata)) is not None:
@@ -51,12 +51,12 @@ def _go_to(session: Session, claim: Claim, offset: int) -> None:
         claim.seek(offset)
 
 
-async def _in_thread(ask: StartOffsets, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+async def _in_thread(start_from: StartOffsets, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
     """A thread cannot be cancelled: whoever is waits for its end."""
 
     def call() -> Mapping[TopicPartition, int] | BaseException:
         try:
-            return ask(list(partitions))
+            return start_from(list(partitions))
         except BaseException as error:  # noqa: BLE001  it goes on in the event loop; a future carries not every kind
             return error
 
@@ -67,7 +67,7 @@ async def _in_thread(ask: StartOffsets, partitions: Sequence[TopicPartition]) ->
     return found
 
 
-def _checked(found: object, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _validated(found: object, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     if not isinstance(found, Mapping):
         raise ConfigError("start_from", found, "a function that returns offsets by TopicPartition")
     starts = {TopicPartition(*tp): check_offset(offset) for tp, offset in found.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from asyncgroup.lifecycle import describe
 from asyncgroup.spark.bridge.batch_id import BatchId
 
-__all__ = ["BridgeStatistics", "Tally"]
+__all__ = ["BridgeStatistics", "BridgeMetrics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class BridgeStatistics:
     - `frame_seconds`, `fn_seconds`, `commit_seconds`: spent on making DataFrames, in the function, and on commits.
     - `queued_rows`, `queued_bytes`: what waits for the next batches.
     - `running`: the batch that is with the function or waits for its commit; `running_for` since when.
-    - `last_batch`: the newest one whose function returned; `last_error`: the newest failure, `last_error_age` since when.
+    - `last_batch`: the newest one whose function record_batch; `last_error`: the newest failure, `last_error_age` since when.
     """
 
     batches: int
@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
-class Tally:
+class BridgeMetrics:
     """Counts what the bridges of all sessions do; pure state. Times are the loop's."""
 
     def __init__(self) -> None:
@@ -77,24 +77,24 @@ class Tally:
         self.last_batch: BatchId | None = None
         self._last_error: tuple[str, float] | None = None
 
-    def called(self, frame_seconds: float, fn_seconds: float) -> None:
+    def record_call(self, frame_seconds: float, fn_seconds: float) -> None:
         """The function was called once, whatever came of it."""
         self.frame_seconds += frame_seconds
         self.fn_seconds += fn_seconds
 
-    def returned(self, batch_id: BatchId, rows: int, size: int) -> None:
+    def record_batch(self, batch_id: BatchId, rows: int, size: int) -> None:
         """The function returned."""
         self.batches += 1
         self.rows += rows
         self.bytes += size
         self.last_batch = batch_id
 
-    def failed(self, error: BaseException, now: float) -> None:
+    def record_failure(self, error: BaseException, now: float) -> None:
         """The function raised, or a commit failed for good."""
         self.failures += 1
         self._last_error = (describe(error), now)
 
-    def picture(
+    def snapshot(
         self, queued_rows: int, queued_bytes: int, running: tuple[BatchId, float] | None, now: float
     ) -> BridgeStatistics:
         """As a value; `running` is the batch under way and the time of its beginning."""

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from asyncgroup.errors import CommitFailedError, MemberLost, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.bridge.jobs import Called
+from asyncgroup.spark.bridge.jobs import CallResult
 
 TOPIC = "flights"
 
@@ -77,18 +77,18 @@ class LoopJobs:
 
     async def run(
         self, records: Sequence[object], batch_id: BatchId, interrupt: asyncio.Future[None]
-    ) -> Called:
+    ) -> CallResult:
         assert not self.is_busy
         self.is_busy = True
         try:
             seconds = self._fn(records, batch_id)
             await asyncio.wait({interrupt}, timeout=seconds)
             if not interrupt.done():
-                return Called(None, 0.0, seconds)
+                return CallResult(None, 0.0, seconds)
             await asyncio.sleep(self.CANCEL_SECONDS)
-            return Called(RuntimeError("job cancelled"), 0.0, self.CANCEL_SECONDS)
+            return CallResult(RuntimeError("job cancelled"), 0.0, self.CANCEL_SECONDS)
         except Exception as error:
-            return Called(error, 0.0, 0.0)
+            return CallResult(error, 0.0, 0.0)
         finally:
             self.is_busy = False
 

@@ -343,7 +343,7 @@ async def test_a_commit_that_cannot_heal_is_raised() -> None:
 
 
 async def test_whatever_else_a_commit_raises_comes_through() -> None:
-    def over() -> None:
+    def finished() -> None:
         raise UsageError("the session is over")
 
     rig = Rig(0)
@@ -384,15 +384,15 @@ async def test_bad_limits_are_refused(limits: dict[str, Any], key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("options", "words"),
     [
         ({"on_error": "skip"}, "on_error='skip'.*'raise' or a Retry"),
         ({"start_from": 7}, "start_from=7.*a plain function"),
     ],
 )
-async def test_bad_wishes_are_refused(wishes: dict[str, Any], words: str) -> None:
+async def test_bad_wishes_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Rig(0, **wishes)
+        Rig(0, **options)
 
 
 async def test_an_async_fn_is_refused() -> None:

@@ -14,7 +14,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.columns import arrow_schema
 from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, ForeachBatch
-from asyncgroup.spark.bridge.frames import create_frame, cut
+from asyncgroup.spark.bridge.frames import create_frame, resize_batches
 from asyncgroup.spark.schema import frame_schema
 from tests.spark.bridge.fakes import TOPIC
 
@@ -52,12 +52,12 @@ def as_spark_converts(batches: Sequence[Any]) -> Any:
     return _check_arrow_table_timestamps_localize(pa.Table.from_batches(batches), schema, True, "UTC")
 
 
-def check(pieces: list[Any], cores: int) -> None:
-    parts = cut(pieces, cores)
+def check(chunks: list[Any], cores: int) -> None:
+    parts = resize_batches(chunks, cores)
     for part in parts:
         part.validate(full=True)
         assert part.schema == arrow_schema(include_headers=True)
-    expected = pa.Table.from_batches(pieces).to_pylist()
+    expected = pa.Table.from_batches(chunks).to_pylist()
     assert as_spark_converts(parts).to_pylist() == expected
 
 
@@ -76,18 +76,18 @@ def test_every_mix_of_headers_is_taken_by_sparks_conversion(name: str, cores: in
 def test_every_cut_of_pieces_is_taken_by_sparks_conversion(
     shapes: list[tuple[int, str]], cores: int, skipped: int
 ) -> None:
-    pieces, start = [], 0
+    chunks, start = [], 0
     for count, name in shapes:
         made = batch(start, count, MIXES[name])
         # a piece may be a view already: what was before an offset, or behind it
-        pieces.append(made.slice(min(skipped, count - 1)))
+        chunks.append(made.slice(min(skipped, count - 1)))
         start += count
-    check(pieces, cores)
+    check(chunks, cores)
 
 
 def test_headers_are_not_copied() -> None:
     whole = batch(0, 8_000, lambda n: [("trace", b"x" * 100)] if n % 2 else [])
-    parts = cut([whole], 4)
+    parts = resize_batches([whole], 4)
     assert len(parts) > 1
     values = whole["headers"].values.field(1).buffers()[2].address
     assert {part["headers"].values.field(1).buffers()[2].address for part in parts} == {values}

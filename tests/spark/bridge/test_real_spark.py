@@ -65,11 +65,11 @@ def test_a_frame_has_a_partition_per_core_and_leaves_the_settings_alone(spark: S
         "spark.sql.execution.arrow.localRelationThreshold",
     )
     before = [spark.conf.get(key) for key in keys]
-    pieces = [Batch(TOPIC, p, records(p, 0, 2_000)).to_arrow() for p in range(6)]
-    frame = create_frame(spark, pieces)
+    chunks = [Batch(TOPIC, p, records(p, 0, 2_000)).to_arrow() for p in range(6)]
+    frame = create_frame(spark, chunks)
     assert frame.rdd.getNumPartitions() == 2
     assert frame.count() == 12_000
-    assert create_frame(spark, pieces[:1]).rdd.getNumPartitions() == 1
+    assert create_frame(spark, chunks[:1]).rdd.getNumPartitions() == 1
     assert [spark.conf.get(key) for key in keys] == before
 
 
@@ -80,7 +80,7 @@ async def test_java_keeps_nothing_of_batches_that_are_done(
 ) -> None:
     """Also of slow ones, during which Python's collector has taken their objects for old."""
     held: list[weakref.ref[Any]] = []
-    monkeypatch.setattr(jobs, "KEPT_BYTES", 1)
+    monkeypatch.setattr(jobs, "MAX_UNCOLLECTED_BYTES", 1)
 
     def store(df: Any, _batch_id: BatchId) -> None:
         held.append(weakref.ref(df._jdf))

@@ -15,8 +15,8 @@ from asyncgroup.errors import MemberLost
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, BatchInterrupted, Retry
 from asyncgroup.spark.bridge import foreach_batch
-from asyncgroup.spark.bridge.jobs import Called
-from asyncgroup.spark.bridge.numbers import from_metadata
+from asyncgroup.spark.bridge.jobs import CallResult
+from asyncgroup.spark.bridge.commit_metadata import from_metadata
 from asyncgroup.testing import VirtualKafka
 from tests.scenario.test_read_committed import Transactions
 from tests.spark.bridge.fakes import LoopJobs
@@ -50,7 +50,7 @@ class WatchedJobs(LoopJobs):
 
     async def run(
         self, records: Sequence[object], batch_id: BatchId, interrupt: asyncio.Future[None]
-    ) -> Called:
+    ) -> CallResult:
         with self._watched(batch_id):
             return await super().run(records, batch_id, interrupt)
 

@@ -13,10 +13,10 @@ from asyncgroup.checks import check_metadata
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Batch
 from asyncgroup.spark import BatchId, OffsetRange, Retry
-from asyncgroup.spark.bridge.frames import cut
-from asyncgroup.spark.bridge.numbers import BatchNumbers, from_metadata, to_metadata
-from asyncgroup.spark.bridge.retry import Tries
-from asyncgroup.spark.bridge.statistics import Tally
+from asyncgroup.spark.bridge.frames import resize_batches
+from asyncgroup.spark.bridge.commit_metadata import BatchNumbers, from_metadata, to_metadata
+from asyncgroup.spark.bridge.retry import RetryState
+from asyncgroup.spark.bridge.statistics import BridgeMetrics
 from tests.spark.bridge.fakes import TOPIC, records
 
 # -- numbers -------------------------------------------------------------------------------------------------------------
@@ -52,25 +52,25 @@ def test_a_batch_comes_back_from_its_metadata(number: int, end: int) -> None:
 def test_what_others_commit_is_no_number(strange: str) -> None:
     assert from_metadata(strange) is None
     numbers = BatchNumbers()
-    numbers.see(strange)
-    assert numbers.take() == 0
+    numbers.observe(strange)
+    assert numbers.next() == 0
 
 
 def test_numbers_count_on_from_the_largest_that_was_found_and_never_back() -> None:
     numbers = BatchNumbers()
     for metadata in (to_metadata(6, 0), "by hand", to_metadata(41, 0), to_metadata(3, 0)):
-        numbers.see(metadata)
-    assert [numbers.take(), numbers.take()] == [42, 43]
-    numbers.see(to_metadata(10, 0))
-    assert numbers.take() == 44
+        numbers.observe(metadata)
+    assert [numbers.next(), numbers.next()] == [42, 43]
+    numbers.observe(to_metadata(10, 0))
+    assert numbers.next() == 44
 
 
 # -- retries -------------------------------------------------------------------------------------------------------------
 
 
 def pauses(policy: Any, *errors: BaseException) -> list[float | None]:
-    tries = Tries(policy, random.Random(1))
-    return [tries.pause_after(error) for error in errors]
+    retries = RetryState(policy, random.Random(1))
+    return [retries.backoff_after(error) for error in errors]
 
 
 def test_retries_back_off_and_end() -> None:
@@ -116,12 +116,12 @@ def test_a_bad_policy_is_refused(arguments: dict[str, Any], key: str) -> None:
 
 @given(st.lists(st.integers(1, 9_000), min_size=1, max_size=12), st.integers(1, 16))
 def test_a_frame_is_cut_into_even_parts_that_hold_every_row_in_order(counts: list[int], cores: int) -> None:
-    pieces, start = [], 0
+    chunks, start = [], 0
     for count in counts:
         offsets = pa.array(range(start, start + count), pa.int64())
-        pieces.append(pa.RecordBatch.from_arrays([offsets], names=["offset"]))
+        chunks.append(pa.RecordBatch.from_arrays([offsets], names=["offset"]))
         start += count
-    parts = cut(pieces, cores)
+    parts = resize_batches(chunks, cores)
     assert [offset for part in parts for offset in part["offset"].to_pylist()] == list(range(start))
     wanted = max(2_000, -(-start // cores))
     assert all(part.num_rows <= 2 * wanted for part in parts)
@@ -133,7 +133,7 @@ def test_large_rows_are_cut_finer_and_large_pieces_are_not_copied() -> None:
     for record in values:
         record.value = b"v" * 2_000
     whole = Batch(TOPIC, 0, values).to_arrow()
-    parts = cut([whole], 2)
+    parts = resize_batches([whole], 2)
     assert len(parts) == 6
     assert {part.num_rows for part in parts} == {2_000}
     assert parts[0]["value"].buffers()[2].address == whole["value"].buffers()[2].address
@@ -143,13 +143,13 @@ def test_large_rows_are_cut_finer_and_large_pieces_are_not_copied() -> None:
 
 
 def test_statistics_tell_what_was_and_what_is() -> None:
-    tally = Tally()
-    tally.called(0.25, 1.5)
-    tally.failed(OSError("the warehouse\nis closed"), 10.0)
-    tally.called(0.25, 2.0)
+    metrics = BridgeMetrics()
+    metrics.record_call(0.25, 1.5)
+    metrics.record_failure(OSError("the warehouse\nis closed"), 10.0)
+    metrics.record_call(0.25, 2.0)
     done = BatchId(7, [OffsetRange("a", 0, 5, 9)])
-    tally.returned(done, 4, 400)
-    now = tally.picture(30, 3_000, (BatchId(8), 11.0), 12.5)
+    metrics.record_batch(done, 4, 400)
+    now = metrics.snapshot(30, 3_000, (BatchId(8), 11.0), 12.5)
     assert (now.batches, now.rows, now.bytes, now.failures) == (1, 4, 400, 1)
     assert (now.frame_seconds, now.fn_seconds) == (0.5, 3.5)
     assert (now.running, now.running_for, now.last_batch) == (8, 1.5, 7)
@@ -162,6 +162,6 @@ def test_statistics_tell_what_was_and_what_is() -> None:
 
 
 def test_statistics_of_a_bridge_that_never_worked() -> None:
-    now = Tally().picture(0, 0, None, 5.0)
+    now = BridgeMetrics().snapshot(0, 0, None, 5.0)
     assert (now.running, now.running_for, now.last_error, now.last_error_age) == (None, None, None, None)
     assert str(now) == "0 batches, 0 rows, 0 bytes; 0.0 s in the function"

@@ -64,8 +64,8 @@ async def produce(kafka: VirtualKafka, count: int, start: int = 0) -> None:
         await producer.flush()
 
 
-def member(kafka: VirtualKafka, sink: Any, **wishes: Any) -> tuple[ConsumerGroup, ForeachBatch]:
-    handler = ForeachBatch(FakeSpark(), sink, **{"max_wait": 0.05, **wishes})  # type: ignore[arg-type]
+def member(kafka: VirtualKafka, sink: Any, **options: Any) -> tuple[ConsumerGroup, ForeachBatch]:
+    handler = ForeachBatch(FakeSpark(), sink, **{"max_wait": 0.05, **options})  # type: ignore[arg-type]
     handler.random.seed(1)
     return ConsumerGroup(kafka.bootstrap_servers, GROUP, CONFIG), handler
 
@@ -84,9 +84,9 @@ async def until(is_so: Callable[[], bool], limit: float = 600.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def run_until(kafka: VirtualKafka, sink: Any, is_so: Callable[[], bool], **wishes: Any) -> ForeachBatch:
+async def run_until(kafka: VirtualKafka, sink: Any, is_so: Callable[[], bool], **options: Any) -> ForeachBatch:
     """One member from its beginning until something is so, closed then."""
-    group, handler = member(kafka, sink, **wishes)
+    group, handler = member(kafka, sink, **options)
     async with group:
         run = asyncio.create_task(group.run("numbers", handler))
         await until(is_so)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from asyncgroup.group import Claim
 
-__all__ = ["BatchNumbers", "LastBatch", "first_start", "from_metadata", "to_metadata"]
+__all__ = ["BatchNumbers", "LastBatch", "first_range_start", "from_metadata", "to_metadata"]
 
 _METADATA: Final = re.compile(r"foreachBatch/1:(0|[1-9][0-9]{0,17})@(0|[1-9][0-9]{0,18})")
 
@@ -34,7 +34,7 @@ def from_metadata(metadata: str) -> LastBatch | None:
     return None if match is None else LastBatch(int(match[1]), int(match[2]))
 
 
-def first_start(claim: Claim) -> int:
+def first_range_start(claim: Claim) -> int:
     """Where a claim's first range starts: where the range before it ended, though the group may have committed more.
 
     How far the group was when a batch was begun, and how far it is when that batch is delivered again, may differ by
@@ -58,13 +58,13 @@ class BatchNumbers:
     def __repr__(self) -> str:
         return f"<BatchNumbers: next {self._next}>"
 
-    def see(self, metadata: str) -> None:
+    def observe(self, metadata: str) -> None:
         """Take in the metadata of a partition's last commit, whoever made it."""
         last = from_metadata(metadata)
         if last is not None:
             self._next = max(self._next, last.number + 1)
 
-    def take(self) -> int:
+    def next(self) -> int:
         """The next number."""
         number = self._next
         self._next += 1

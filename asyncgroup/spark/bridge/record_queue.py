@@ -14,15 +14,15 @@ from asyncgroup.spark.ranges import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Gatherer", "Piece", "ranges_of"]
+__all__ = ["RecordQueue", "Chunk", "chunk_ranges"]
 
-QUEUED_BATCHES: Final = 2
+MAX_QUEUED_BATCHES: Final = 2
 """How many batches may wait behind the one that is with the function: one would leave it idle while the next is made up
 from many small fetches, more would only cost memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class Chunk:
     """Consecutive records of one partition, in Arrow; `at` is the loop's time when they came.
 
     `leader_epoch` is that of the last record, -1 if unknown.
@@ -42,15 +42,15 @@ class Piece:
         object.__setattr__(self, "rows", self.records.num_rows)
         object.__setattr__(self, "bytes", self.records.nbytes)
 
-    def before(self, offset: int) -> Piece | None:
+    def before(self, offset: int) -> Chunk | None:
         """What of it lies before `offset`; None if that holds no record."""
         if self.end <= offset:
             return self
         rows = bisect_left(self.records["offset"].to_pylist(), offset)
-        return Piece(self.tp, self.start, offset, self.at, self.records.slice(0, rows)) if rows else None
+        return Chunk(self.tp, self.start, offset, self.at, self.records.slice(0, rows)) if rows else None
 
 
-class Gatherer:
+class RecordQueue:
     """Pieces in the order in which they came, which is fair to all partitions and keeps each one's own order.
 
     A batch holds at most `max_rows` rows and `max_bytes` bytes (in Arrow), or one piece if that alone is larger. Two
@@ -60,16 +60,16 @@ class Gatherer:
     def __init__(self, max_rows: int, max_bytes: int) -> None:
         self.max_rows, self.max_bytes = max_rows, max_bytes
         self.rows = self.bytes = 0
-        self._pieces: deque[Piece] = deque()
+        self._chunks: deque[Chunk] = deque()
         self._waiting: Counter[TopicPartition] = Counter()
 
     def __repr__(self) -> str:
-        return f"<Gatherer: {self.rows} rows, {self.bytes} bytes of {len(self._waiting)} partitions>"
+        return f"<RecordQueue: {self.rows} rows, {self.bytes} bytes of {len(self._waiting)} partitions>"
 
     @property
     def oldest(self) -> float | None:
         """When the first piece came; None if there is none."""
-        return self._pieces[0].at if self._pieces else None
+        return self._chunks[0].at if self._chunks else None
 
     @property
     def is_full(self) -> bool:
@@ -79,75 +79,75 @@ class Gatherer:
     @property
     def has_room(self) -> bool:
         """Whether less than two batches wait."""
-        return self.rows < QUEUED_BATCHES * self.max_rows and self.bytes < QUEUED_BATCHES * self.max_bytes
+        return self.rows < MAX_QUEUED_BATCHES * self.max_rows and self.bytes < MAX_QUEUED_BATCHES * self.max_bytes
 
-    def may_pull(self, tp: TopicPartition) -> bool:
+    def accepts(self, tp: TopicPartition) -> bool:
         """Whether a partition may hand over more: while there is room, and always a first piece."""
         return self.has_room or not self._waiting[tp]
 
-    def start_of(self, tp: TopicPartition, default: int) -> int:
+    def next_start(self, tp: TopicPartition, default: int) -> int:
         """Where what waits of a partition begins; `default` if nothing does."""
-        return next((piece.start for piece in self._pieces if piece.tp == tp), default)
+        return next((chunk.start for chunk in self._chunks if chunk.tp == tp), default)
 
     def rewind(self, tp: TopicPartition, offset: int) -> int:
         """Forget what waits of a partition from `offset` on; returns where the piece that comes now has to start."""
-        waiting = [piece for piece in self._pieces if piece.tp == tp]
+        waiting = [chunk for chunk in self._chunks if chunk.tp == tp]
         self.drop(tp)
-        for piece in waiting:
-            if (part := piece.before(offset)) is None:
-                return min(piece.start, offset)
+        for chunk in waiting:
+            if (part := chunk.before(offset)) is None:
+                return min(chunk.start, offset)
             self.put(part)
         return offset
 
-    def put(self, piece: Piece) -> None:
+    def put(self, chunk: Chunk) -> None:
         """Take in a piece behind all others."""
-        self._pieces.append(piece)
-        self._count(piece, 1)
+        self._chunks.append(chunk)
+        self._count(chunk, 1)
 
-    def put_back(self, pieces: Iterable[Piece]) -> None:
+    def requeue(self, chunks: Iterable[Chunk]) -> None:
         """Take in again, before all others, what was taken and not delivered."""
-        for piece in reversed(list(pieces)):
-            self._pieces.appendleft(piece)
-            self._count(piece, 1)
+        for chunk in reversed(list(chunks)):
+            self._chunks.appendleft(chunk)
+            self._count(chunk, 1)
 
-    def take(self, is_alive: Callable[[TopicPartition], bool] = lambda _: True) -> list[Piece]:
+    def pop_batch(self, is_alive: Callable[[TopicPartition], bool] = lambda _: True) -> list[Chunk]:
         """The next batch; pieces of partitions that are not alive are dropped. Empty if nothing is left."""
         for tp in [tp for tp in self._waiting if not is_alive(tp)]:
             self.drop(tp)
-        taken: list[Piece] = []
+        taken: list[Chunk] = []
         rows = size = 0
-        while self._pieces:
-            piece = self._pieces[0]
-            rows, size = rows + piece.rows, size + piece.bytes
+        while self._chunks:
+            chunk = self._chunks[0]
+            rows, size = rows + chunk.rows, size + chunk.bytes
             if taken and (rows > self.max_rows or size > self.max_bytes):
                 break
-            taken.append(self._pieces.popleft())
-            self._count(piece, -1)
+            taken.append(self._chunks.popleft())
+            self._count(chunk, -1)
         return taken
 
     def drop(self, tp: TopicPartition) -> None:
         """Forget what a partition has handed over."""
         if not self._waiting[tp]:
             return
-        waiting, self._pieces = self._pieces, deque()
-        for piece in waiting:
-            if piece.tp == tp:
-                self._count(piece, -1)
+        waiting, self._chunks = self._chunks, deque()
+        for chunk in waiting:
+            if chunk.tp == tp:
+                self._count(chunk, -1)
             else:
-                self._pieces.append(piece)
+                self._chunks.append(chunk)
 
-    def _count(self, piece: Piece, sign: int) -> None:
-        self.rows += sign * piece.rows
-        self.bytes += sign * piece.bytes
-        self._waiting[piece.tp] += sign
-        if not self._waiting[piece.tp]:
-            del self._waiting[piece.tp]
+    def _count(self, chunk: Chunk, sign: int) -> None:
+        self.rows += sign * chunk.rows
+        self.bytes += sign * chunk.bytes
+        self._waiting[chunk.tp] += sign
+        if not self._waiting[chunk.tp]:
+            del self._waiting[chunk.tp]
 
 
-def ranges_of(pieces: Iterable[Piece]) -> tuple[OffsetRange, ...]:
-    """One range for each partition in `pieces`, whose pieces follow one another; sorted."""
+def chunk_ranges(chunks: Iterable[Chunk]) -> tuple[OffsetRange, ...]:
+    """One range for each partition in `chunks`, whose pieces follow one another; sorted."""
     ranges: dict[TopicPartition, OffsetRange] = {}
-    for piece in pieces:
-        start = ranges[piece.tp].start if piece.tp in ranges else piece.start
-        ranges[piece.tp] = OffsetRange(*piece.tp, start, piece.end)
+    for chunk in chunks:
+        start = ranges[chunk.tp].start if chunk.tp in ranges else chunk.start
+        ranges[chunk.tp] = OffsetRange(*chunk.tp, start, chunk.end)
     return tuple(sorted(ranges.values()))
