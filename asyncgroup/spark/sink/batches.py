@@ -11,7 +11,7 @@ from asyncgroup.spark.ranges import OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KEYS", "RangedBatch", "ranges_of", "require_columns"]
+__all__ = ["KEYS", "RangedBatch", "require_ranges", "require_columns"]
 
 KEYS = ("topic", "partition", "offset")
 """The columns by which a row is known: no two rows of a topic's records share them."""
@@ -25,7 +25,7 @@ class RangedBatch(Protocol):
         """The ranges."""
 
 
-def ranges_of(batch_id: RangedBatch) -> tuple[OffsetRange, ...]:
+def require_ranges(batch_id: RangedBatch) -> tuple[OffsetRange, ...]:
     """The ranges; raises ConfigError for the number that Spark's own foreachBatch gives."""
     ranges = getattr(batch_id, "ranges", None)
     if ranges is None:

@@ -14,25 +14,25 @@ from typing import Protocol
 
 from asyncgroup.producer import Producer
 
-__all__ = ["AtLeastOnce", "Delivery", "Receipt"]
+__all__ = ["AtLeastOnce", "DeliveryGuarantee", "TaskReceipt"]
 
-Receipt = Mapping[str, str]
+TaskReceipt = Mapping[str, str]
 """What the driver has to know to end what a task has begun."""
 
 
-class Delivery(Protocol):
+class DeliveryGuarantee(Protocol):
     """How records become visible to readers. Can be pickled: it goes to the executors with the task."""
 
     async def begin(self, producer: Producer) -> None:
         """Before a task's first record."""
 
-    async def finish(self, producer: Producer) -> Receipt:
+    async def finish(self, producer: Producer) -> TaskReceipt:
         """After a task's last record: when this returns, all its records are acknowledged."""
 
-    def commit(self, receipts: Sequence[Receipt], batch_id: int | None) -> None:
+    def commit(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
         """On the driver, when all tasks of a batch have finished; `batch_id` is None outside streams."""
 
-    def abort(self, receipts: Sequence[Receipt], batch_id: int | None) -> None:
+    def abort(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
         """On the driver, when a task has failed for good; `receipts` are those of the others."""
 
 
@@ -47,13 +47,13 @@ class AtLeastOnce:
     async def begin(self, producer: Producer) -> None:
         """Nothing has to be begun."""
 
-    async def finish(self, producer: Producer) -> Receipt:
+    async def finish(self, producer: Producer) -> TaskReceipt:
         """Wait until everything is acknowledged; raises DeliveryFailedError for what was not."""
         await producer.flush()
         return {}
 
-    def commit(self, receipts: Sequence[Receipt], batch_id: int | None) -> None:
+    def commit(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
         """Nothing was left open."""
 
-    def abort(self, receipts: Sequence[Receipt], batch_id: int | None) -> None:
+    def abort(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
         """Nothing can be taken back."""

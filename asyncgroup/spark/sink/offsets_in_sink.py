@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, ranges_of, require_columns
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_ranges, require_columns
 from asyncgroup.spark.sink.sql import Connect, Dialect, execute_in_chunks, rows_of, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Move", "OffsetGapError", "OffsetsInSink", "OffsetsMovedError", "plan_moves"]
+__all__ = ["OffsetUpdate", "OffsetGapError", "OffsetsInSink", "OffsetsMovedError", "plan_updates"]
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 WriteRows: TypeAlias = "Callable[[Any, DataFrame], None]"
 
-_NAME: Final = "consumer"
-_NEXT: Final = "next_offset"
-_PLACE: Final = (_NAME, "topic", "partition")
+_CONSUMER_COLUMN: Final = "consumer"
+_OFFSET_COLUMN: Final = "next_offset"
+_KEY_COLUMNS: Final = (_CONSUMER_COLUMN, "topic", "partition")
 CHUNK_ROWS: Final = 1_000
 
 
@@ -47,28 +47,28 @@ class OffsetsMovedError(AsyncGroupError):
     retriable = True
 
 
-class Move(NamedTuple):
+class OffsetUpdate(NamedTuple):
     """A partition's stored offset goes from `before` (None: there is none yet) to `part.end`; `part` is to be stored."""
 
     before: int | None
     part: OffsetRange
 
 
-def plan_moves(stored: Mapping[TopicPartition, int], ranges: Iterable[OffsetRange]) -> list[Move]:
+def plan_updates(stored: Mapping[TopicPartition, int], ranges: Iterable[OffsetRange]) -> list[OffsetUpdate]:
     """What of a batch is not in the sink yet; raises OffsetGapError. Pure."""
-    moves = []
+    updates = []
     for part in ranges:
         before = stored.get(TopicPartition(part.topic, part.partition))
         if before is None:
-            moves.append(Move(None, part))
+            updates.append(OffsetUpdate(None, part))
         elif before < part.start:
             raise OffsetGapError(
                 f"{part.topic}-{part.partition}: the sink has everything before offset {before}, "
                 f"the batch starts at {part.start}"
             )
         elif before < part.end:
-            moves.append(Move(before, part._replace(start=before)))
-    return moves
+            updates.append(OffsetUpdate(before, part._replace(start=before)))
+    return updates
 
 
 class OffsetsInSink:
@@ -104,12 +104,12 @@ class OffsetsInSink:
 
     def create_offsets_table(self) -> None:
         """Make the table of offsets, unless it is there."""
-        dialect, names = self._dialect, ", ".join(map(self._dialect.name, _PLACE))
+        dialect, names = self._dialect, ", ".join(map(self._dialect.name, _KEY_COLUMNS))
         columns = [
-            f"{dialect.name(_NAME)} VARCHAR(255) NOT NULL",
+            f"{dialect.name(_CONSUMER_COLUMN)} VARCHAR(255) NOT NULL",
             f"{dialect.name('topic')} VARCHAR(249) NOT NULL",
             f"{dialect.name('partition')} INTEGER NOT NULL",
-            f"{dialect.name(_NEXT)} BIGINT NOT NULL",
+            f"{dialect.name(_OFFSET_COLUMN)} BIGINT NOT NULL",
             f"PRIMARY KEY ({names})",
         ]
         with transaction(self._connect) as connection:
@@ -126,43 +126,43 @@ class OffsetsInSink:
 
         Raises OffsetGapError, OffsetsMovedError, ConfigError, and what the database raises.
         """
-        ranges = ranges_of(batch_id)
+        ranges = require_ranges(batch_id)
         with transaction(self._connect) as connection:
             cursor = connection.cursor()
             stored = self._stored(cursor, (TopicPartition(*part[:2]) for part in ranges))
-            moves = plan_moves(stored, ranges)
+            updates = plan_updates(stored, ranges)
             # the offsets first: whoever else wants to move them waits for this transaction, or fails
-            for move in moves:
-                self._move(cursor, move)
-            if moves:
-                self._write(connection, _rows_of_moves(df, ranges, moves))
+            for update in updates:
+                self._update_offset(cursor, update)
+            if updates:
+                self._write(connection, _unstored_rows(df, ranges, updates))
 
     def _stored(self, cursor: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         dialect, found = self._dialect, {}
-        table, next_offset = dialect.table(self._offsets_table), dialect.name(_NEXT)
-        query = f"SELECT {next_offset} FROM {table} WHERE {dialect.where(_PLACE)}"  # noqa: S608  quoted names
+        table, next_offset = dialect.table(self._offsets_table), dialect.name(_OFFSET_COLUMN)
+        query = f"SELECT {next_offset} FROM {table} WHERE {dialect.where(_KEY_COLUMNS)}"  # noqa: S608  quoted names
         for tp in partitions:
             cursor.execute(query, (self._name, *tp))
             if (row := cursor.fetchone()) is not None:
                 found[tp] = int(row[0])
         return found
 
-    def _move(self, cursor: Any, move: Move) -> None:
+    def _update_offset(self, cursor: Any, update: OffsetUpdate) -> None:
         """Compare and set: the stored offset must be what was read."""
-        dialect, part = self._dialect, move.part
-        place = (self._name, part.topic, part.partition)
-        if move.before is None:
-            cursor.execute(dialect.insert(self._offsets_table, (*_PLACE, _NEXT)), (*place, part.end))
+        dialect, part = self._dialect, update.part
+        key = (self._name, part.topic, part.partition)
+        if update.before is None:
+            cursor.execute(dialect.insert(self._offsets_table, (*_KEY_COLUMNS, _OFFSET_COLUMN)), (*key, part.end))
             return
-        setting = dialect.where([_NEXT])
-        condition = dialect.where([*_PLACE, _NEXT], first=2)
+        setting = dialect.where([_OFFSET_COLUMN])
+        condition = dialect.where([*_KEY_COLUMNS, _OFFSET_COLUMN], first=2)
         cursor.execute(
             f"UPDATE {dialect.table(self._offsets_table)} SET {setting} WHERE {condition}",  # noqa: S608
-            (part.end, *place, move.before),
+            (part.end, *key, update.before),
         )
         if cursor.rowcount != 1:
             raise OffsetsMovedError(
-                f"{self._name}: the offset of {part.topic}-{part.partition} is no longer {move.before}"
+                f"{self._name}: the offset of {part.topic}-{part.partition} is no longer {update.before}"
             )
 
     def _write(self, connection: Any, df: DataFrame) -> None:
@@ -177,11 +177,11 @@ class OffsetsInSink:
         )
 
 
-def _rows_of_moves(df: DataFrame, ranges: Sequence[OffsetRange], moves: Sequence[Move]) -> DataFrame:
+def _unstored_rows(df: DataFrame, ranges: Sequence[OffsetRange], updates: Sequence[OffsetUpdate]) -> DataFrame:
     """The rows that are not in the sink yet: usually all of them."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-    parts = [move.part for move in moves]
+    parts = [update.part for update in updates]
     if parts == list(ranges):
         return df
     require_columns(df, KEYS)

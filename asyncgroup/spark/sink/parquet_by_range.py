@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncgroup.checks import check_count
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, ranges_of, require_columns
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_ranges, require_columns
 from asyncgroup.spark.sink.range_files import HadoopFiles, RangeFiles, StorageError
-from asyncgroup.spark.sink.range_layout import Piece, visible_pieces
+from asyncgroup.spark.sink.range_layout import RangeSlice, visible_slices
 from asyncgroup.spark.sink.range_store import RANGE, RangeStore
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = ["ParquetByRange"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-_ALL_OF_IT: Final = {"mergeSchema": "true", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+_READ_OPTIONS: Final = {"mergeSchema": "true", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Columns of all files, and an error rather than fewer rows, whatever the session prefers."""
 
 MIB: Final = 1024 * 1024
@@ -75,7 +75,7 @@ class ParquetByRange:
         self._compact_after = compact_after
         self._files = HadoopFiles(spark, path) if files is None else files
         self._store = RangeStore(self._files, functools.partial(secrets.token_hex, 6), target=target_bytes)
-        if not self._files.renames_at_once:
+        if not self._files.has_atomic_rename:
             _log.warning("%s renames by copying: readers may see half a range, nothing is compacted", path)
 
     def __repr__(self) -> str:
@@ -86,22 +86,22 @@ class ParquetByRange:
 
         Raises ConfigError if a column is missing, StorageError, and what Spark raises.
         """
-        ranges = ranges_of(batch_id)
+        ranges = require_ranges(batch_id)
         rows = df if self._transform is None else self._transform(df)
         require_columns(rows, KEYS)
         stored = self._store.deliver(ranges, functools.partial(self._write, rows, ranges))
         if self._compact_after is not None:
-            self._store.compact_crowded(stored, self._join, self._compact_after)
+            self._store.compact_fullest(stored, self._join, self._compact_after)
 
     def _write(self, rows: DataFrame, ranges: Sequence[OffsetRange], staging: str) -> None:
         """One job for all ranges: Spark splits the files by the number of each row's range."""
         from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
-        numbered = rows.withColumn(RANGE, F.expr(_number_of_range(ranges)))
+        numbered = rows.withColumn(RANGE, F.expr(_range_number_sql(ranges)))
         numbered.write.options(**self._options).partitionBy(RANGE).parquet(self._files.locate(staging))
 
-    def _join(self, pieces: Sequence[Piece], staging: str) -> None:
-        rows = _rows(self._spark, self._files, pieces).coalesce(1).sortWithinPartitions("offset")
+    def _join(self, slices: Sequence[RangeSlice], staging: str) -> None:
+        rows = _rows(self._spark, self._files, slices).coalesce(1).sortWithinPartitions("offset")
         rows.write.options(**self._options).parquet(self._files.locate(staging))
 
     def compact(self) -> int:
@@ -129,13 +129,13 @@ class ParquetByRange:
         The frame has the columns of all files together. Raises StorageError if there are no rows.
         """
         files = HadoopFiles(spark, path) if files is None else files
-        pieces = [piece for piece in visible_pieces(files.ranges()) if not piece.stored.empty]
-        if not pieces:
+        slices = [slice_ for slice_ in visible_slices(files.ranges()) if not slice_.stored.empty]
+        if not slices:
             raise StorageError(f"{path}: no rows are stored there (by ParquetByRange)")
-        return _rows(spark, files, pieces)
+        return _rows(spark, files, slices)
 
 
-def _number_of_range(ranges: Sequence[OffsetRange]) -> str:
+def _range_number_sql(ranges: Sequence[OffsetRange]) -> str:
     """SQL, since each Column costs several calls into the JVM: for 50 ranges they took longer than the write."""
     cases = [
         f"WHEN `partition` = {part.partition} AND topic = {_literal(part.topic)} "
@@ -151,19 +151,19 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _rows(spark: SparkSession, files: RangeFiles, pieces: Sequence[Piece]) -> DataFrame:
+def _rows(spark: SparkSession, files: RangeFiles, slices: Sequence[RangeSlice]) -> DataFrame:
     """The rows of some pieces: one frame for the whole ranges, one for each that counts only in part."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def load(names: Sequence[str]) -> DataFrame:
-        return spark.read.options(**_ALL_OF_IT).parquet(*map(files.locate, names))
+        return spark.read.options(**_READ_OPTIONS).parquet(*map(files.locate, names))
 
     frames = []
-    if whole := [piece.stored.name for piece in pieces if piece.is_whole]:
+    if whole := [slice_.stored.name for slice_ in slices if slice_.is_whole]:
         frames.append(load(whole))
     frames += [
-        load([piece.stored.name]).where(F.col("offset").between(piece.low, piece.high - 1))
-        for piece in pieces
-        if not piece.is_whole
+        load([slice_.stored.name]).where(F.col("offset").between(slice_.start, slice_.end - 1))
+        for slice_ in slices
+        if not slice_.is_whole
     ]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

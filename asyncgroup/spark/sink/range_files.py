@@ -22,10 +22,10 @@ __all__ = ["STAGING", "HadoopFiles", "RangeFiles", "StorageError"]
 STAGING: Final = "_staging"
 """Where a delivery is written before it counts; no reader looks into names that begin with an underscore."""
 
-COPYING: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "swift", "wasb", "wasbs"})
+COPYING_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "swift", "wasb", "wasbs"})
 """Schemes of stores that rename by copying."""
 
-_PATTERN: Final = frozenset("*?[]{}\\")
+_GLOB_CHARACTERS: Final = frozenset("*?[]{}\\")
 
 
 class StorageError(AsyncGroupError):
@@ -35,7 +35,7 @@ class StorageError(AsyncGroupError):
 class RangeFiles(Protocol):
     """What a sink of ranges needs of a file system. Names are relative to the sink's directory."""
 
-    renames_at_once: bool
+    has_atomic_rename: bool
     """Whether a directory is renamed in one step."""
 
     def ranges(self, topic: str | None = None, partition: int | None = None) -> list[StoredRange]:
@@ -50,7 +50,7 @@ class RangeFiles(Protocol):
     def rename(self, name: str, target: str) -> None:
         """Give a directory another name, making what is above it; raises StorageError."""
 
-    def make(self, name: str) -> None:
+    def mkdir(self, name: str) -> None:
         """Make an empty directory; raises StorageError."""
 
     def remove(self, name: str) -> None:
@@ -72,21 +72,21 @@ class HadoopFiles:
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
         text = os.fspath(path)
-        if not text or _PATTERN.intersection(text):
+        if not text or _GLOB_CHARACTERS.intersection(text):
             raise ConfigError(
                 "path", text, "a path without any of *?[]{}\\, by which Hadoop and Spark mean patterns"
             )
         context: Any = spark.sparkContext
         self._jvm, self._gateway = context._jvm, context._gateway
         self._new_path = self._jvm.org.apache.hadoop.fs.Path
-        with _told(f"{text!r} cannot be used"):
+        with _storage_errors(f"{text!r} cannot be used"):
             root = self._new_path(text)
             self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
             root = self._files.makeQualified(root)
         if ":" in root.toUri().getPath():
             raise ConfigError("path", text, "a path without a colon, which Hadoop cannot list")
         self._root: str = root.toString().rstrip("/") + "/"
-        self.renames_at_once = root.toUri().getScheme() not in COPYING
+        self.has_atomic_rename = root.toUri().getScheme() not in COPYING_SCHEMES
 
     def __repr__(self) -> str:
         return f"<HadoopFiles {self._root}>"
@@ -107,32 +107,32 @@ class HadoopFiles:
 
     def rename(self, name: str, target: str) -> None:
         """Give a directory another name."""
-        with _told(f"{self.locate(name)} could not be renamed to {self.locate(target)}"):
+        with _storage_errors(f"{self.locate(name)} could not be renamed to {self.locate(target)}"):
             self._files.mkdirs(self._path(target.rpartition("/")[0]))
             if not self._files.rename(self._path(name), self._path(target)):
                 raise StorageError("the file system said no")
 
-    def make(self, name: str) -> None:
+    def mkdir(self, name: str) -> None:
         """Make an empty directory."""
-        with _told(f"{self.locate(name)} could not be made"):
+        with _storage_errors(f"{self.locate(name)} could not be made"):
             if not self._files.mkdirs(self._path(name)):
                 raise StorageError("the file system said no")
 
     def remove(self, name: str) -> None:
         """Remove a directory with all in it."""
-        with _told(f"{self.locate(name)} could not be removed"):
+        with _storage_errors(f"{self.locate(name)} could not be removed"):
             self._files.delete(self._path(name), True)
 
     def size(self, name: str) -> int:
         """The bytes of the files inside a directory."""
-        with _told(f"{self.locate(name)} could not be measured"):
+        with _storage_errors(f"{self.locate(name)} could not be measured"):
             found: int = self._files.getContentSummary(self._path(name)).getLength()
         return found
 
     def age(self, name: str) -> float:
         """Seconds since a directory was changed: a new one beside it tells the time."""
         probe = self._path(f"{STAGING}/_clock")
-        with _told(f"the age of {self.locate(name)} is unknown"):
+        with _storage_errors(f"the age of {self.locate(name)} is unknown"):
             self._files.mkdirs(probe)
             now: int = self._files.getFileStatus(probe).getModificationTime()
             self._files.delete(probe, True)
@@ -144,7 +144,7 @@ class HadoopFiles:
 
     def _glob(self, pattern: str) -> Iterator[str]:
         """Names that match: in one text, since each Java object that crosses over to Python costs a call."""
-        with _told(f"{self.locate(pattern)} could not be listed"):
+        with _storage_errors(f"{self.locate(pattern)} could not be listed"):
             found = self._files.globStatus(self._path(pattern))
         if found is None:
             return
@@ -157,7 +157,7 @@ class HadoopFiles:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
+def _storage_errors(what: str) -> Iterator[None]:
     """Errors of Java, and refusals, as StorageError."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException

@@ -15,15 +15,15 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 __all__ = [
-    "Merge",
-    "Piece",
+    "Compaction",
+    "RangeSlice",
     "StoredRange",
-    "committed_pieces",
-    "hidden_ranges",
+    "committed_slices",
+    "unused_ranges",
     "next_version",
-    "plan_merges",
-    "replaced_by",
-    "visible_pieces",
+    "plan_compactions",
+    "ranges_replaced_by",
+    "visible_slices",
 ]
 
 _NAME: Final = re.compile(
@@ -66,72 +66,72 @@ class StoredRange(NamedTuple):
         )
 
 
-class Piece(NamedTuple):
-    """What a reader takes of a stored range: the rows from offset `low` to before `high`."""
+class RangeSlice(NamedTuple):
+    """What a reader takes of a stored range: the rows from offset `start` to before `end`."""
 
     stored: StoredRange
-    low: int
-    high: int
+    start: int
+    end: int
 
     @property
     def is_whole(self) -> bool:
         """Whether that is all of the range."""
-        return self.low == self.stored.start and self.high == self.stored.end
+        return self.start == self.stored.start and self.end == self.stored.end
 
 
-class Merge(NamedTuple):
+class Compaction(NamedTuple):
     """A compaction: these pieces, which follow each other without a gap, become one range."""
 
-    pieces: tuple[Piece, ...]
+    slices: tuple[RangeSlice, ...]
     version: int
 
     def stored(self, token: str) -> StoredRange:
         """The range that it becomes."""
-        first, last = self.pieces[0], self.pieces[-1]
-        empty = all(piece.stored.empty for piece in self.pieces)
+        first, last = self.slices[0], self.slices[-1]
+        empty = all(slice_.stored.empty for slice_ in self.slices)
         topic, partition = first.stored.topic, first.stored.partition
-        return StoredRange(topic, partition, first.low, last.high, self.version, token, empty)
+        return StoredRange(topic, partition, first.start, last.end, self.version, token, empty)
 
 
-def visible_pieces(ranges: Iterable[StoredRange]) -> list[Piece]:
+def visible_slices(ranges: Iterable[StoredRange]) -> list[RangeSlice]:
     """What a reader takes, in order of topic, partition and offset; no offset twice."""
     by_partition = sorted(ranges)
     return [
-        piece
+        slice_
         for _, group in groupby(by_partition, key=lambda each: each[:2])
-        for piece in _visible_of_partition(list(group))
+        for slice_ in _visible_of_partition(list(group))
     ]
 
 
-def _visible_of_partition(ranges: list[StoredRange]) -> Iterator[Piece]:
+def _visible_of_partition(ranges: list[StoredRange]) -> Iterator[RangeSlice]:
     """A sweep over the offsets; the heap holds the ranges that have begun, the one that counts on top."""
     order = {each: rank for rank, each in enumerate(sorted(ranges, key=lambda each: each[4:6], reverse=True))}
     boundaries = sorted({offset for each in ranges for offset in (each.start, each.end)})
     begun: list[tuple[int, StoredRange]] = []
     upcoming = iter(ranges)
     candidate = next(upcoming, None)
-    last: Piece | None = None
-    for low, high in pairwise(boundaries):
-        while candidate is not None and candidate.start <= low:
+    last: RangeSlice | None = None
+    for start, end in pairwise(boundaries):
+        while candidate is not None and candidate.start <= start:
             heapq.heappush(begun, (order[candidate], candidate))
             candidate = next(upcoming, None)
-        while begun and begun[0][1].end <= low:
+        while begun and begun[0][1].end <= start:
             heapq.heappop(begun)
         stored = begun[0][1] if begun else None
         if last is not None and last.stored is stored:
-            last = last._replace(high=high)
+            last = last._replace(end=end)
             continue
         if last is not None:
             yield last
-        last = None if stored is None else Piece(stored, low, high)
+        last = None if stored is None else RangeSlice(stored, start, end)
     if last is not None:
         yield last
 
 
-def hidden_ranges(ranges: Iterable[StoredRange]) -> list[StoredRange]:
+def unused_ranges(ranges: Iterable[StoredRange]) -> list[StoredRange]:
     """The ranges of which a reader takes nothing. All of them can go, in any order, without a reader's noticing."""
     ranges = list(ranges)
-    seen = {piece.stored for piece in visible_pieces(ranges)}
+    seen = {slice_.stored for slice_ in visible_slices(ranges)}
     return [each for each in ranges if each not in seen]
 
 
@@ -140,67 +140,67 @@ def next_version(ranges: Iterable[StoredRange], start: int, end: int) -> int:
     return 1 + max((each.version for each in ranges if each.start < end and start < each.end), default=0)
 
 
-def replaced_by(new: StoredRange, ranges: Iterable[StoredRange]) -> list[StoredRange]:
+def ranges_replaced_by(new: StoredRange, ranges: Iterable[StoredRange]) -> list[StoredRange]:
     """Those of `ranges` of which `new` has taken the last visible row: an earlier delivery, usually."""
     before = list(ranges)
-    seen = {piece.stored for piece in visible_pieces(before)}
-    return [each for each in hidden_ranges([*before, new]) if each in seen]
+    seen = {slice_.stored for slice_ in visible_slices(before)}
+    return [each for each in unused_ranges([*before, new]) if each in seen]
 
 
-def committed_pieces(ranges: Sequence[StoredRange]) -> list[Piece]:
+def committed_slices(ranges: Sequence[StoredRange]) -> list[RangeSlice]:
     """The visible pieces of one partition whose offsets are committed, as far as that can be told from here.
 
     A batch of a partition is begun only after the one before it was committed. So everything before the last range's
     start is, and will not be delivered again.
     """
     boundary = max((each.start for each in ranges), default=0)
-    return [piece for piece in visible_pieces(ranges) if piece.high <= boundary]
+    return [slice_ for slice_ in visible_slices(ranges) if slice_.end <= boundary]
 
 
-def plan_merges(
+def plan_compactions(
     ranges: Sequence[StoredRange],
     size_of: Callable[[StoredRange], int],
     target: int,
     *,
     everything: bool = False,
-) -> list[Merge]:
+) -> list[Compaction]:
     """The compactions that the committed ranges of one partition are due for; `size_of` and `target` are bytes.
 
     Each result has about `target` bytes; what has as many already stays. From the newest range backwards one joins its
     successors if it isn't larger than all of them together, so that a row is written again only a logarithmic number
     of times; with `everything` any small ones are joined.
     """
-    merges = []
+    compactions = []
     version = 1 + max((each.version for each in ranges), default=0)
-    for run in _runs(committed_pieces(ranges)):
-        group: list[Piece] = []
+    for run in _runs(committed_slices(ranges)):
+        group: list[RangeSlice] = []
         total = 0
-        for piece in reversed(run):
-            size = size_of(piece.stored)
+        for slice_ in reversed(run):
+            size = size_of(slice_.stored)
             fits = size < target and total < target and (everything or size <= total or not group)
             if not fits:
-                merges += _merge(group, version)
+                compactions += _compaction(group, version)
                 group, total = [], 0
-            if size < target or not piece.is_whole:
-                group.insert(0, piece)
+            if size < target or not slice_.is_whole:
+                group.insert(0, slice_)
                 total += size
-        merges += _merge(group, version)
-    return sorted(merges)
+        compactions += _compaction(group, version)
+    return sorted(compactions)
 
 
-def _merge(group: list[Piece], version: int) -> list[Merge]:
+def _compaction(group: list[RangeSlice], version: int) -> list[Compaction]:
     """A lone range is merged only to get rid of the part of it that does not count."""
     due = len(group) > 1 or (group and not group[0].is_whole)
-    return [Merge(tuple(group), version)] if due else []
+    return [Compaction(tuple(group), version)] if due else []
 
 
-def _runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def _runs(slices: Iterable[RangeSlice]) -> Iterator[list[RangeSlice]]:
     """Pieces that follow each other without a gap."""
-    run: list[Piece] = []
-    for piece in pieces:
-        if run and run[-1].high != piece.low:
+    run: list[RangeSlice] = []
+    for slice_ in slices:
+        if run and run[-1].end != slice_.start:
             yield run
             run = []
-        run.append(piece)
+        run.append(slice_)
     if run:
         yield run

@@ -15,26 +15,26 @@ from asyncgroup.errors import UsageError
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.sink.range_files import STAGING, RangeFiles, StorageError
 from asyncgroup.spark.sink.range_layout import (
-    Merge,
-    Piece,
+    Compaction,
+    RangeSlice,
     StoredRange,
-    hidden_ranges,
+    unused_ranges,
     next_version,
-    plan_merges,
-    replaced_by,
-    visible_pieces,
+    plan_compactions,
+    ranges_replaced_by,
+    visible_slices,
 )
 
-__all__ = ["Join", "RangeStore", "Write", "staged_name"]
+__all__ = ["JoinSlices", "RangeStore", "WriteRanges", "staged_name"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
 RANGE: Final = "__asyncgroup_range"
 
-Write = Callable[[str], None]
+WriteRanges = Callable[[str], None]
 """Writes the rows of a batch below a directory, those of range number n at `staged_name(n)`; no rows, no directory."""
 
-Join = Callable[[Sequence[Piece], str], None]
+JoinSlices = Callable[[Sequence[RangeSlice], str], None]
 """Writes the rows of some pieces into a directory."""
 
 
@@ -52,7 +52,7 @@ class RangeStore:
 
     def __init__(self, files: RangeFiles, token: Callable[[], str], *, target: int) -> None:
         self._files, self._token, self._target = files, token, target
-        self._joined: dict[tuple[str, int], int] = {}
+        self._counts_after_compaction: dict[tuple[str, int], int] = {}
         """How many visible pieces a partition had after its last compaction by us."""
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class RangeStore:
 
     # --- deliveries ---------------------------------------------------------------------------------------------
 
-    def deliver(self, ranges: Sequence[OffsetRange], write: Write) -> Partitions:
+    def deliver(self, ranges: Sequence[OffsetRange], write: WriteRanges) -> Partitions:
         """Store a batch; when this returns, each range can be read and has replaced what was there of its offsets.
 
         Returns what is stored now of the partitions concerned.
@@ -76,7 +76,7 @@ class RangeStore:
         partitions = self._list(ranges)
         for number, part in enumerate(ranges):
             name = staged_name(number)
-            self._place(part, token, f"{staging}/{name}" if name in staged else None, partitions)
+            self._put_in_place(part, token, f"{staging}/{name}" if name in staged else None, partitions)
         self._files.remove(staging)
         return partitions
 
@@ -90,16 +90,16 @@ class RangeStore:
                 found[each[:2]].append(each)
         return found
 
-    def _place(self, part: OffsetRange, token: str, staged: str | None, partitions: Partitions) -> None:
+    def _put_in_place(self, part: OffsetRange, token: str, staged: str | None, partitions: Partitions) -> None:
         present = partitions[part[:2]]
         version = next_version(present, part.start, part.end)
         stored = StoredRange(*part, version, token, empty=staged is None)
         if staged is None:
-            self._files.make(stored.name)
+            self._files.mkdir(stored.name)
         else:
             self._files.rename(staged, stored.name)
         # only after the new one is in place; a reader that has begun with the old one may fail, and tries again
-        replaced = replaced_by(stored, present)
+        replaced = ranges_replaced_by(stored, present)
         self._remove(replaced)
         partitions[part[:2]] = sorted({*present, stored}.difference(replaced))
 
@@ -112,16 +112,16 @@ class RangeStore:
 
     # --- compaction ---------------------------------------------------------------------------------------------
 
-    def compact_crowded(self, partitions: Partitions, join: Join, limit: int) -> None:
+    def compact_fullest(self, partitions: Partitions, join: JoinSlices, limit: int) -> None:
         """Compact the fullest one of these partitions, if it has got more than `limit` ranges since the last time.
 
         A failure is logged and no more: the batch is stored, and the next one tries again.
         """
-        if not self._files.renames_at_once:
+        if not self._files.has_atomic_rename:
             return
         try:
             grown = {
-                tp: len(visible_pieces(stored)) - self._joined.get(tp, 0) for tp, stored in partitions.items()
+                tp: len(visible_slices(stored)) - self._counts_after_compaction.get(tp, 0) for tp, stored in partitions.items()
             }
             fullest = max(grown, key=lambda tp: grown[tp])
             if grown[fullest] > limit:
@@ -129,39 +129,39 @@ class RangeStore:
         except Exception:  # noqa: BLE001  whatever it was, the batch is stored
             _log.exception("%r: small ranges could not be joined; the next batch tries again", self._files)
 
-    def compact(self, join: Join) -> int:
+    def compact(self, join: JoinSlices) -> int:
         """Join the small committed ranges of all partitions; returns how many ranges went into others.
 
         Raises UsageError where renaming is copying: a compaction that breaks off there could hide rows.
         """
-        if not self._files.renames_at_once:
+        if not self._files.has_atomic_rename:
             raise UsageError(
                 f"{self._files!r}: ranges cannot be joined where directories are renamed by copying"
             )
         partitions = groupby(self._files.ranges(), key=lambda stored: stored[:2])
         return sum(self._compact(list(ranges), join, everything=True) for _, ranges in partitions)
 
-    def _compact(self, ranges: list[StoredRange], join: Join, *, everything: bool) -> int:
+    def _compact(self, ranges: list[StoredRange], join: JoinSlices, *, everything: bool) -> int:
         # what earlier compactions have joined stayed until now, for readers that had begun
-        self._remove(hidden_ranges(ranges))
-        merges = plan_merges(
+        self._remove(unused_ranges(ranges))
+        compactions = plan_compactions(
             ranges, lambda stored: self._files.size(stored.name), self._target, everything=everything
         )
-        done = [merge for merge in merges if self._merge(merge, join, frozenset(ranges))]
+        done = [compaction for compaction in compactions if self._run_compaction(compaction, join, frozenset(ranges))]
         topic, partition = ranges[0].topic, ranges[0].partition
-        taken = sum(len(merge.pieces) for merge in done)
-        self._joined[topic, partition] = len(visible_pieces(ranges)) - taken + len(done)
+        taken = sum(len(compaction.slices) for compaction in done)
+        self._counts_after_compaction[topic, partition] = len(visible_slices(ranges)) - taken + len(done)
         return taken
 
-    def _merge(self, merge: Merge, join: Join, known: frozenset[StoredRange]) -> bool:
+    def _run_compaction(self, compaction: Compaction, join: JoinSlices, known: frozenset[StoredRange]) -> bool:
         """Join; False if it took so long that something else has come to these offsets meanwhile."""
         token = self._token()
-        stored, staging = merge.stored(token), f"{STAGING}/{token}"
+        stored, staging = compaction.stored(token), f"{STAGING}/{token}"
         if stored.empty:
-            self._files.make(stored.name)
+            self._files.mkdir(stored.name)
             return True
         try:
-            join([piece for piece in merge.pieces if not piece.stored.empty], staging)
+            join([slice_ for slice_ in compaction.slices if not slice_.stored.empty], staging)
         except Exception:
             self._discard(staging)
             raise
@@ -177,7 +177,7 @@ class RangeStore:
 
     def vacuum(self, stale_after: float) -> int:
         """Remove what no reader sees, and what deliveries that broke off have left; returns how many directories."""
-        hidden = hidden_ranges(self._files.ranges())
+        hidden = unused_ranges(self._files.ranges())
         self._remove(hidden)
         staged = [f"{STAGING}/{child}" for child in self._files.children(STAGING)]
         stale = [name for name in staged if self._files.age(name) >= stale_after]

@@ -62,12 +62,12 @@ class Dialect:
 
     def insert(self, table: str, columns: Sequence[str]) -> str:
         """Adds a row."""
-        places = ", ".join(map(self._place, range(1, len(columns) + 1)))
+        places = ", ".join(map(self._placeholder, range(1, len(columns) + 1)))
         return f"INSERT INTO {self.table(table)} ({self._names(columns)}) VALUES ({places})"  # noqa: S608  quoted names
 
     def where(self, columns: Sequence[str], first: int = 1) -> str:
         """A condition on all of these columns, whose values are the parameters from number `first` on."""
-        return " AND ".join(f"{self.name(name)} = {self._place(first + n)}" for n, name in enumerate(columns))
+        return " AND ".join(f"{self.name(name)} = {self._placeholder(first + n)}" for n, name in enumerate(columns))
 
     def merge(self, table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
         """Adds a row, or puts it in the place of the one with the same keys; not for `delete_insert`."""
@@ -87,7 +87,7 @@ class Dialect:
     def _names(self, columns: Iterable[str]) -> str:
         return ", ".join(map(self.name, columns))
 
-    def _place(self, number: int) -> str:
+    def _placeholder(self, number: int) -> str:
         return _PLACEHOLDERS[self.paramstyle](number)
 
 
@@ -104,13 +104,13 @@ def transaction(connect: Connect) -> Iterator[Any]:
         yield connection
         connection.commit()
     except BaseException:
-        _end(connection.rollback)
+        _call_and_log(connection.rollback)
         raise
     finally:
-        _end(connection.close)
+        _call_and_log(connection.close)
 
 
-def _end(call: Callable[[], Any]) -> None:
+def _call_and_log(call: Callable[[], Any]) -> None:
     """Where the connection is gone, this fails as well; what counts is what failed before, or that nothing did."""
     try:
         call()

@@ -105,14 +105,14 @@ class Upsert:
         """Merge a batch; returns when the database has it all. Raises ConfigError, and what the merger raises."""
         rows = df if self._transform is None else self._transform(df)
         require_columns(rows, self._keys)
-        merge = _Merge(self._merger, tuple(rows.columns), self._keys)
+        merge = _MergeJob(self._merger, tuple(rows.columns), self._keys)
         if self._run_on == "driver":
             merge.all(rows.toArrow().to_batches())
         else:
             rows.mapInArrow(merge.in_task, "merged long").collect()
 
 
-class _Merge:
+class _MergeJob:
     """What goes to the executors."""
 
     def __init__(self, merger: Merger, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ __all__ = ["WriteSettings", "write_settings"]
 PREFIX: Final = "kafka."
 SERVERS: Final = "bootstrap.servers"
 
-_REFUSED: Final[Mapping[str, str]] = {
+_REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
     "key.serializer": "a key is written as it is: cast the column to string or binary",
     "value.serializer": "a value is written as it is: cast the column to string or binary",
 }
@@ -45,7 +45,7 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     """
     given = {name.lower(): value for name, value in options.items()}
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
-    for name, instead in _REFUSED.items():
+    for name, instead in _REFUSED_PROPERTIES.items():
         if name in kafka:
             raise ConfigError(PREFIX + name, kafka[name], f"no value at all; {instead}")
     refuse_tokens(kafka)

@@ -17,8 +17,8 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.producer import Producer
 from asyncgroup.spark.plain_errors import plain_errors
 from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
-from asyncgroup.spark.sink.delivery import AtLeastOnce, Delivery, Receipt
-from asyncgroup.spark.sink.producers import Opened, Written, producers
+from asyncgroup.spark.sink.delivery import AtLeastOnce, DeliveryGuarantee, TaskReceipt
+from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
 from asyncgroup.spark.worker_process import settle
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchWriter", "StreamWriter", "TaskWritten", "make_writer"]
+__all__ = ["BatchWriter", "StreamWriter", "TaskCommitMessage", "make_writer"]
 
 
 @dataclass(frozen=True)
-class TaskWritten(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """What a task has written, all of it acknowledged: one range for each partition, and the number of rows."""
 
-    ranges: tuple[Written, ...]
+    ranges: tuple[WrittenRange, ...]
     rows: int
-    receipt: Receipt = field(default_factory=dict)
+    receipt: TaskReceipt = field(default_factory=dict)
 
 
 @overload
@@ -64,8 +64,8 @@ def make_writer(
 class _Writer:
     """What both kinds of queries share. Pickled for the executors, so it holds nothing but settings."""
 
-    def __init__(self, settings: WriteSettings, delivery: Delivery) -> None:
-        self._settings, self._delivery = settings, delivery
+    def __init__(self, settings: WriteSettings, guarantee: DeliveryGuarantee) -> None:
+        self._settings, self._guarantee = settings, guarantee
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
@@ -77,26 +77,26 @@ class _Writer:
         Raises ConfigError for a row that is no record, DeliveryFailedError for records that the brokers did not take.
         """
         try:
-            return producers.run(self._settings, functools.partial(self._write, iterator))
+            return producer_cache.run(self._settings, functools.partial(self._write, iterator))
         finally:
             settle()
 
-    async def _write(self, batches: Iterator[pyarrow.RecordBatch], opened: Opened) -> TaskWritten:
-        producer, acknowledged = opened
-        await self._delivery.begin(producer)
+    async def _write(self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer) -> TaskCommitMessage:
+        producer, acks = open_producer
+        await self._guarantee.begin(producer)
         rows = 0
         loop = asyncio.get_running_loop()
         # the next batch is received in a thread while the present one is sent
         upcoming = loop.run_in_executor(None, next, batches, None)
         try:
-            while (batch := await upcoming) is not None and not acknowledged.failed:
+            while (batch := await upcoming) is not None and not acks.failed:
                 upcoming = loop.run_in_executor(None, next, batches, None)
                 await _send(producer, batch, self._settings.topic)
                 rows += batch.num_rows
         finally:
             await asyncio.gather(upcoming, return_exceptions=True)
-        receipt = await self._delivery.finish(producer)
-        return TaskWritten(acknowledged.take(), rows, receipt)
+        receipt = await self._guarantee.finish(producer)
+        return TaskCommitMessage(acks.pop_ranges(), rows, receipt)
 
 
 async def _send(producer: Producer, batch: pyarrow.RecordBatch, topic: str | None) -> None:
@@ -106,8 +106,8 @@ async def _send(producer: Producer, batch: pyarrow.RecordBatch, topic: str | Non
         )
 
 
-def _receipts(messages: Sequence[WriterCommitMessage | None]) -> list[Receipt]:
-    return [message.receipt for message in messages if isinstance(message, TaskWritten)]
+def _receipts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReceipt]:
+    return [message.receipt for message in messages if isinstance(message, TaskCommitMessage)]
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -115,11 +115,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: all tasks have written."""
-        self._delivery.commit(_receipts(messages), None)
+        self._guarantee.commit(_receipts(messages), None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: a task has failed for good."""
-        self._delivery.abort(_receipts(messages), None)
+        self._guarantee.abort(_receipts(messages), None)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -127,8 +127,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """On the driver: all tasks of a batch have written."""
-        self._delivery.commit(_receipts(messages), batchId)
+        self._guarantee.commit(_receipts(messages), batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: a task of a batch has failed for good."""
-        self._delivery.abort(_receipts(messages), batchId)
+        self._guarantee.abort(_receipts(messages), batchId)

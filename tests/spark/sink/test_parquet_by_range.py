@@ -182,7 +182,7 @@ def test_nothing_stored(spark: SparkSession, tmp_path: Path) -> None:
 def test_hadoop_files(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "with space, and comma"
     files = HadoopFiles(spark, str(root))
-    assert files.renames_at_once
+    assert files.has_atomic_rename
     assert files.ranges() == files.children("_staging") == []
     one = StoredRange("a.b", 0, 0, 10, 1, "ab")
     two = StoredRange("c", 12, 5, 10, 1, "cd", empty=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from asyncgroup.spark.sink.range_layout import (
-    Merge,
-    Piece,
+    Compaction,
+    RangeSlice,
     StoredRange,
-    committed_pieces,
-    hidden_ranges,
+    committed_slices,
+    unused_ranges,
     next_version,
-    plan_merges,
-    replaced_by,
-    visible_pieces,
+    plan_compactions,
+    ranges_replaced_by,
+    visible_slices,
 )
 
 
@@ -43,10 +43,10 @@ def painted(ranges: list[StoredRange]) -> dict[tuple[int, int], StoredRange]:
     return canvas
 
 
-def spread(pieces: list[Piece]) -> dict[tuple[int, int], StoredRange]:
+def spread(slices: list[RangeSlice]) -> dict[tuple[int, int], StoredRange]:
     canvas = {}
-    for stored, low, high in pieces:
-        for offset in range(low, high):
+    for stored, start, end in slices:
+        for offset in range(start, end):
             assert (stored.partition, offset) not in canvas, "an offset is read twice"
             canvas[stored.partition, offset] = stored
     return canvas
@@ -54,28 +54,28 @@ def spread(pieces: list[Piece]) -> dict[tuple[int, int], StoredRange]:
 
 @given(layouts())
 def test_each_offset_is_read_once_from_its_highest_version(ranges: list[StoredRange]) -> None:
-    pieces = visible_pieces(ranges)
-    assert spread(pieces) == painted(ranges)
-    assert [(p.stored.partition, p.low) for p in pieces] == sorted(
-        (p.stored.partition, p.low) for p in pieces
+    slices = visible_slices(ranges)
+    assert spread(slices) == painted(ranges)
+    assert [(p.stored.partition, p.start) for p in slices] == sorted(
+        (p.stored.partition, p.start) for p in slices
     )
-    assert all(piece.stored.start <= piece.low < piece.high <= piece.stored.end for piece in pieces)
+    assert all(slice_.stored.start <= slice_.start < slice_.end <= slice_.stored.end for slice_ in slices)
 
 
 @given(layouts(), st.data())
 def test_what_is_hidden_can_go_in_any_order(ranges: list[StoredRange], data: st.DataObject) -> None:
-    hidden = hidden_ranges(ranges)
+    hidden = unused_ranges(ranges)
     gone = data.draw(st.permutations(hidden))[: data.draw(st.integers(0, len(hidden)))]
     left = [each for each in ranges if each not in gone]
     assert painted(left) == painted(ranges)
-    assert all(each in hidden for each in hidden_ranges(left))
+    assert all(each in hidden for each in unused_ranges(left))
 
 
 @given(layouts(), st.integers(0, 12), st.integers(1, 12))
 def test_a_delivery_counts_wherever_it_goes(ranges: list[StoredRange], start: int, size: int) -> None:
     ranges = [each for each in ranges if each.partition == 0]
     new = stored(start, start + size, next_version(ranges, start, start + size), "ff")
-    replaced = replaced_by(new, ranges)
+    replaced = ranges_replaced_by(new, ranges)
     left = [*(each for each in ranges if each not in replaced), new]
     expected = painted(ranges) | {(0, offset): new for offset in range(start, start + size)}
     assert painted([*ranges, new]) == painted(left) == expected
@@ -87,21 +87,21 @@ def test_compaction_changes_nothing_that_is_read(
 ) -> None:
     ranges = [each for each in ranges if each.partition == 0]
     sizes = {each: data.draw(st.integers(0, 30)) for each in ranges}
-    merges = plan_merges(ranges, sizes.__getitem__, target, everything=everything)
+    compactions = plan_compactions(ranges, sizes.__getitem__, target, everything=everything)
     before = painted(ranges)
-    outputs = [merge.stored(f"{number:x}") for number, merge in enumerate(merges)]
+    outputs = [compaction.stored(f"{number:x}") for number, compaction in enumerate(compactions)]
     after = painted([*ranges, *outputs])
     assert before.keys() == after.keys()
-    committed = spread(committed_pieces(ranges)).keys()
-    taken = spread([piece for merge in merges for piece in merge.pieces])
+    committed = spread(committed_slices(ranges)).keys()
+    taken = spread([slice_ for compaction in compactions for slice_ in compaction.slices])
     assert taken.keys() <= committed
-    for merge, output in zip(merges, outputs, strict=True):
-        assert [piece.high for piece in merge.pieces[:-1]] == [piece.low for piece in merge.pieces[1:]]
-        assert len(merge.pieces) > 1 or not merge.pieces[0].is_whole
+    for compaction, output in zip(compactions, outputs, strict=True):
+        assert [slice_.end for slice_ in compaction.slices[:-1]] == [slice_.start for slice_ in compaction.slices[1:]]
+        assert len(compaction.slices) > 1 or not compaction.slices[0].is_whole
         for offset in range(output.start, output.end):
             assert after[0, offset] == output
             assert taken[0, offset] == before[0, offset]
-        assert sum(sizes[piece.stored] for piece in merge.pieces[1:]) < target or not merge.pieces[0].is_whole
+        assert sum(sizes[slice_.stored] for slice_ in compaction.slices[1:]) < target or not compaction.slices[0].is_whole
     for key in before.keys() - taken.keys():
         assert after[key] == before[key]
 
@@ -119,39 +119,39 @@ def test_names() -> None:
 def test_a_second_delivery_that_is_cut_differently() -> None:
     first = [stored(0, 100, 1, "a"), stored(100, 150, 1, "b")]
     longer = stored(0, 150, next_version(first, 0, 150), "c")
-    assert replaced_by(longer, first) == first
+    assert ranges_replaced_by(longer, first) == first
     shorter = stored(0, 60, next_version(first, 0, 60), "c")
-    assert replaced_by(shorter, first) == []
-    assert visible_pieces([*first, shorter]) == [
-        Piece(shorter, 0, 60),
-        Piece(first[0], 60, 100),
-        Piece(first[1], 100, 150),
+    assert ranges_replaced_by(shorter, first) == []
+    assert visible_slices([*first, shorter]) == [
+        RangeSlice(shorter, 0, 60),
+        RangeSlice(first[0], 60, 100),
+        RangeSlice(first[1], 100, 150),
     ]
     rest = stored(60, 130, next_version([*first, shorter], 60, 130), "d")
-    assert replaced_by(rest, [*first, shorter]) == [first[0]]
+    assert ranges_replaced_by(rest, [*first, shorter]) == [first[0]]
 
 
 def test_a_late_zombie_hides_no_row() -> None:
     committed = [stored(0, 100, 1, "a"), stored(100, 200, 1, "b")]
     zombie = stored(0, 60, next_version(committed, 0, 60), "c")
-    assert replaced_by(zombie, committed) == []
-    assert spread(visible_pieces([*committed, zombie])).keys() == painted(committed).keys()
+    assert ranges_replaced_by(zombie, committed) == []
+    assert spread(visible_slices([*committed, zombie])).keys() == painted(committed).keys()
 
 
 def test_the_last_range_is_not_known_to_be_committed() -> None:
     ranges = [stored(0, 10), stored(10, 20), stored(20, 30)]
-    assert committed_pieces(ranges) == [Piece(ranges[0], 0, 10), Piece(ranges[1], 10, 20)]
-    merges = plan_merges(ranges, lambda _: 1, 100)
-    assert merges == [Merge((Piece(ranges[0], 0, 10), Piece(ranges[1], 10, 20)), 2)]
-    assert merges[0].stored("ff") == stored(0, 20, 2, "ff")
-    assert plan_merges([], lambda _: 1, 100) == plan_merges(ranges[:1], lambda _: 1, 100) == []
+    assert committed_slices(ranges) == [RangeSlice(ranges[0], 0, 10), RangeSlice(ranges[1], 10, 20)]
+    compactions = plan_compactions(ranges, lambda _: 1, 100)
+    assert compactions == [Compaction((RangeSlice(ranges[0], 0, 10), RangeSlice(ranges[1], 10, 20)), 2)]
+    assert compactions[0].stored("ff") == stored(0, 20, 2, "ff")
+    assert plan_compactions([], lambda _: 1, 100) == plan_compactions(ranges[:1], lambda _: 1, 100) == []
 
 
 def test_gaps_end_a_merge_and_large_ranges_stay() -> None:
     ranges = [stored(0, 10), stored(10, 20), stored(25, 30), stored(30, 40), stored(40, 50), stored(50, 60)]
     sizes = {each: 100 if each.start == 30 else 1 for each in ranges}
-    merges = plan_merges(ranges, sizes.__getitem__, 100)
-    assert [(merge.stored("0").start, merge.stored("0").end) for merge in merges] == [(0, 20)]
+    compactions = plan_compactions(ranges, sizes.__getitem__, 100)
+    assert [(compaction.stored("0").start, compaction.stored("0").end) for compaction in compactions] == [(0, 20)]
 
 
 def test_a_row_is_written_again_a_logarithmic_number_of_times() -> None:
@@ -163,12 +163,12 @@ def test_a_row_is_written_again_a_logarithmic_number_of_times() -> None:
         ranges.append(stored(offset, offset + 1, 1, "0"))
         sizes[ranges[-1]] = 1
         if offset % 20 == 19:
-            for merge in plan_merges(ranges, sizes.__getitem__, 10_000):
-                output = merge.stored("1")
-                sizes[output] = sum(sizes[piece.stored] for piece in merge.pieces)
+            for compaction in plan_compactions(ranges, sizes.__getitem__, 10_000):
+                output = compaction.stored("1")
+                sizes[output] = sum(sizes[slice_.stored] for slice_ in compaction.slices)
                 written += sizes[output]
                 ranges.append(output)
-            hidden = set(hidden_ranges(ranges))
+            hidden = set(unused_ranges(ranges))
             ranges = [each for each in ranges if each not in hidden]
     assert len(ranges) < 50
     assert written < 2_000 * 12

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from asyncgroup.errors import UsageError
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.sink.range_files import STAGING, StorageError
-from asyncgroup.spark.sink.range_layout import Piece, StoredRange, visible_pieces
+from asyncgroup.spark.sink.range_layout import RangeSlice, StoredRange, visible_slices
 from asyncgroup.spark.sink.range_store import Partitions, RangeStore, staged_name
 
 
@@ -25,7 +25,7 @@ class KilledError(BaseException):
 class MemoryFiles:
     """A file system as Hadoop's: each directory holds rows (offsets) in several files. Dies when `steps` is used up."""
 
-    renames_at_once = True
+    has_atomic_rename = True
 
     def __init__(self) -> None:
         self.directories: dict[str, list[int]] = {}
@@ -59,7 +59,7 @@ class MemoryFiles:
         self.directories[target] = self.directories.pop(name)
         self.step()
 
-    def make(self, name: str) -> None:
+    def mkdir(self, name: str) -> None:
         self.step()
         self.directories[name] = []
 
@@ -86,16 +86,16 @@ class MemoryFiles:
             self.directories[name].append(row)
         self.step()
 
-    def read(self, pieces: Sequence[Piece]) -> list[int]:
+    def read(self, slices: Sequence[RangeSlice]) -> list[int]:
         return [
             row
-            for piece in pieces
-            for row in self.directories[piece.stored.name]
-            if piece.low <= row < piece.high
+            for slice_ in slices
+            for row in self.directories[slice_.stored.name]
+            if slice_.start <= row < slice_.end
         ]
 
     def seen(self, topic: str, partition: int) -> Counter[int]:
-        return Counter(self.read(visible_pieces(self.ranges(topic, partition))))
+        return Counter(self.read(visible_slices(self.ranges(topic, partition))))
 
 
 class Sink:
@@ -113,8 +113,8 @@ class Sink:
 
         return self.store.deliver(ranges, write)
 
-    def join(self, pieces: Sequence[Piece], staging: str) -> None:
-        self.files.write(staging, self.files.read(pieces))
+    def join(self, slices: Sequence[RangeSlice], staging: str) -> None:
+        self.files.write(staging, self.files.read(slices))
 
 
 def rows_of(offset: int) -> list[int]:
@@ -175,7 +175,7 @@ def test_a_kill_at_any_step_neither_doubles_nor_loses_a_row(
                     (tp[0], tp[1]): list(each) for tp, each in groupby(files.ranges(), lambda each: each[:2])
                 }
                 if stored:
-                    sink.store.compact_crowded(stored, sink.join, 3)
+                    sink.store.compact_fullest(stored, sink.join, 3)
             else:
                 sink.store.vacuum(0.0)
         except KilledError:
@@ -226,7 +226,7 @@ def test_joined_ranges_stay_for_readers_that_have_begun() -> None:
     sink = Sink(MemoryFiles(), itertools.count(), target=1_000)
     for start in range(0, 50, 10):
         sink.deliver(OffsetRange("t", 0, start, start + 10))
-    begun = visible_pieces(sink.files.ranges())
+    begun = visible_slices(sink.files.ranges())
     assert sink.store.compact(sink.join) == 4
     assert Counter(sink.files.read(begun)) == rows_up_to(50)
     assert len(sink.files.ranges()) == 6
@@ -238,13 +238,13 @@ def test_only_what_came_since_the_last_compaction_makes_the_next_one_due() -> No
     sink = Sink(MemoryFiles(), itertools.count(), target=15)
     joins = 0
 
-    def join(pieces: Sequence[Piece], staging: str) -> None:
+    def join(slices: Sequence[RangeSlice], staging: str) -> None:
         nonlocal joins
         joins += 1
-        sink.join(pieces, staging)
+        sink.join(slices, staging)
 
     for start in range(0, 600, 10):
-        sink.store.compact_crowded(sink.deliver(OffsetRange("t", 0, start, start + 10)), join, 10)
+        sink.store.compact_fullest(sink.deliver(OffsetRange("t", 0, start, start + 10)), join, 10)
     assert 0 < joins < 60
     assert sink.files.seen("t", 0) == rows_up_to(600)
 
@@ -252,21 +252,21 @@ def test_only_what_came_since_the_last_compaction_makes_the_next_one_due() -> No
 def test_a_failed_compaction_is_no_failure_of_the_batch(caplog: pytest.LogCaptureFixture) -> None:
     sink = Sink(MemoryFiles(), itertools.count())
 
-    def fails(pieces: Sequence[Piece], staging: str) -> None:
+    def fails(slices: Sequence[RangeSlice], staging: str) -> None:
         raise StorageError("the disk is full")
 
     for start in range(0, 30, 2):
-        sink.store.compact_crowded(sink.deliver(OffsetRange("t", 0, start, start + 2)), fails, 5)
+        sink.store.compact_fullest(sink.deliver(OffsetRange("t", 0, start, start + 2)), fails, 5)
     assert "the disk is full" in caplog.text
     assert sink.files.seen("t", 0) == rows_up_to(30)
 
 
 def test_where_renaming_is_copying_nothing_is_joined() -> None:
     files = MemoryFiles()
-    files.renames_at_once = False
+    files.has_atomic_rename = False
     sink = Sink(files, itertools.count())
     for start in range(0, 30, 2):
-        sink.store.compact_crowded(sink.deliver(OffsetRange("t", 0, start, start + 2)), sink.join, 5)
+        sink.store.compact_fullest(sink.deliver(OffsetRange("t", 0, start, start + 2)), sink.join, 5)
     assert len(files.ranges()) == 15
     with pytest.raises(UsageError, match="copying"):
         sink.store.compact(sink.join)
@@ -302,8 +302,8 @@ def test_a_delivery_during_a_compaction_wins() -> None:
     for start in range(0, 50, 10):
         sink.deliver(OffsetRange("t", 0, start, start + 10))
 
-    def slow(pieces: Sequence[Piece], staging: str) -> None:
-        sink.join(pieces, staging)
+    def slow(slices: Sequence[RangeSlice], staging: str) -> None:
+        sink.join(slices, staging)
         sink.deliver(OffsetRange("t", 0, 5, 15))  # the group was rewound
 
     assert sink.store.compact(slow) == 0
@@ -320,8 +320,8 @@ def test_two_compactions_at_once() -> None:
     for start in range(0, 50, 10):
         one.deliver(OffsetRange("t", 0, start, start + 10))
 
-    def during(pieces: Sequence[Piece], staging: str) -> None:
-        rows = files.read(pieces)
+    def during(slices: Sequence[RangeSlice], staging: str) -> None:
+        rows = files.read(slices)
         assert other.store.compact(other.join) == 4
         assert other.store.vacuum(3600.0) == 4
         files.write(staging, rows)

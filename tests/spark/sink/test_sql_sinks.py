@@ -16,11 +16,11 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.sink.offsets_in_sink import (
-    Move,
+    OffsetUpdate,
     OffsetGapError,
     OffsetsInSink,
     OffsetsMovedError,
-    plan_moves,
+    plan_updates,
 )
 from asyncgroup.spark.sink.sql import Dialect, transaction
 from asyncgroup.spark.sink.upsert import DbApiMerge, Upsert
@@ -188,18 +188,18 @@ def test_moves_take_each_record_once(at: dict[int, int], lengths: list[tuple[int
     ranges = [part(start, start + length, n) for n, (start, length) in enumerate(lengths)]
     stored = {TopicPartition("orders", partition): offset for partition, offset in at.items()}
     try:
-        moves = plan_moves(stored, ranges)
+        updates = plan_updates(stored, ranges)
     except OffsetGapError:
         assert any(at.get(each.partition, each.start) < each.start for each in ranges)
         return
-    taken = {(m.part.partition, offset) for m in moves for offset in range(m.part.start, m.part.end)}
+    taken = {(m.part.partition, offset) for m in updates for offset in range(m.part.start, m.part.end)}
     assert taken == {
         (each.partition, offset)
         for each in ranges
         for offset in range(each.start, each.end)
         if offset >= at.get(each.partition, 0)
     }
-    assert all(move.before == at.get(move.part.partition) for move in moves)
+    assert all(update.before == at.get(update.part.partition) for update in updates)
 
 
 def offsets_sink(connect: Callable[[], Any], table: Any = "orders", **options: Any) -> OffsetsInSink:
@@ -292,9 +292,9 @@ def test_the_number_of_sparks_own_foreach_batch_will_not_do(
 
 def test_moves_by_hand() -> None:
     tp = TopicPartition("orders", 0)
-    assert plan_moves({}, [part(3, 5)]) == [Move(None, part(3, 5))]
-    assert plan_moves({tp: 4}, [part(3, 5), part(0, 1, 1)]) == [
-        Move(4, part(4, 5)),
-        Move(None, part(0, 1, 1)),
+    assert plan_updates({}, [part(3, 5)]) == [OffsetUpdate(None, part(3, 5))]
+    assert plan_updates({tp: 4}, [part(3, 5), part(0, 1, 1)]) == [
+        OffsetUpdate(4, part(4, 5)),
+        OffsetUpdate(None, part(0, 1, 1)),
     ]
-    assert plan_moves({tp: 5}, [part(3, 5)]) == []
+    assert plan_updates({tp: 5}, [part(3, 5)]) == []

@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 )
 
 from asyncgroup.errors import BrokerError, ConfigError, DeliveryFailedError, ErrorCode, NoBrokersError
-from asyncgroup.spark.sink import producers as producers_module
+from asyncgroup.spark.sink import producer_cache as producers_module
 from asyncgroup.spark.sink.columns import outgoing_rows
-from asyncgroup.spark.sink.producers import Opened, Producers, Written, producers
+from asyncgroup.spark.sink.producer_cache import OpenProducer, ProducerCache, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
-from asyncgroup.spark.sink.writer import BatchWriter, StreamWriter, TaskWritten, make_writer
+from asyncgroup.spark.sink.writer import BatchWriter, StreamWriter, TaskCommitMessage, make_writer
 from asyncgroup.testing import KafkaServer
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
@@ -42,10 +42,10 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @pytest.fixture
-def own_producers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Producers]:
+def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProducerCache]:
     """The producers of an executor that begins and ends with the test."""
-    own = Producers()
-    monkeypatch.setattr("asyncgroup.spark.sink.writer.producers", own)
+    own = ProducerCache()
+    monkeypatch.setattr("asyncgroup.spark.sink.writer.producer_cache", own)
     yield own
     own.close()
 
@@ -210,7 +210,7 @@ def batch_of(numbers: range, **columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": [str(number) for number in numbers]} | columns)
 
 
-def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_producers: Producers) -> None:
+def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 2)
     writer = writer_for(kafka_server, "value string, partition int", topic="orders")
     batches = [
@@ -219,48 +219,48 @@ def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_produ
     ]
     for first in (0, 4):
         message = writer.write(iter(batches))
-        assert message == TaskWritten(
-            (Written("orders", 0, first, first + 3, 4), Written("orders", 1, first // 4, first // 4, 1)), 5
+        assert message == TaskCommitMessage(
+            (WrittenRange("orders", 0, first, first + 3, 4), WrittenRange("orders", 1, first // 4, first // 4, 1)), 5
         )
         assert pickle.loads(pickle.dumps(message)) == message
     assert len(kafka_server.records("orders")) == 10
-    assert writer.write(iter([])) == TaskWritten((), 0)
-    assert repr(own_producers) == "<Producers 1 open>"
+    assert writer.write(iter([])) == TaskCommitMessage((), 0)
+    assert repr(own_cache) == "<ProducerCache: 1 open>"
 
 
 def test_producers_are_kept_by_their_options(
-    kafka_server: KafkaServer, own_producers: Producers, monkeypatch: pytest.MonkeyPatch
+    kafka_server: KafkaServer, own_cache: ProducerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka_server.create_topic("orders", 1)
     one = writer_for(kafka_server, "value string", topic="orders")
     same = writer_for(kafka_server, "value binary", topic="others")
     other = writer_for(kafka_server, "value string", topic="orders", **{"kafka.acks": "0"})
     one.write(iter([batch_of(range(1))]))
-    assert repr(own_producers) == "<Producers 1 open>"
+    assert repr(own_cache) == "<ProducerCache: 1 open>"
     same.write(iter([]))
-    assert repr(own_producers) == "<Producers 1 open>"
-    assert other.write(iter([batch_of(range(1))])).ranges == (Written("orders", 0, -1, -1, 1),)
-    assert repr(own_producers) == "<Producers 2 open>"
-    monkeypatch.setattr(producers_module, "IDLE_LIMIT", 0.0)
+    assert repr(own_cache) == "<ProducerCache: 1 open>"
+    assert other.write(iter([batch_of(range(1))])).ranges == (WrittenRange("orders", 0, -1, -1, 1),)
+    assert repr(own_cache) == "<ProducerCache: 2 open>"
+    monkeypatch.setattr(producers_module, "IDLE_TIMEOUT", 0.0)
     other.write(iter([]))
-    assert repr(own_producers) == "<Producers 1 open>"
+    assert repr(own_cache) == "<ProducerCache: 1 open>"
 
 
 def test_a_row_that_is_no_record_ends_the_task_and_its_producer(
-    kafka_server: KafkaServer, own_producers: Producers
+    kafka_server: KafkaServer, own_cache: ProducerCache
 ) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string, topic string")
     bad = [batch_of(range(3), topic=["orders", "orders", None]), batch_of(range(3), topic=["orders"] * 3)]
     with pytest.raises(ConfigError, match="topic is null"):
         writer.write(iter(bad))
-    assert repr(own_producers) == "<Producers 0 open>"
+    assert repr(own_cache) == "<ProducerCache: 0 open>"
     left = len(kafka_server.records("orders"))
     message = writer.write(iter([batch_of(range(2), topic=["orders"] * 2)]))
-    assert message.ranges == (Written("orders", 0, left, left + 1, 2),)
+    assert message.ranges == (WrittenRange("orders", 0, left, left + 1, 2),)
 
 
-def test_what_the_source_raises_is_raised(kafka_server: KafkaServer, own_producers: Producers) -> None:
+def test_what_the_source_raises_is_raised(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 1)
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -269,10 +269,10 @@ def test_what_the_source_raises_is_raised(kafka_server: KafkaServer, own_produce
 
     with pytest.raises(RuntimeError, match="the pipe broke"):
         writer_for(kafka_server, "value string", topic="orders").write(broken())
-    assert repr(own_producers) == "<Producers 0 open>"
+    assert repr(own_cache) == "<ProducerCache: 0 open>"
 
 
-def test_records_that_are_refused_fail_the_task(kafka_server: KafkaServer, own_producers: Producers) -> None:
+def test_records_that_are_refused_fail_the_task(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string", topic="orders")
     fault = kafka_server.faults.on("Produce", topic="orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -283,11 +283,11 @@ def test_records_that_are_refused_fail_the_task(kafka_server: KafkaServer, own_p
     assert isinstance(reason, BrokerError)
     assert reason.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     fault.cancel()
-    assert writer.write(iter([batch_of(range(3))])).ranges == (Written("orders", 0, 0, 2, 3),)
+    assert writer.write(iter([batch_of(range(3))])).ranges == (WrittenRange("orders", 0, 0, 2, 3),)
 
 
 def test_a_broker_that_is_gone_for_a_while_is_waited_for(
-    kafka_server: KafkaServer, own_producers: Producers
+    kafka_server: KafkaServer, own_cache: ProducerCache
 ) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string", topic="orders")
@@ -300,26 +300,26 @@ def test_a_broker_that_is_gone_for_a_while_is_waited_for(
         kafka_server.start_node(node)
         yield batch_of(range(5, 7))
 
-    assert writer.write(batches()).ranges == (Written("orders", 0, 3, 6, 4),)
+    assert writer.write(batches()).ranges == (WrittenRange("orders", 0, 3, 6, 4),)
     assert [int(record.value or b"") for record in kafka_server.records("orders")] == list(range(7))
 
 
 def test_brokers_that_are_away_when_a_task_begins(
-    kafka_server: KafkaServer, own_producers: Producers, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    kafka_server: KafkaServer, own_cache: ProducerCache, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string", topic="orders")
     node = kafka_server.leader("orders", 0)
     kafka_server.stop_node(node)
-    monkeypatch.setattr(producers_module, "OPEN_LIMIT", 0.0)
+    monkeypatch.setattr(producers_module, "OPEN_TIMEOUT", 0.0)
     with pytest.raises(NoBrokersError):
         writer.write(iter([]))
     monkeypatch.undo()
-    own = Producers()
-    monkeypatch.setattr("asyncgroup.spark.sink.writer.producers", own)
+    own = ProducerCache()
+    monkeypatch.setattr("asyncgroup.spark.sink.writer.producer_cache", own)
     opening = own._open
 
-    async def open_later(settings: WriteSettings) -> Opened:
+    async def open_later(settings: WriteSettings) -> OpenProducer:
         back = asyncio.get_running_loop().run_in_executor(None, lambda: kafka_server.start_node(node))
         try:
             return await opening(settings)
@@ -327,7 +327,7 @@ def test_brokers_that_are_away_when_a_task_begins(
             await back
 
     monkeypatch.setattr(own, "_open", open_later)
-    assert writer.write(iter([batch_of(range(3))])).ranges == (Written("orders", 0, 0, 2, 3),)
+    assert writer.write(iter([batch_of(range(3))])).ranges == (WrittenRange("orders", 0, 0, 2, 3),)
     own.close()
 
 
@@ -356,7 +356,7 @@ class Recorded:
 
 
 def test_the_driver_gets_what_tasks_have_left_open(
-    kafka_server: KafkaServer, own_producers: Producers
+    kafka_server: KafkaServer, own_cache: ProducerCache
 ) -> None:
     kafka_server.create_topic("orders", 1)
     delivery = Recorded()
@@ -379,4 +379,4 @@ def test_at_least_once_has_nothing_to_end() -> None:
     writer = make_writer(SERVERS | {"topic": "t"}, schema_of("value string"), stream=True)
     writer.commit([], 0)
     writer.abort([None], 0)
-    assert repr(producers) == "<Producers 0 open>"
+    assert repr(producer_cache) == "<ProducerCache: 0 open>"
