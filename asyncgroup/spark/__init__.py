@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncgroup.spark.bridge.batch_id import BatchId
-    from asyncgroup.spark.bridge.running_batch import BatchInterrupted
     from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
     from asyncgroup.spark.bridge.retry import Retry
+    from asyncgroup.spark.bridge.running_batch import BatchInterrupted
     from asyncgroup.spark.bridge.statistics import BridgeStatistics
     from asyncgroup.spark.ranges import OffsetRange
     from asyncgroup.spark.registration import register

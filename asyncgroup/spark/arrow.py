@@ -10,25 +10,25 @@ from asyncgroup.columns import Columns, arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_ROWS", "ArrowBatches", "arrow_schema"]
+__all__ = ["MAX_ROWS", "ArrowBatches", "arrow_schema"]
 
-MOST_ROWS: Final = 10_000
+MAX_ROWS: Final = 10_000
 """Rows of an Arrow batch at most: Spark's own default (`spark.sql.execution.arrow.maxRecordsPerBatch`)."""
 
-ENOUGH_ROWS: Final = 8_000
+TARGET_ROWS: Final = 8_000
 """Rows at which an Arrow batch is cut: the next record batch might make it too large."""
 
-FEW_ROWS: Final = 4_000
+FLUSH_ROWS: Final = 4_000
 """Rows that are handed on before a wait: the JVM then has work while the next answer comes. Queries took a tenth longer
 where rows were always held back for a full batch; with fewer rows than these, each batch costs Spark too much.
 """
 
-MUCH: Final = 16 * 1024 * 1024
+TARGET_BYTES: Final = 16 * 1024 * 1024
 """Bytes that are enough for an Arrow batch however few its rows: large records must not fill the memory."""
 
 
 class ArrowBatches:
-    """Gathers columns and cuts Arrow batches of about `ENOUGH_ROWS` rows or `MUCH` bytes from them."""
+    """Gathers columns and cuts Arrow batches of about `TARGET_ROWS` rows or `TARGET_BYTES` bytes from them."""
 
     def __init__(self, *, include_headers: bool = False) -> None:
         self._include_headers = include_headers
@@ -40,20 +40,20 @@ class ArrowBatches:
     @property
     def is_full(self) -> bool:
         """Whether a batch should be cut now."""
-        return len(self.columns) >= ENOUGH_ROWS or self.columns.size >= MUCH
+        return len(self.columns) >= TARGET_ROWS or self.columns.size >= TARGET_BYTES
 
     @property
-    def is_worthwhile(self) -> bool:
+    def is_worth_flushing(self) -> bool:
         """Whether what is there is enough to be handed on before a wait."""
-        return len(self.columns) >= FEW_ROWS or self.columns.size >= MUCH
+        return len(self.columns) >= FLUSH_ROWS or self.columns.size >= TARGET_BYTES
 
-    def cut(self) -> Iterator[pa.RecordBatch]:
+    def flush(self) -> Iterator[pa.RecordBatch]:
         """What was gathered; in several pieces if it came as one batch too large."""
         columns, self.columns = self.columns, Columns(include_headers=self._include_headers)
         if not columns:
             return
         made = columns.to_arrow()
-        pieces = -(-made.num_rows // MOST_ROWS)
+        pieces = -(-made.num_rows // MAX_ROWS)
         rows = -(-made.num_rows // pieces)
         for start in range(0, made.num_rows, rows):
             yield made.slice(start, rows)

@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.spark.plain_errors import plain_errors
 from asyncgroup.spark.schema import frame_schema
 from asyncgroup.spark.source.batch_reader import AsyncGroupReader
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options import read_include_headers, read_settings
 from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
+from asyncgroup.spark.tracebacks import without_traceback
 
 __all__ = ["AsyncGroupDataSource"]
 
@@ -36,7 +36,7 @@ class AsyncGroupDataSource(DataSource):
         """`asyncgroup`."""
         return "asyncgroup"
 
-    @plain_errors
+    @without_traceback
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source. Raises OptionError for options that no kind of query may have.
 
@@ -45,26 +45,26 @@ class AsyncGroupDataSource(DataSource):
         self._check_options()
         return frame_schema(include_headers=read_include_headers(self.options))
 
-    @plain_errors
+    @without_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         """`spark.read`. Raises OptionError, also for a schema of the user's."""
         self._check_schema(schema)
         return AsyncGroupReader(read_settings(self.options, stream=False))
 
-    @plain_errors
+    @without_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """`spark.readStream`. Raises OptionError, also for a schema of the user's."""
         self._check_schema(schema)
         return AsyncGroupStreamReader(read_settings(self.options, stream=True))
 
-    @plain_errors
+    @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """`df.write`. Raises ConfigError for an option, a column or a save mode that is not allowed."""
         from asyncgroup.spark.sink.writer import make_writer  # who reads need not know how to write
 
         return make_writer(self.options, schema, stream=False, overwrite=overwrite)
 
-    @plain_errors
+    @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """`df.writeStream`. Raises ConfigError for an option or a column that is not allowed."""
         from asyncgroup.spark.sink.writer import make_writer  # who reads need not know how to write

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_REGISTERED: Final = "DATA_SOURCE_ALREADY_EXISTS"
+_ALREADY_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
 """Spark's error condition for the name of a source that it has found by itself."""
 
 
@@ -28,7 +28,7 @@ def register(spark: SparkSession) -> None:
     Raises SparkUnavailable if pyspark or pyarrow is missing or too old.
     """
     check_session(spark)
-    if _is_known(spark):
+    if _is_registered(spark):
         return
     from pyspark.errors import PySparkException
 
@@ -37,11 +37,11 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(AsyncGroupDataSource)
     except PySparkException as error:
-        if error.getCondition() != _REGISTERED:
+        if error.getCondition() != _ALREADY_EXISTS:
             raise
 
 
-def _is_known(spark: SparkSession) -> bool:
+def _is_registered(spark: SparkSession) -> bool:
     """Whether the session has the source already (`DataSourceManager.dataSourceExists`); False if it cannot say."""
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()

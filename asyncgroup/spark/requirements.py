@@ -19,22 +19,29 @@ from asyncgroup.java import require_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SOCKETS", "SparkUnavailable", "check_session", "is_connect", "require_packages", "require_spark"]
+__all__ = [
+    "SOCKET_SETTINGS",
+    "SparkUnavailable",
+    "check_session",
+    "is_connect",
+    "require_packages",
+    "require_spark",
+]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-MINIMUM: Final = {"pyspark": (4, 2), "pyarrow": (18,)}
+MIN_VERSIONS: Final = {"pyspark": (4, 2), "pyarrow": (18,)}
 """The oldest releases that will do; Python data sources got limits and arguments for them in pyspark 4.2."""
 
-PANDAS: Final = ((2, 2), (3,))
+PANDAS_VERSIONS: Final = ((2, 2), (3,))
 """pyspark 4 wants pandas 2.2 or later, if it is there; it does not support pandas 3 and fails in odd places with it."""
 
-SOCKETS: Final[Mapping[str, str]] = {"spark.python.unix.domain.socket.enabled": "true"}
+SOCKET_SETTINGS: Final[Mapping[str, str]] = {"spark.python.unix.domain.socket.enabled": "true"}
 """Without it every Python task waits for a socket: 16 of them took 464 ms instead of 185 on two cores."""
 
-ADVICE: Final = "pip install 'asyncgroup[spark]'"
+INSTALL_COMMAND: Final = "pip install 'asyncgroup[spark]'"
 
-_said: Final[set[str]] = set()
+_warned: Final[set[str]] = set()
 """Warnings that were given."""
 
 
@@ -53,7 +60,7 @@ def require_spark(master: str = "local") -> None:
     if master.startswith("local") and not os.environ.get("PYSPARK_GATEWAY_PORT"):
         # Spark would run `python3` from PATH, which may lack pyarrow: its workers then never connect back
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if _java_runs():
+    if _is_java_running():
         return
     os.environ["JAVA_HOME"] = str(require_java("run Spark").home)
     if sys.platform != "win32" and shutil.which("bash") is None:
@@ -64,17 +71,19 @@ def require_spark(master: str = "local") -> None:
 
 def require_packages() -> None:
     """Raise SparkUnavailable for a package that is missing, too old or too new, with the versions and the cure."""
-    for name, minimum in MINIMUM.items():
+    for name, minimum in MIN_VERSIONS.items():
         if importlib.util.find_spec(name) is None:
-            raise SparkUnavailable(f"{name} is not installed; asyncgroup.spark needs it: {ADVICE}")
-        if (found := _version(name)) and _numbers(found) < minimum:
+            raise SparkUnavailable(f"{name} is not installed; asyncgroup.spark needs it: {INSTALL_COMMAND}")
+        if (found := _version(name)) and _version_numbers(found) < minimum:
             wanted = ".".join(map(str, minimum))
             raise SparkUnavailable(
-                f"{name} {found} is too old, asyncgroup.spark needs {wanted} or later: {ADVICE}"
+                f"{name} {found} is too old, asyncgroup.spark needs {wanted} or later: {INSTALL_COMMAND}"
             )
-    lowest, below = PANDAS
-    if (pandas := _version("pandas")) and not lowest <= _numbers(pandas) < below:
-        trouble = "too old for pyspark" if _numbers(pandas) < lowest else "not supported by pyspark yet"
+    lowest, below = PANDAS_VERSIONS
+    if (pandas := _version("pandas")) and not lowest <= _version_numbers(pandas) < below:
+        trouble = (
+            "too old for pyspark" if _version_numbers(pandas) < lowest else "not supported by pyspark yet"
+        )
         raise SparkUnavailable(
             f"pandas {pandas} is {trouble}: pip install 'pandas>=2.2,<3', or uninstall pandas"
         )
@@ -88,14 +97,14 @@ def _check_spark_home() -> None:
     if not jars or not pyspark:
         return
     found = jars[0].stem.rpartition("-")[2] if "SNAPSHOT" not in jars[0].stem else ""
-    if _numbers(found) and _numbers(found)[:2] != _numbers(pyspark)[:2]:
+    if _version_numbers(found) and _version_numbers(found)[:2] != _version_numbers(pyspark)[:2]:
         raise SparkUnavailable(
             f"SPARK_HOME={home} holds Spark {found}, but pyspark is {pyspark}: unset SPARK_HOME, or install "
             f"pyspark=={found}"
         )
 
 
-def _java_runs() -> bool:
+def _is_java_running() -> bool:
     """Whether a JVM was started for this process: by spark-submit, or by pyspark."""
     if os.environ.get("PYSPARK_GATEWAY_PORT"):
         return True
@@ -113,8 +122,8 @@ def check_session(spark: SparkSession) -> None:
     packages or the Spark that runs are too old.
     """
     require_packages()
-    version, minimum = spark.version, MINIMUM["pyspark"]
-    if _numbers(version) and _numbers(version)[:2] < minimum:
+    version, minimum = spark.version, MIN_VERSIONS["pyspark"]
+    if _version_numbers(version) and _version_numbers(version)[:2] < minimum:
         wanted = ".".join(map(str, minimum))
         raise SparkUnavailable(
             f"the session runs Spark {version}, asyncgroup.spark needs {wanted} or later; pyspark is "
@@ -132,7 +141,7 @@ def is_connect(spark: SparkSession) -> bool:
 def check_context(context: Any) -> None:
     """The settings of a SparkContext that runs; only warnings."""
     conf = context.getConf()
-    for key, value in SOCKETS.items():
+    for key, value in SOCKET_SETTINGS.items():
         if str(conf.get(key, "false")).lower() != value:
             _warn_once(
                 f"{key} is not {value}, so every Python task waits some 50 ms for its socket, and it cannot be set any "
@@ -149,8 +158,8 @@ def check_context(context: Any) -> None:
 
 
 def _warn_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
+    if text not in _warned:
+        _warned.add(text)
         _log.warning("%s", text)
 
 
@@ -165,7 +174,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     """`4.3.0.dev1` as (4, 3, 0): the leading numbers, which is all that is compared."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()

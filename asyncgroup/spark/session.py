@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.spark.requirements import (
-    SOCKETS,
+    SOCKET_SETTINGS,
     SparkUnavailable,
     check_context,
     check_session,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["configure", "local_session"]
 
-LOCAL: Final = {
+LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -62,7 +62,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     if (running := SparkContext._active_spark_context) is not None:
         check_context(running)
         return builder
-    for key, value in SOCKETS.items():
+    for key, value in SOCKET_SETTINGS.items():
         builder = builder.config(key, value)
         if remote:
             # the server takes it; pyspark then sets it in the client's session as well, and warns that it cannot
@@ -95,11 +95,16 @@ def local_session(
     scratch = Path(tempfile.mkdtemp(prefix="asyncgroup-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(app_name)
-    for key, value in {**SOCKETS, **LOCAL, **_places(scratch, cores), **(config or {})}.items():
+    for key, value in {
+        **SOCKET_SETTINGS,
+        **LOCAL_SETTINGS,
+        **_directories(scratch, cores),
+        **(config or {}),
+    }.items():
         conf.set(key, value)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
-        with _own_interrupts():
+        with _keep_sigint_handler():
             return _start(conf, scratch / "spark.log")
     except (PySparkRuntimeError, OSError) as error:
         raise SparkUnavailable(
@@ -118,12 +123,12 @@ def _start(conf: Any, log: Path) -> SparkSession:
             # Python 3.12 warns of pyspark's preexec_fn in a process with threads, which every asyncio program may be
             warnings.simplefilter("ignore", DeprecationWarning)
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]  # pyspark's own
-        atexit.register(_end_java, gateway)
+        atexit.register(_stop_java, gateway)
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
 
 
-def _end_java(gateway: Any) -> None:
+def _stop_java(gateway: Any) -> None:
     """Java ends when its input does; wait for it, so that it does not outlive us and its files can go."""
     from pyspark import SparkContext
 
@@ -140,7 +145,7 @@ def _end_java(gateway: Any) -> None:
         gateway.proc.wait(timeout=10)
 
 
-def _places(scratch: Path, cores: int) -> dict[str, str]:
+def _directories(scratch: Path, cores: int) -> dict[str, str]:
     return {
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
@@ -150,7 +155,7 @@ def _places(scratch: Path, cores: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _own_interrupts() -> Iterator[None]:
+def _keep_sigint_handler() -> Iterator[None]:
     """Give SIGINT back to whoever handled it before; only the main thread can, and only there Spark takes it."""
     if threading.current_thread() is not threading.main_thread():
         yield

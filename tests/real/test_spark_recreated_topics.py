@@ -38,7 +38,7 @@ def run(of: ReadSettings, start: Offsets | None) -> tuple[Offsets, list[OffsetRa
     read: list[OffsetRange] = []
     try:
         progress.prepare_available_now()
-        at = progress.initial() if start is None else start
+        at = progress.initial_offsets() if start is None else start
         while (end := progress.next_end(at)) != at:
             read += [part for task in progress.tasks(at, end) for part in task]
             at = end

@@ -13,7 +13,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.taken import Taken
 from asyncgroup.errors import CorruptRecordsError, UsageError
 from asyncgroup.model import Batch, Record, TopicPartition
-from asyncgroup.spark.arrow import ENOUGH_ROWS, MOST_ROWS, MUCH, ArrowBatches
+from asyncgroup.spark.arrow import MAX_ROWS, TARGET_BYTES, TARGET_ROWS, ArrowBatches
 from tests.consumer.support import TP, batch, legacy
 from tests.wire.test_columnar import batches
 
@@ -177,20 +177,20 @@ def gathered(rows: int, *, size: int = 0) -> ArrowBatches:
     return made
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3_999, ENOUGH_ROWS, MOST_ROWS, MOST_ROWS + 1, 5 * MOST_ROWS + 3])
+@pytest.mark.parametrize("rows", [0, 1, 3_999, TARGET_ROWS, MAX_ROWS, MAX_ROWS + 1, 5 * MAX_ROWS + 3])
 def test_batches_are_cut_evenly(rows: int) -> None:
     made = gathered(rows)
-    sizes = [cut.num_rows for cut in made.cut()]
+    sizes = [cut.num_rows for cut in made.flush()]
     assert sum(sizes) == rows
-    assert all(size <= MOST_ROWS for size in sizes)
+    assert all(size <= MAX_ROWS for size in sizes)
     assert not sizes or max(sizes) - min(sizes) < len(sizes) + 1
-    assert (len(made.columns), list(made.cut())) == (0, [])
+    assert (len(made.columns), list(made.flush())) == (0, [])
     assert repr(gathered(3)) == "<ArrowBatches: 3 rows gathered>"
 
 
 def test_when_a_batch_is_cut() -> None:
-    assert not gathered(ENOUGH_ROWS - 1).is_full
-    assert gathered(ENOUGH_ROWS).is_full
-    assert gathered(1, size=MUCH).is_full
-    assert not gathered(3_999).is_worthwhile
-    assert gathered(4_000).is_worthwhile
+    assert not gathered(TARGET_ROWS - 1).is_full
+    assert gathered(TARGET_ROWS).is_full
+    assert gathered(1, size=TARGET_BYTES).is_full
+    assert not gathered(3_999).is_worth_flushing
+    assert gathered(4_000).is_worth_flushing

@@ -11,7 +11,7 @@ import pytest
 from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, OffsetRange, register
 from asyncgroup.spark.bridge.frames import create_frame
-from asyncgroup.spark.source.option_names import OURS, SPARKS
+from asyncgroup.spark.source.option_names import OWN_OPTIONS, SPARK_OPTIONS
 from asyncgroup.testing import KafkaServer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_the_options_of_the_reference_are_all_there_are() -> None:
     text = README.read_text(encoding="utf-8").split("| option of `format(")[1].split("\n\n")[0]
     named = {name for row in text.splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
     without_effect = {"groupIdPrefix", "partition.metadata.cache.ttl.ms"}
-    assert named - {"kafka.bootstrap.servers", "topic"} == {*SPARKS, *OURS} - without_effect
+    assert named - {"kafka.bootstrap.servers", "topic"} == {*SPARK_OPTIONS, *OWN_OPTIONS} - without_effect
 
 
 @pytest.mark.timeout(600)

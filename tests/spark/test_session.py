@@ -34,7 +34,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "JAVA_HOME"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    monkeypatch.setattr(requirements, "_said", set())
+    monkeypatch.setattr(requirements, "_warned", set())
 
 
 class Versions:

@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from asyncgroup.spark.worker_process import settle
+from asyncgroup.spark.worker_process import freeze_heap
 
 TASK = """
 import gc, pyarrow
@@ -32,5 +32,5 @@ def test_what_is_loaded_is_looked_at_no_more() -> None:
 
 def test_another_process_is_left_alone() -> None:
     before = gc.get_freeze_count()
-    settle()
+    freeze_heap()
     assert gc.get_freeze_count() == before

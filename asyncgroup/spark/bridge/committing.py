@@ -17,8 +17,8 @@ from asyncgroup.errors import (
 from asyncgroup.group import Session
 from asyncgroup.lifecycle import run_until, wait_within
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.spark.bridge.running_batch import RunningBatch, ClaimState
 from asyncgroup.spark.bridge.commit_metadata import to_metadata
+from asyncgroup.spark.bridge.running_batch import ClaimState, RunningBatch
 
 __all__ = ["mark_and_commit"]
 
@@ -76,7 +76,9 @@ def _errors_of_claims(
     return [
         reason
         for tp, reason in error.errors.items()
-        if tp in batch.partitions and tp in claims and not (claims[tp].claim.ended and _is_deleted_topic(reason))
+        if tp in batch.partitions
+        and tp in claims
+        and not (claims[tp].claim.ended and _is_deleted_topic(reason))
     ]
 
 

@@ -12,12 +12,12 @@ from asyncgroup.checks import check_count, check_pause
 from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Handler, Session
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs
 from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
+from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs
 from asyncgroup.spark.bridge.retry import OnError, Retry
-from asyncgroup.spark.bridge.session_bridge import Bridge, BatchOptions
+from asyncgroup.spark.bridge.session_bridge import BatchOptions, Bridge
 from asyncgroup.spark.bridge.start_offsets import StartOffsets, seek_to_starts
-from asyncgroup.spark.bridge.statistics import BridgeStatistics, BridgeMetrics
+from asyncgroup.spark.bridge.statistics import BridgeMetrics, BridgeStatistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

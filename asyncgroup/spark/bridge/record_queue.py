@@ -14,7 +14,7 @@ from asyncgroup.spark.ranges import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RecordQueue", "Chunk", "chunk_ranges"]
+__all__ = ["Chunk", "RecordQueue", "chunk_ranges"]
 
 MAX_QUEUED_BATCHES: Final = 2
 """How many batches may wait behind the one that is with the function: one would leave it idle while the next is made up
@@ -79,7 +79,10 @@ class RecordQueue:
     @property
     def has_room(self) -> bool:
         """Whether less than two batches wait."""
-        return self.rows < MAX_QUEUED_BATCHES * self.max_rows and self.bytes < MAX_QUEUED_BATCHES * self.max_bytes
+        return (
+            self.rows < MAX_QUEUED_BATCHES * self.max_rows
+            and self.bytes < MAX_QUEUED_BATCHES * self.max_bytes
+        )
 
     def accepts(self, tp: TopicPartition) -> bool:
         """Whether a partition may hand over more: while there is room, and always a first piece."""

@@ -8,11 +8,11 @@ from asyncgroup.errors import AsyncGroupError, PartitionsChanged, Rebalanced, To
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.bridge.record_queue import Chunk, chunk_ranges
 from asyncgroup.spark.bridge.commit_metadata import first_range_start
+from asyncgroup.spark.bridge.record_queue import Chunk, chunk_ranges
 from asyncgroup.spark.bridge.retry import RetryState
 
-__all__ = ["BatchInterrupted", "RunningBatch", "ClaimState"]
+__all__ = ["BatchInterrupted", "ClaimState", "RunningBatch"]
 
 
 class BatchInterrupted(AsyncGroupError):

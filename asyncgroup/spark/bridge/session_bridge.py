@@ -20,15 +20,15 @@ from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import cancel_and_wait, finish, note, wait_within
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.bridge.committing import mark_and_commit
-from asyncgroup.spark.bridge.running_batch import BatchInterrupted, RunningBatch, ClaimState
-from asyncgroup.spark.bridge.record_queue import RecordQueue, Chunk
-from asyncgroup.spark.bridge.jobs import SparkJobs
 from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
+from asyncgroup.spark.bridge.committing import mark_and_commit
+from asyncgroup.spark.bridge.jobs import SparkJobs
+from asyncgroup.spark.bridge.record_queue import Chunk, RecordQueue
 from asyncgroup.spark.bridge.retry import OnError, RetryState
+from asyncgroup.spark.bridge.running_batch import BatchInterrupted, ClaimState, RunningBatch
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
 
-__all__ = ["Bridge", "BatchOptions"]
+__all__ = ["BatchOptions", "Bridge"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -190,7 +190,9 @@ class Bridge:
         if not (is_first and state.ended_by_rebalance and self._session.ended):
             return None  # the others go on, if the session does
         seconds = self.time() - batch.started_at
-        text = f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, when a rebalance could wait no longer"
+        text = (
+            f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, when a rebalance could wait no longer"
+        )
         return BatchInterrupted(f"{text}; it will be delivered again")
 
     # --- the runner ---------------------------------------------------------------------------------------------

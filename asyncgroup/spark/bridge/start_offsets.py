@@ -51,7 +51,9 @@ def _move_claim(session: Session, claim: Claim, offset: int) -> None:
         claim.seek(offset)
 
 
-async def _in_thread(start_from: StartOffsets, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+async def _in_thread(
+    start_from: StartOffsets, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, int]:
     """A thread cannot be cancelled: whoever is waits for its end."""
 
     def call() -> Mapping[TopicPartition, int] | BaseException:

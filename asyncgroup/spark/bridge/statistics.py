@@ -8,7 +8,7 @@ from typing import Any
 from asyncgroup.lifecycle import describe
 from asyncgroup.spark.bridge.batch_id import BatchId
 
-__all__ = ["BridgeStatistics", "BridgeMetrics"]
+__all__ = ["BridgeMetrics", "BridgeStatistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class BridgeStatistics:
     - `frame_seconds`, `fn_seconds`, `commit_seconds`: spent on making DataFrames, in the function, and on commits.
     - `queued_rows`, `queued_bytes`: what waits for the next batches.
     - `running`: the batch that is with the function or waits for its commit; `running_for` since when.
-    - `last_batch`: the newest one whose function record_batch; `last_error`: the newest failure, `last_error_age` since when.
+    - `last_batch`: the newest one whose function returned; `last_error`: the newest failure, `last_error_age` since when.
     """
 
     batches: int

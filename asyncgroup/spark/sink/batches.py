@@ -11,7 +11,7 @@ from asyncgroup.spark.ranges import OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KEYS", "RangedBatch", "require_ranges", "require_columns"]
+__all__ = ["KEYS", "RangedBatch", "require_columns", "require_ranges"]
 
 KEYS = ("topic", "partition", "offset")
 """The columns by which a row is known: no two rows of a topic's records share them."""

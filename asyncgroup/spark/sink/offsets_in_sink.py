@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_ranges, require_columns
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns, require_ranges
 from asyncgroup.spark.sink.sql import Connect, Dialect, execute_in_chunks, rows_of, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["OffsetUpdate", "OffsetGapError", "OffsetsInSink", "OffsetsMovedError", "plan_updates"]
+__all__ = ["OffsetGapError", "OffsetUpdate", "OffsetsInSink", "OffsetsMovedError", "plan_updates"]
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 WriteRows: TypeAlias = "Callable[[Any, DataFrame], None]"
@@ -152,7 +152,9 @@ class OffsetsInSink:
         dialect, part = self._dialect, update.part
         key = (self._name, part.topic, part.partition)
         if update.before is None:
-            cursor.execute(dialect.insert(self._offsets_table, (*_KEY_COLUMNS, _OFFSET_COLUMN)), (*key, part.end))
+            cursor.execute(
+                dialect.insert(self._offsets_table, (*_KEY_COLUMNS, _OFFSET_COLUMN)), (*key, part.end)
+            )
             return
         setting = dialect.where([_OFFSET_COLUMN])
         condition = dialect.where([*_KEY_COLUMNS, _OFFSET_COLUMN], first=2)
@@ -177,7 +179,9 @@ class OffsetsInSink:
         )
 
 
-def _unstored_rows(df: DataFrame, ranges: Sequence[OffsetRange], updates: Sequence[OffsetUpdate]) -> DataFrame:
+def _unstored_rows(
+    df: DataFrame, ranges: Sequence[OffsetRange], updates: Sequence[OffsetUpdate]
+) -> DataFrame:
     """The rows that are not in the sink yet: usually all of them."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 

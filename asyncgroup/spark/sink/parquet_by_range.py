@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncgroup.checks import check_count
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_ranges, require_columns
+from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns, require_ranges
 from asyncgroup.spark.sink.range_files import HadoopFiles, RangeFiles, StorageError
 from asyncgroup.spark.sink.range_layout import RangeSlice, visible_slices
 from asyncgroup.spark.sink.range_store import RANGE, RangeStore

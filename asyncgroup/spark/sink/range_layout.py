@@ -19,10 +19,10 @@ __all__ = [
     "RangeSlice",
     "StoredRange",
     "committed_slices",
-    "unused_ranges",
     "next_version",
     "plan_compactions",
     "ranges_replaced_by",
+    "unused_ranges",
     "visible_slices",
 ]
 

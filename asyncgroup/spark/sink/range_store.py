@@ -18,10 +18,10 @@ from asyncgroup.spark.sink.range_layout import (
     Compaction,
     RangeSlice,
     StoredRange,
-    unused_ranges,
     next_version,
     plan_compactions,
     ranges_replaced_by,
+    unused_ranges,
     visible_slices,
 )
 
@@ -90,7 +90,9 @@ class RangeStore:
                 found[each[:2]].append(each)
         return found
 
-    def _put_in_place(self, part: OffsetRange, token: str, staged: str | None, partitions: Partitions) -> None:
+    def _put_in_place(
+        self, part: OffsetRange, token: str, staged: str | None, partitions: Partitions
+    ) -> None:
         present = partitions[part[:2]]
         version = next_version(present, part.start, part.end)
         stored = StoredRange(*part, version, token, empty=staged is None)
@@ -121,7 +123,8 @@ class RangeStore:
             return
         try:
             grown = {
-                tp: len(visible_slices(stored)) - self._counts_after_compaction.get(tp, 0) for tp, stored in partitions.items()
+                tp: len(visible_slices(stored)) - self._counts_after_compaction.get(tp, 0)
+                for tp, stored in partitions.items()
             }
             fullest = max(grown, key=lambda tp: grown[tp])
             if grown[fullest] > limit:
@@ -147,13 +150,19 @@ class RangeStore:
         compactions = plan_compactions(
             ranges, lambda stored: self._files.size(stored.name), self._target, everything=everything
         )
-        done = [compaction for compaction in compactions if self._run_compaction(compaction, join, frozenset(ranges))]
+        done = [
+            compaction
+            for compaction in compactions
+            if self._run_compaction(compaction, join, frozenset(ranges))
+        ]
         topic, partition = ranges[0].topic, ranges[0].partition
         taken = sum(len(compaction.slices) for compaction in done)
         self._counts_after_compaction[topic, partition] = len(visible_slices(ranges)) - taken + len(done)
         return taken
 
-    def _run_compaction(self, compaction: Compaction, join: JoinSlices, known: frozenset[StoredRange]) -> bool:
+    def _run_compaction(
+        self, compaction: Compaction, join: JoinSlices, known: frozenset[StoredRange]
+    ) -> bool:
         """Join; False if it took so long that something else has come to these offsets meanwhile."""
         token = self._token()
         stored, staging = compaction.stored(token), f"{STAGING}/{token}"

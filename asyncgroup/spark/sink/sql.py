@@ -67,7 +67,9 @@ class Dialect:
 
     def where(self, columns: Sequence[str], first: int = 1) -> str:
         """A condition on all of these columns, whose values are the parameters from number `first` on."""
-        return " AND ".join(f"{self.name(name)} = {self._placeholder(first + n)}" for n, name in enumerate(columns))
+        return " AND ".join(
+            f"{self.name(name)} = {self._placeholder(first + n)}" for n, name in enumerate(columns)
+        )
 
     def merge(self, table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
         """Adds a row, or puts it in the place of the one with the same keys; not for `delete_insert`."""

@@ -9,7 +9,12 @@ from typing import Any, Final
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import reduce_with_secrets
-from asyncgroup.spark.source.kafka_options import check_servers, check_tls, named_option, refuse_tokens
+from asyncgroup.spark.source.kafka_options import (
+    as_option_error,
+    check_servers,
+    check_tls,
+    refuse_oauthbearer,
+)
 
 __all__ = ["WriteSettings", "write_settings"]
 
@@ -48,11 +53,11 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     for name, instead in _REFUSED_PROPERTIES.items():
         if name in kafka:
             raise ConfigError(PREFIX + name, kafka[name], f"no value at all; {instead}")
-    refuse_tokens(kafka)
+    refuse_oauthbearer(kafka)
     try:
         config, rest = ProducerConfig.from_properties(kafka)
     except ConfigError as error:
-        raise named_option(error, kafka) from None
+        raise as_option_error(error, kafka) from None
     check_tls(config, kafka)
     servers = rest.get(SERVERS, "").strip()
     if not servers:

@@ -15,12 +15,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.producer import Producer
-from asyncgroup.spark.plain_errors import plain_errors
 from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
 from asyncgroup.spark.sink.delivery import AtLeastOnce, DeliveryGuarantee, TaskReceipt
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
-from asyncgroup.spark.worker_process import settle
+from asyncgroup.spark.tracebacks import without_traceback
+from asyncgroup.spark.worker_process import freeze_heap
 
 if TYPE_CHECKING:
     import pyarrow
@@ -70,7 +70,7 @@ class _Writer:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
 
-    @plain_errors
+    @without_traceback
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """On an executor: write the rows of a task; returns when every one is acknowledged.
 
@@ -79,9 +79,11 @@ class _Writer:
         try:
             return producer_cache.run(self._settings, functools.partial(self._write, iterator))
         finally:
-            settle()
+            freeze_heap()
 
-    async def _write(self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer) -> TaskCommitMessage:
+    async def _write(
+        self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer
+    ) -> TaskCommitMessage:
         producer, acks = open_producer
         await self._guarantee.begin(producer)
         rows = 0

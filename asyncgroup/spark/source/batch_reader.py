@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.plain_errors import plain_batches, plain_errors
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.broker_client import BrokerClient
 from asyncgroup.spark.source.broker_lookups import BrokerLookups
-from asyncgroup.spark.source.initial_offsets import resolve
-from asyncgroup.spark.source.planner import tasks_of
+from asyncgroup.spark.source.initial_offsets import resolve_offsets
+from asyncgroup.spark.source.planner import split_into_tasks
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
-from asyncgroup.spark.source.stream_reader import Ranges
+from asyncgroup.spark.source.stream_reader import TaskRanges
+from asyncgroup.spark.tracebacks import batches_without_traceback, without_traceback
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,28 +33,30 @@ class AsyncGroupReader(DataSourceReader):
     def __repr__(self) -> str:
         return f"<AsyncGroupReader {self._settings.strategy}>"
 
-    @plain_errors
+    @without_traceback
     def partitions(self) -> list[InputPartition]:
         """What the tasks read."""
         self._settings.warn()
         with BrokerClient(self._settings) as client:
             ranges, topic_ids = client.call(self._find_ranges)
-        return [Ranges(part, topic_ids) for part in tasks_of(ranges, self._settings)]
+        return [TaskRanges(part, topic_ids) for part in split_into_tasks(ranges, self._settings)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """The records of a task."""
         from asyncgroup.spark.source.workers import read_ranges
 
-        if not isinstance(partition, Ranges):
+        if not isinstance(partition, TaskRanges):
             return iter(())  # Spark makes up a partition without a value where there is none
-        return plain_batches(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+        return batches_without_traceback(read_ranges(self._settings, partition.ranges, partition.topic_ids))
 
     async def _find_ranges(self, lookups: BrokerLookups) -> tuple[list[OffsetRange], TopicIds]:
         settings = self._settings
-        start = await resolve(settings.starting, lookups, position="start", group_id=settings.group_id)
+        start = await resolve_offsets(
+            settings.starting, lookups, position="start", group_id=settings.group_id
+        )
         # should a topic be made anew from now on, its start and its end are of different logs: nobody reads them
         topic_ids = lookups.topic_ids
-        end = await resolve(settings.ending, lookups, position="end", group_id=settings.group_id)
+        end = await resolve_offsets(settings.ending, lookups, position="end", group_id=settings.group_id)
         return ranges_between(start, end), topic_ids
 
 

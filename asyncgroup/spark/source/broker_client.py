@@ -13,15 +13,15 @@ from typing import Any, Final, Self, TypeVar
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.spark.source.broker_lookups import BrokerLookups
-from asyncgroup.spark.source.commits import GroupCommits
+from asyncgroup.spark.source.group_committer import GroupCommitter
+from asyncgroup.spark.source.idle_loop import notice_closed_connections
 from asyncgroup.spark.source.settings import ReadSettings
-from asyncgroup.spark.source.standing import notice_ends
 
 __all__ = ["BrokerClient"]
 
 T = TypeVar("T")
 
-CLOSE_SECONDS: Final = 2.0
+CLOSE_TIMEOUT: Final = 2.0
 """How long closing may take: Spark has ended the process's input by then."""
 
 
@@ -35,7 +35,7 @@ class BrokerClient:
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lookups: BrokerLookups | None = None
-        self._commits: GroupCommits | None = None
+        self._commits: GroupCommitter | None = None
         self._running: asyncio.Task[Any] | None = None
         self._busy = self._interrupted = self._closed = False
 
@@ -52,20 +52,20 @@ class BrokerClient:
         """
         self._busy = True
         try:
-            return self._run(self._called(work))
+            return self._run(self._call_with_lookups(work))
         finally:
             self._busy = False
             if self._interrupted:  # at whatever moment that came
                 raise asyncio.CancelledError
 
-    def commits(self) -> GroupCommits | None:
+    def commits(self) -> GroupCommitter | None:
         """The commits of the query's group; None if it commits nothing. To be used inside of `call` only."""
         settings = self._settings
         if settings.group_id is None or not settings.commit_offsets:
             return None
         if self._commits is None:
             assert self._lookups is not None
-            self._commits = GroupCommits(self._lookups, settings)
+            self._commits = GroupCommitter(self._lookups, settings)
         return self._commits
 
     def interrupt(self) -> bool:
@@ -81,7 +81,7 @@ class BrokerClient:
         return True
 
     def close(self) -> None:
-        """Close the connections, in at most `CLOSE_SECONDS`. Safe to call twice."""
+        """Close the connections, in at most `CLOSE_TIMEOUT`. Safe to call twice."""
         self._closed = True
         loop, self._loop = self._loop, None
         if loop is not None:
@@ -92,7 +92,7 @@ class BrokerClient:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> asyncio.AbstractEventLoop:
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         if self._closed:
             raise ClosedError("the reader was stopped")
         if self._loop is None:
@@ -101,7 +101,7 @@ class BrokerClient:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            loop = self._opened()
+            loop = self._ensure_loop()
         except ClosedError:
             work.close()
             raise
@@ -114,19 +114,19 @@ class BrokerClient:
         finally:
             self._running = None
 
-    async def _called(self, work: Callable[[BrokerLookups], Awaitable[T]]) -> T:
+    async def _call_with_lookups(self, work: Callable[[BrokerLookups], Awaitable[T]]) -> T:
         if self._lookups is None:
             lookups = BrokerLookups(self._settings)
             await lookups.open()
             self._lookups = lookups
         else:
-            await notice_ends()
+            await notice_closed_connections()
         return await work(self._lookups)
 
     async def _close(self) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 if self._commits is not None:
                     await self._commits.aclose()
                 if self._lookups is not None:

@@ -20,9 +20,9 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_offsets_and_ids
 from asyncgroup.spark.source import errors
-from asyncgroup.spark.source.patience import Patience
 from asyncgroup.spark.source.patterns import java_pattern
-from asyncgroup.spark.source.recreated_topics import Commits, of_same_topic
+from asyncgroup.spark.source.recreated_topics import Commits, same_topic_offsets
+from asyncgroup.spark.source.retry_policy import RetryPolicy
 from asyncgroup.spark.source.settings import Assign, ReadSettings, Subscribe, SubscribePattern
 
 __all__ = ["Assigned", "BrokerLookups"]
@@ -32,42 +32,42 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 Assigned: TypeAlias = dict[TopicPartition, UUID]
 """Partitions, each with the id of its topic (nil where brokers are older than the ids)."""
 
-METADATA_AGE: Final = 1.0
+METADATA_MAX_AGE: Final = 1.0
 """Seconds for which partitions are believed without asking again: an idle query asks for offsets many times a second."""
 
-CHEAP_SECONDS: Final = 0.05
+CHEAP_REFRESH_SECONDS: Final = 0.05
 """Where asking for partitions takes no longer it is done for each batch, so that topics made anew are noticed at once."""
 
-METADATA_SHARE: Final = 50
+METADATA_AGE_FACTOR: Final = 50
 """They are believed for so many times the time that asking took, too: thousands of topics cost 2 % of it at most."""
 
-TROUBLE_SECONDS: Final = 5.0
+UNAVAILABLE_TIMEOUT: Final = 5.0
 """After which the others no longer wait for a partition that has no leader, or whose leader is silent."""
 
-TROUBLE_AGE: Final = 0.25
+UNAVAILABLE_METADATA_AGE: Final = 0.25
 """Seconds for which partitions are believed meanwhile."""
 
 
 class BrokerLookups:
     """The questions of one query, as coroutines: `open` comes first, `aclose` last.
 
-    What can heal is tried again as `Patience` says; what remains is raised: BrokerError, AuthenticationError,
+    What can heal is tried again as `RetryPolicy` says; what remains is raised: BrokerError, AuthenticationError,
     ProtocolError, or a coded SourceError where brokers or topics cannot be found.
     """
 
     def __init__(self, settings: ReadSettings, rng: random.Random | None = None) -> None:
         self._settings, self._strategy = settings, settings.strategy
-        self.patience = Patience(settings, rng)
+        self.retries = RetryPolicy(settings, rng)
         pattern = settings.strategy.pattern if isinstance(settings.strategy, SubscribePattern) else None
         self._pattern = None if pattern is None else java_pattern(pattern)
         self._cluster: Cluster | None = None
         self._assigned: Assigned = {}
-        self._believed_until = float("-inf")
-        self._asking = 0.0
+        self._metadata_valid_until = float("-inf")
+        self._refresh_seconds = 0.0
         """Seconds that finding them took the last time."""
-        self._there: set[str] = set()
+        self._known_topics: set[str] = set()
         """Topics that were there once: without them a query cannot begin, but it may survive their end."""
-        self._trouble: dict[TopicPartition, float] = {}
+        self._unavailable_since: dict[TopicPartition, float] = {}
         """Partitions whose leaders do not answer, with the time since when."""
 
     @property
@@ -80,7 +80,7 @@ class BrokerLookups:
 
     async def open(self) -> None:
         """Connect. Raises ASYNCGROUP_BROKERS_UNREACHABLE if no broker answers, AuthenticationError."""
-        await self.patience.persist("Connecting", self._connect)
+        await self.retries.retry_until_timeout("Connecting", self._connect)
 
     async def _connect(self) -> None:
         # a query reads topics and makes none, as Java's admin client does, which Spark's source asks
@@ -112,32 +112,34 @@ class BrokerLookups:
         """The partitions as they were found the last time."""
         return self._assigned
 
-    def were_there(self, partitions: Iterable[TopicPartition]) -> None:
+    def mark_topics_known(self, partitions: Iterable[TopicPartition]) -> None:
         """These were read once, so it is no error of the options if they are gone."""
-        self._there.update(tp.topic for tp in partitions)
+        self._known_topics.update(tp.topic for tp in partitions)
 
-    async def assigned(self, *, anew: bool = False) -> Assigned:
-        """The partitions to read, asked for again if the last answer is older than a second or so, or if `anew`.
+    async def assigned(self, *, refresh: bool = False) -> Assigned:
+        """The partitions to read, asked for again if the last answer is older than a second or so, or if `refresh`.
 
         Topics that were there once and are gone are left out; others raise ASYNCGROUP_TOPICS_NOT_FOUND.
         """
-        return await self.patience.attempts(
-            "Finding partitions", lambda again: self._find_assigned(anew or again)
+        return await self.retries.retry_attempts(
+            "Finding partitions", lambda retrying: self._find_assigned(refresh or retrying)
         )
 
-    async def _find_assigned(self, anew: bool, *, all_there: bool = True) -> Assigned:
+    async def _find_assigned(self, refresh: bool, *, require_topics: bool = True) -> Assigned:
         time = asyncio.get_running_loop().time
-        if anew or time() >= self._believed_until:
+        if refresh or time() >= self._metadata_valid_until:
             began = time()
             await self.cluster.refresh()
-            self._assigned = self._choose(self.cluster.view.topics)
-            self._asking = time() - began
-            self._believed_until = time() + max(METADATA_AGE, METADATA_SHARE * self._asking)
-        if all_there and (never := set(self._topics()) - self._there):
+            self._assigned = self._select_partitions(self.cluster.view.topics)
+            self._refresh_seconds = time() - began
+            self._metadata_valid_until = time() + max(
+                METADATA_MAX_AGE, METADATA_AGE_FACTOR * self._refresh_seconds
+            )
+        if require_topics and (never := set(self._topics()) - self._known_topics):
             raise errors.topics_not_found(never)
         return self._assigned
 
-    def _choose(self, topics: Mapping[str, TopicInfo]) -> Assigned:
+    def _select_partitions(self, topics: Mapping[str, TopicInfo]) -> Assigned:
         """What the strategy takes of the cluster's topics; raises BrokerError for a topic that cannot be used."""
         if self._pattern is not None:
             find = self._pattern.search
@@ -147,107 +149,111 @@ class BrokerLookups:
         for name in names:
             if code := topics[name].error_code:
                 raise BrokerError(code, f"topic {name!r}")
-        self._there.update(names)
+        self._known_topics.update(names)
         wanted = set(self._strategy.partitions) if isinstance(self._strategy, Assign) else None
         found = [(TopicPartition(n, p), topics[n].topic_id) for n in sorted(names) for p in topics[n].numbers]
         return {tp: topic_id for tp, topic_id in found if wanted is None or tp in wanted}
 
     # --- offsets ------------------------------------------------------------------------------------------------
 
-    async def everywhere(
+    async def list_all_offsets(
         self,
         spec: int,
         *,
-        anew: bool = False,
-        all_there: bool = True,
-        known: Mapping[TopicPartition, int] | None = None,
+        refresh: bool = False,
+        require_topics: bool = True,
+        last_known: Mapping[TopicPartition, int] | None = None,
     ) -> Offsets:
-        """The offsets at `EARLIEST` or `LATEST` of all partitions to read; `anew` asks which those are before.
+        """The offsets at `EARLIEST` or `LATEST` of all partitions to read; `refresh` asks which those are before.
 
-        Not `all_there` leaves topics out that never were. A partition that cannot be asked for more than `TROUBLE_SECONDS` has its offset in `known`, if it has one there.
+        Not `require_topics` leaves topics out that never were. A partition that cannot be asked for more than `UNAVAILABLE_TIMEOUT` has its offset in `last_known`, if it has one there.
         """
 
-        async def find(again: bool) -> Offsets:
-            partitions = await self._find_assigned(anew or again, all_there=all_there)
-            found = await self._list(dict.fromkeys(partitions, spec), known=known)
+        async def find(retrying: bool) -> Offsets:
+            partitions = await self._find_assigned(refresh or retrying, require_topics=require_topics)
+            found = await self._list_offsets(dict.fromkeys(partitions, spec), last_known=last_known)
             # offsets are asked for by name: those of a topic made anew would be taken for news of the old one
-            news = known is not None and any(offset > known.get(tp, offset) for tp, offset in found.items())
-            if news and self._asking <= CHEAP_SECONDS:
-                await self._find_assigned(True, all_there=all_there)
+            news = last_known is not None and any(
+                offset > last_known.get(tp, offset) for tp, offset in found.items()
+            )
+            if news and self._refresh_seconds <= CHEAP_REFRESH_SECONDS:
+                await self._find_assigned(True, require_topics=require_topics)
             return found
 
-        return await self.patience.attempts("Finding offsets", find)
+        return await self.retries.retry_attempts("Finding offsets", find)
 
-    async def offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """The offsets at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition; those that are gone are left out."""
 
-        async def find(again: bool) -> Offsets:
-            partitions = await self._find_assigned(again)
-            return await self._list({tp: spec for tp, spec in wanted.items() if tp in partitions})
+        async def find(retrying: bool) -> Offsets:
+            partitions = await self._find_assigned(retrying)
+            return await self._list_offsets({tp: spec for tp, spec in wanted.items() if tp in partitions})
 
-        return await self.patience.attempts("Finding offsets", find) if wanted else {}
+        return await self.retries.retry_attempts("Finding offsets", find) if wanted else {}
 
-    async def at_timestamps(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """The first offsets that are not older than the timestamps (ms), -1 for those behind the last record."""
 
-        async def find(again: bool) -> Offsets:
-            partitions = await self._find_assigned(again)
-            return await self._list({tp: ms for tp, ms in wanted.items() if tp in partitions}, or_end=False)
+        async def find(retrying: bool) -> Offsets:
+            partitions = await self._find_assigned(retrying)
+            return await self._list_offsets(
+                {tp: ms for tp, ms in wanted.items() if tp in partitions}, or_end=False
+            )
 
-        return await self.patience.attempts("Finding offsets", find)
+        return await self.retries.retry_attempts("Finding offsets", find)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """What the group has committed; partitions without a commit are left out.
 
         So are commits whose metadata names another topic: one of the same name that was deleted.
         """
-        return of_same_topic(await self.commits(partitions), self._assigned)
+        return same_topic_offsets(await self.committed_with_topic_ids(partitions), self._assigned)
 
-    async def commits(self, partitions: Iterable[TopicPartition]) -> Commits:
+    async def committed_with_topic_ids(self, partitions: Iterable[TopicPartition]) -> Commits:
         """What the group has committed, with the topic ids that its metadata names."""
         wanted, group_id = list(partitions), self._settings.group_id
         assert group_id is not None
 
-        async def find(again: bool) -> Commits:
-            await self._find_assigned(again)
+        async def find(retrying: bool) -> Commits:
+            await self._find_assigned(retrying)
             found = await fetch_offsets_and_ids(
                 self.cluster, group_id, wanted, lane=GROUP_LANE, require_stable=True
             )
             return {tp: (committed.offset, topic_id) for tp, (committed, topic_id) in found.items()}
 
-        return await self.patience.attempts(f"Finding the committed offsets of group {group_id!r}", find)
+        return await self.retries.retry_attempts(f"Finding the committed offsets of group {group_id!r}", find)
 
-    async def _list(
+    async def _list_offsets(
         self,
         wanted: Mapping[TopicPartition, int],
         *,
         or_end: bool = True,
-        known: Mapping[TopicPartition, int] | None = None,
+        last_known: Mapping[TopicPartition, int] | None = None,
     ) -> Offsets:
         """One round to all leaders. Raises the worst of what went wrong."""
         if not wanted:
             return {}
         found = await look_up(self.cluster, wanted, self._settings.config.isolation_level, or_end=or_end)
         now = asyncio.get_running_loop().time()
-        self._trouble = {tp: self._trouble.get(tp, now) for tp in found.problems}
+        self._unavailable_since = {tp: self._unavailable_since.get(tp, now) for tp in found.problems}
         if not found.problems:
             return found.offsets
         # a final error tells more than one that passes
         problem = min(found.problems.values(), key=heals)
-        if known is None or not self._can_do_without(found.problems, known, now):
+        if last_known is None or not self._may_use_last_known(found.problems, last_known, now):
             raise problem
         places = ", ".join(map(str, sorted(found.problems)))
-        self.patience.warn("The query", f"goes on without news of {places}: {problem}")
-        self._believed_until = min(self._believed_until, now + TROUBLE_AGE)
-        return found.offsets | {tp: known[tp] for tp in found.problems}
+        self.retries.warn("The query", f"goes on without news of {places}: {problem}")
+        self._metadata_valid_until = min(self._metadata_valid_until, now + UNAVAILABLE_METADATA_AGE)
+        return found.offsets | {tp: last_known[tp] for tp in found.problems}
 
-    def _can_do_without(
+    def _may_use_last_known(
         self,
         problems: Mapping[TopicPartition, AsyncGroupError],
-        known: Mapping[TopicPartition, int],
+        last_known: Mapping[TopicPartition, int],
         now: float,
     ) -> bool:
         return all(
-            heals(error) and tp in known and now - self._trouble[tp] >= TROUBLE_SECONDS
+            heals(error) and tp in last_known and now - self._unavailable_since[tp] >= UNAVAILABLE_TIMEOUT
             for tp, error in problems.items()
         )

@@ -21,7 +21,7 @@ from asyncgroup.spark.source.settings import (
     Specific,
 )
 
-__all__ = ["Asks", "asks_for_end", "resolve", "stays"]
+__all__ = ["OffsetLookups", "is_reproducible", "may_start_at_end", "resolve_offsets"]
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
@@ -31,29 +31,31 @@ NO_MATCH: Final = -1
 """What brokers answer for a timestamp behind the last record."""
 
 
-class Asks(Protocol):
+class OffsetLookups(Protocol):
     """What has to be asked for that (`BrokerLookups`)."""
 
     async def assigned(self) -> Iterable[TopicPartition]:
         """The partitions to read."""
 
-    async def offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """Offsets at `EARLIEST` or `LATEST`."""
 
-    async def at_timestamps(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+    async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """Offsets at timestamps (ms), `NO_MATCH` where there is none."""
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """What the group has committed; partitions without a commit are left out."""
 
 
-async def resolve(limit: OffsetLimit, asks: Asks, *, position: Position, group_id: str | None) -> Offsets:
-    """The offset of each partition to read. Raises SourceError for what does not fit, and what `asks` raises."""
-    partitions = sorted(await asks.assigned())
+async def resolve_offsets(
+    limit: OffsetLimit, lookups: OffsetLookups, *, position: Position, group_id: str | None
+) -> Offsets:
+    """The offset of each partition to read. Raises SourceError for what does not fit, and what `lookups` raises."""
+    partitions = sorted(await lookups.assigned())
     if isinstance(limit, Earliest):
-        return await asks.offsets(dict.fromkeys(partitions, EARLIEST))
+        return await lookups.list_offsets(dict.fromkeys(partitions, EARLIEST))
     if isinstance(limit, Latest):
-        return await asks.offsets(dict.fromkeys(partitions, LATEST))
+        return await lookups.list_offsets(dict.fromkeys(partitions, LATEST))
     if isinstance(limit, Specific):
         topics = {tp.topic for tp in partitions}
         if limit.topics.keys() - topics:
@@ -61,47 +63,50 @@ async def resolve(limit: OffsetLimit, asks: Asks, *, position: Position, group_i
         named = limit.resolve(partitions)
         if named.keys() != set(partitions):
             raise errors.start_offsets_do_not_match_assigned(named, partitions)
-        return await _with_ends(named, asks)
+        return await _with_ends(named, lookups)
     if isinstance(limit, FromGroup):
-        return await _from_group(limit, asks, partitions, group_id or "")
-    return await _by_time(limit, asks, partitions, position)
+        return await _from_group(limit, lookups, partitions, group_id or "")
+    return await _by_time(limit, lookups, partitions, position)
 
 
-def stays(limit: OffsetLimit) -> bool:
+def is_reproducible(limit: OffsetLimit) -> bool:
     """Whether another process would find the same start a moment later, but for what retention takes away."""
     if isinstance(limit, Specific):
         return LATEST not in (*limit.offsets.values(), *limit.topics.values())
     return isinstance(limit, Earliest)
 
 
-def asks_for_end(limit: OffsetLimit, tp: TopicPartition) -> bool:
+def may_start_at_end(limit: OffsetLimit, tp: TopicPartition) -> bool:
     """Whether the start of a partition may be the log's end of the moment at which it is looked up."""
     if isinstance(limit, Specific):
         return limit.resolve([tp]).get(tp) == LATEST
     return not isinstance(limit, Earliest)
 
 
-async def _with_ends(offsets: Mapping[TopicPartition, int], asks: Asks) -> Offsets:
+async def _with_ends(offsets: Mapping[TopicPartition, int], lookups: OffsetLookups) -> Offsets:
     """`offsets` with numbers for -1 and -2, which Kafka's protocol happens to ask by the same."""
     named = {tp: offset for tp, offset in offsets.items() if offset in (EARLIEST, LATEST)}
-    return {**offsets, **await asks.offsets(named)} if named else dict(offsets)
+    return {**offsets, **await lookups.list_offsets(named)} if named else dict(offsets)
 
 
 async def _from_group(
-    limit: FromGroup, asks: Asks, partitions: list[TopicPartition], group_id: str
+    limit: FromGroup, lookups: OffsetLookups, partitions: list[TopicPartition], group_id: str
 ) -> Offsets:
-    committed = await asks.committed(partitions)
+    committed = await lookups.committed(partitions)
     missing = [tp for tp in partitions if tp not in committed]
     if not missing:
         return committed
     if limit.fallback == "error":
         raise errors.no_committed_offset(group_id, missing)
     spec = EARLIEST if limit.fallback == "earliest" else LATEST
-    return committed | await asks.offsets(dict.fromkeys(missing, spec))
+    return committed | await lookups.list_offsets(dict.fromkeys(missing, spec))
 
 
 async def _by_time(
-    limit: ByTimestamp | AtTimestamp, asks: Asks, partitions: list[TopicPartition], position: Position
+    limit: ByTimestamp | AtTimestamp,
+    lookups: OffsetLookups,
+    partitions: list[TopicPartition],
+    position: Position,
 ) -> Offsets:
     if isinstance(limit, ByTimestamp):
         if limit.timestamps.keys() != set(partitions):
@@ -109,8 +114,8 @@ async def _by_time(
         wanted = dict(limit.timestamps)
     else:
         wanted = dict.fromkeys(partitions, limit.timestamp)
-    found = await asks.at_timestamps(wanted)
+    found = await lookups.offsets_for_times(wanted)
     late = [tp for tp, offset in found.items() if offset == NO_MATCH]
     if late and position == "start" and limit.on_no_match == "error":
         raise errors.no_offset_at_timestamp({tp: wanted[tp] for tp in late})
-    return found | await asks.offsets(dict.fromkeys(late, LATEST)) if late else found
+    return found | await lookups.list_offsets(dict.fromkeys(late, LATEST)) if late else found

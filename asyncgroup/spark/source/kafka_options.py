@@ -17,11 +17,18 @@ from asyncgroup.properties import is_secret
 from asyncgroup.property_names import BY_CLASS
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.option_names import KAFKA
+from asyncgroup.spark.source.option_names import KAFKA_PREFIX
 
-__all__ = ["KafkaOptions", "check_servers", "check_tls", "named_option", "read_kafka", "refuse_tokens"]
+__all__ = [
+    "KafkaOptions",
+    "as_option_error",
+    "check_servers",
+    "check_tls",
+    "read_kafka",
+    "refuse_oauthbearer",
+]
 
-_REFUSED: Final[Mapping[str, str]] = {
+_REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
     "auto.offset.reset": "leave it out; startingOffsets says where a new query begins, and later ones go on from there",
     "key.deserializer": "leave it out; keys come as bytes, to be cast or decoded by the query",
     "value.deserializer": "leave it out; values come as bytes, to be cast or decoded by the query",
@@ -30,7 +37,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 }
 """Refused whatever their value, as in Spark's source."""
 
-_PRODUCERS: Final = frozenset(BY_CLASS["ProducerConfig"]) - frozenset(BY_CLASS["ClientConfig"]) | {
+_PRODUCER_PROPERTIES: Final = frozenset(BY_CLASS["ProducerConfig"]) - frozenset(BY_CLASS["ClientConfig"]) | {
     "enable.idempotence",
     "transactional.id",
     "transaction.timeout.ms",
@@ -38,7 +45,7 @@ _PRODUCERS: Final = frozenset(BY_CLASS["ProducerConfig"]) - frozenset(BY_CLASS["
 }
 """A dictionary of options for source and sink has them; Java's consumer warns of them and goes on."""
 
-_MEMBERS: Final = frozenset(
+_MEMBER_PROPERTIES: Final = frozenset(
     {
         *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "auto.commit.interval.ms"),
         *("partition.assignment.strategy", "group.protocol", "group.instance.id", "group.remote.assignor"),
@@ -46,12 +53,12 @@ _MEMBERS: Final = frozenset(
 )
 """About members of groups, and a source is none: without effect, as in Spark's, but times must be such."""
 
-_OPEN: Final = (".mechanism", ".mechanisms", ".type", ".location", ".algorithm")
+_PUBLIC_SUFFIXES: Final = (".mechanism", ".mechanisms", ".type", ".location", ".algorithm")
 """What no secret's name ends with: such a value helps to see what is wrong."""
 
-_NO_EFFECT: Final = tuple(IGNORED_PREFIXES)
+_NO_EFFECT_PREFIXES: Final = tuple(IGNORED_PREFIXES)
 
-_APART: Final = ("bootstrap.servers", "metadata.broker.list", "group.id")
+_READ_SEPARATELY: Final = ("bootstrap.servers", "metadata.broker.list", "group.id")
 
 
 class KafkaOptions(NamedTuple):
@@ -69,20 +76,24 @@ class KafkaOptions(NamedTuple):
 
 def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
     """The options without their prefix; raises OptionError, which names them with it and never shows a secret."""
-    for name, allowed in _REFUSED.items():
+    for name, allowed in _REFUSED_PROPERTIES.items():
         if name in properties:
-            raise OptionError(KAFKA + name, properties[name], allowed)
-    wanted = {name: value for name, value in properties.items() if name not in _PRODUCERS}
-    ignored = {name for name in wanted.keys() - _MEMBERS if name in IGNORED or name.startswith(_NO_EFFECT)}
-    left_out = {*_APART, *_MEMBERS, *ignored}
+            raise OptionError(KAFKA_PREFIX + name, properties[name], allowed)
+    wanted = {name: value for name, value in properties.items() if name not in _PRODUCER_PROPERTIES}
+    ignored = {
+        name
+        for name in wanted.keys() - _MEMBER_PROPERTIES
+        if name in IGNORED or name.startswith(_NO_EFFECT_PREFIXES)
+    }
+    left_out = {*_READ_SEPARATELY, *_MEMBER_PROPERTIES, *ignored}
     _check_members(wanted)
-    refuse_tokens(wanted)
+    refuse_oauthbearer(wanted)
     try:
         config, _ = ConsumerConfig.from_properties(
-            {name: value for name, value in wanted.items() if name not in left_out}, **_fixed(wanted)
+            {name: value for name, value in wanted.items() if name not in left_out}, **_fixed_settings(wanted)
         )
     except ConfigError as error:
-        raise named_option(error, wanted) from None
+        raise as_option_error(error, wanted) from None
     check_tls(config, wanted)
     given = "max.partition.fetch.bytes" in wanted or "fetch.message.max.bytes" in wanted
     return KafkaOptions(
@@ -92,15 +103,18 @@ def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
         config.max_partition_fetch_bytes if given else None,
         (
             *(
-                f"{KAFKA}{name} is a producer's, and ignored by a source"
-                for name in sorted(_PRODUCERS & properties.keys())
+                f"{KAFKA_PREFIX}{name} is a producer's, and ignored by a source"
+                for name in sorted(_PRODUCER_PROPERTIES & properties.keys())
             ),
-            *(f"{KAFKA}{name} has no effect on a source: {_why(name)}" for name in sorted(ignored)),
+            *(
+                f"{KAFKA_PREFIX}{name} has no effect on a source: {_reason_ignored(name)}"
+                for name in sorted(ignored)
+            ),
         ),
     )
 
 
-def _why(name: str) -> str:
+def _reason_ignored(name: str) -> str:
     if name == "max.poll.records":
         return "tasks fetch by bytes (fetchBytes), batches are limited by maxOffsetsPerTrigger and maxBytesPerTrigger"
     return IGNORED.get(name) or next(
@@ -108,17 +122,17 @@ def _why(name: str) -> str:
     )
 
 
-def refuse_tokens(properties: Mapping[str, str]) -> None:
+def refuse_oauthbearer(properties: Mapping[str, str]) -> None:
     """Raise OptionError for OAUTHBEARER, whose tokens come from a function (`OAuthBearer.token_provider`)."""
     for name in ("sasl.mechanism", "sasl.mechanisms"):
         if properties.get(name, "").strip().upper() == "OAUTHBEARER":
             allowed = (
                 "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: tokens need a function, which no option can be"
             )
-            raise OptionError(KAFKA + name, "OAUTHBEARER", allowed)
+            raise OptionError(KAFKA_PREFIX + name, "OAUTHBEARER", allowed)
 
 
-def _fixed(properties: Mapping[str, str]) -> dict[str, Any]:
+def _fixed_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     """What is not left to Kafka's defaults. Asking for a topic must not make a deleted one anew."""
     keys: dict[str, Any] = {"auto_commit": False, "auto_offset_reset": "error"}
     if "allow.auto.create.topics" not in properties:
@@ -127,12 +141,12 @@ def _fixed(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_members(properties: Mapping[str, str]) -> None:
-    for name in sorted(_MEMBERS & properties.keys()):
+    for name in sorted(_MEMBER_PROPERTIES & properties.keys()):
         try:
             if name.endswith(".ms"):
                 BY_CLASS["ConsumerConfig"][name].read(properties[name])
         except ValueError as error:
-            raise OptionError(KAFKA + name, properties[name], str(error)) from None
+            raise OptionError(KAFKA_PREFIX + name, properties[name], str(error)) from None
 
 
 _TLS_NAMES: Final[Mapping[str, tuple[str, str]]] = {
@@ -153,7 +167,7 @@ def check_tls(config: ClientConfig, properties: Mapping[str, str]) -> None:
     except ConfigError as error:
         names = _TLS_NAMES.get(error.key, (error.key,))
         name = next((name for name in names if name in properties), names[0])
-        raise OptionError(KAFKA + name, error.value, error.allowed) from None
+        raise OptionError(KAFKA_PREFIX + name, error.value, error.allowed) from None
 
 
 def _servers(properties: Mapping[str, str]) -> str:
@@ -161,7 +175,7 @@ def _servers(properties: Mapping[str, str]) -> str:
     servers = properties.get(name)
     if servers is None:
         raise OptionError(
-            f"option {KAFKA}bootstrap.servers must be given: host:port, several separated by commas"
+            f"option {KAFKA_PREFIX}bootstrap.servers must be given: host:port, several separated by commas"
         )
     return check_servers(name, servers)
 
@@ -171,7 +185,7 @@ def check_servers(name: str, servers: str) -> str:
     try:
         parse_servers(servers)
     except ConfigError as error:
-        raise OptionError(KAFKA + name, error.value, error.allowed) from None
+        raise OptionError(KAFKA_PREFIX + name, error.value, error.allowed) from None
     return servers.strip()
 
 
@@ -182,14 +196,14 @@ def _group_id(properties: Mapping[str, str]) -> str | None:
     try:
         return check_group_id(group_id)
     except ConfigError as error:
-        raise OptionError(f"{KAFKA}group.id", error.value, error.allowed) from None
+        raise OptionError(f"{KAFKA_PREFIX}group.id", error.value, error.allowed) from None
 
 
-def named_option(error: ConfigError, properties: Mapping[str, str]) -> OptionError:
+def as_option_error(error: ConfigError, properties: Mapping[str, str]) -> OptionError:
     """The error by the option's name, without secrets; its own words may name other properties, without the prefix."""
     if error.allowed is None:
         return OptionError(f"kafka.* options: {error}")
-    is_hidden = is_secret(error.key) and not error.key.endswith(_OPEN)
+    is_hidden = is_secret(error.key) and not error.key.endswith(_PUBLIC_SUFFIXES)
     value = HIDDEN if is_hidden and error.value else error.value
     is_property = "." in error.key or error.key in properties
-    return OptionError(KAFKA + error.key if is_property else error.key, value, error.allowed)
+    return OptionError(KAFKA_PREFIX + error.key if is_property else error.key, value, error.allowed)

@@ -9,7 +9,7 @@ from typing import Final
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.settings import ReadSettings
 
-__all__ = ["Admission", "RowSizes", "TriggerDelay", "byte_limit", "rate_limit"]
+__all__ = ["BytesPerOffset", "TriggerDelay", "TriggerLimits", "byte_limit", "rate_limit"]
 
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
@@ -71,7 +71,7 @@ class TriggerDelay:
         return False
 
 
-class RowSizes:
+class BytesPerOffset:
     """How many bytes of the log an offset takes, by partition: running means of what was seen of it.
 
     Sizes are those of record batches as they lie in the log and go over the wire, compressed: they can be told from the
@@ -93,19 +93,19 @@ class RowSizes:
         mean = self._means.get(tp, seen)
         self._means[tp] = mean + self.WEIGHT * (seen - mean)
 
-    def of(self, tp: TopicPartition) -> float | None:
+    def mean(self, tp: TopicPartition) -> float | None:
         """Bytes per offset; for a partition not seen yet the mean of the others, None if nothing was seen at all."""
         if (mean := self._means.get(tp)) is not None:
             return mean
         return sum(self._means.values()) / len(self._means) if self._means else None
 
-    def keep(self, partitions: Offsets) -> None:
+    def retain(self, partitions: Offsets) -> None:
         """Forgets all other partitions."""
         self._means = {tp: mean for tp, mean in self._means.items() if tp in partitions}
 
 
 def byte_limit(
-    limit: int, start: Offsets, end: Offsets, earliest_of_new: Offsets | None, sizes: RowSizes
+    limit: int, start: Offsets, end: Offsets, earliest_of_new: Offsets | None, sizes: BytesPerOffset
 ) -> dict[TopicPartition, int]:
     """Where a batch of about `limit` bytes of the log ends, by `sizes`; each partition gives the same part of its bytes.
 
@@ -113,7 +113,7 @@ def byte_limit(
     nothing is known of the sizes, each gives one offset.
     """
     offsets = _sizes(start, end, earliest_of_new or {})
-    means = {tp: sizes.of(tp) for tp in offsets}
+    means = {tp: sizes.mean(tp) for tp in offsets}
     total = sum(size * (math.inf if (mean := means[tp]) is None else mean) for tp, size in offsets.items())
     if total <= limit:
         return dict(end)
@@ -123,17 +123,17 @@ def byte_limit(
     return ends
 
 
-class Admission:
+class TriggerLimits:
     """All limits of a streaming query together: Spark's composite of a lower and an upper one, and that of bytes."""
 
     def __init__(self, settings: ReadSettings) -> None:
-        self.sizes = RowSizes()
+        self.sizes = BytesPerOffset()
         """To be told of what is seen in the log, if there is a limit in bytes."""
         self._most, self._bytes = settings.max_offsets_per_trigger, settings.max_bytes_per_trigger
         least = settings.min_offsets_per_trigger
         self._delay = None if least is None else TriggerDelay(least, settings.max_trigger_delay)
 
-    def end(
+    def end_offsets(
         self, start: Offsets, latest: Offsets, earliest_of_new: Offsets | None, now: float
     ) -> dict[TopicPartition, int]:
         """Where the batch that starts at `start` ends; at `start` itself while there is not enough for one.

@@ -36,7 +36,7 @@ _Parsed: TypeAlias = tuple[dict[TopicPartition, int], dict[str, int]]
 _Parse: TypeAlias = Callable[[str], _Parsed]
 
 
-class _Names(NamedTuple):
+class _OptionNames(NamedTuple):
     """The options of one end, each winning over those behind it."""
 
     timestamp: str
@@ -44,8 +44,8 @@ class _Names(NamedTuple):
     offsets: str
 
 
-_STARTING: Final = _Names("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-_ENDING: Final = _Names("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_STARTING: Final = _OptionNames("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDING: Final = _OptionNames("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 _WORDS: Final[Mapping[str, OffsetLimit]] = {
     "earliest": Earliest(),
@@ -87,7 +87,7 @@ def read_ending(options: Options, strategy: Strategy, starting: OffsetLimit, *, 
 
 
 def _read(
-    options: Options, names: _Names, strategy: Strategy, default: OffsetLimit, on_no_match: _OnNoMatch
+    options: Options, names: _OptionNames, strategy: Strategy, default: OffsetLimit, on_no_match: _OnNoMatch
 ) -> OffsetLimit:
     if (text := options.get(names.timestamp)) is not None:
         return AtTimestamp(_timestamp(names.timestamp, text), on_no_match)
@@ -126,7 +126,7 @@ def _fallback(options: Options, *, stream: bool) -> Literal["earliest", "latest"
 
 def _timestamp(name: str, text: str) -> int:
     try:
-        return values.whole(0, values.INT64_MAX)(text.strip())
+        return values.integer(0, values.INT64_MAX)(text.strip())
     except ValueError:
         raise OptionError(name, text, "a time in milliseconds since 1970, 0 or more") from None
 

@@ -24,9 +24,9 @@ K = TypeVar("K", bound=Hashable)
 
 _INT32_MAX: Final = 0x7FFFFFFF
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
-_LONGEST: Final = 64 * 1024 * 1024
-_SHOWN: Final = 200
-_LEAST_SLOTS: Final = 16
+_MAX_CHARACTERS: Final = 64 * 1024 * 1024
+_MAX_SHOWN: Final = 200
+_MIN_SLOTS: Final = 16
 _ENDS: Final = {"earliest": -2, "latest": -1}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
@@ -81,22 +81,22 @@ def dump(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return {
         topic: {
             str(partition): int(offsets[TopicPartition(topic, partition)])
-            for partition in _as_in_scala(partitions[topic], int)
+            for partition in _in_scala_order(partitions[topic], int)
         }
-        for topic in _as_in_scala(list(partitions), _java_hash, again=again)
+        for topic in _in_scala_order(list(partitions), _java_hash, again=again)
     }
 
 
 # --- the order of Scala's mutable.HashMap ---------------------------------------------------------------------------
 
 
-def _as_in_scala(keys: Sequence[K], hash_of: Callable[[K], int], *, again: bool = False) -> Iterable[K]:
+def _in_scala_order(keys: Sequence[K], hash_of: Callable[[K], int], *, again: bool = False) -> Iterable[K]:
     """The keys in the order in which a map that was filled with them one after another lists them.
 
     That is by slot, and within a slot by hash. The table doubles when a key is put that would make it three quarters
     full, were it new; `again` says that the last key was put twice. Spark sorts first, so the order is always the same.
     """
-    slots = _LEAST_SLOTS
+    slots = _MIN_SLOTS
     while (len(keys) + again) * 4 >= slots * 3:
         slots *= 2
     spread = {}
@@ -130,15 +130,15 @@ def _topics(text: str | Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _loaded(text: str) -> Any:
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_CHARACTERS:
         raise ValueError(f"{len(text)} characters are too many")
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_no_constant)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names are all different: of two values for a name one would be silently forgotten."""
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -180,4 +180,4 @@ def _shown(value: object) -> str:
         text = json.dumps(value)
     except (TypeError, ValueError):
         text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"

@@ -10,15 +10,15 @@ from asyncgroup.properties import is_secret
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
 
-__all__ = ["KAFKA", "STRATEGIES", "Options", "check_names"]
+__all__ = ["KAFKA_PREFIX", "STRATEGIES", "Options", "check_names"]
 
-KAFKA: Final = "kafka."
+KAFKA_PREFIX: Final = "kafka."
 """What begins so is a property of Kafka's client."""
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 """Of these a query names exactly one."""
 
-SPARKS: Final = (
+SPARK_OPTIONS: Final = (
     *STRATEGIES,
     *(
         "startingOffsets",
@@ -34,12 +34,12 @@ SPARKS: Final = (
 )
 """Those of Spark's Kafka source; the last two ask for nothing here, see `options`."""
 
-OURS: Final = (
+OWN_OPTIONS: Final = (
     *("groupFallback", "commitOffsets", "commitFailure", "commitInterval", "missingCommits"),
     *("maxBytesPerTrigger", "tasks", "fetchBytes"),
 )
 
-_OTHERS: Final = frozenset(
+_FOREIGN_NAMES: Final = frozenset(
     {
         # Spark adds them to the options of load(path) and of tables
         *("path", "paths", "provider", "location", "owner", "external", "is_managed_location", "comment"),
@@ -50,7 +50,7 @@ _OTHERS: Final = frozenset(
 )
 """Names that are no options of this source, in lower case, and yet no mistakes."""
 
-_NEAR: Final = 0.6
+_MATCH_CUTOFF: Final = 0.6
 
 
 class Options:
@@ -78,7 +78,9 @@ class Options:
     def kafka(self) -> dict[str, str]:
         """Kafka's properties, without their prefix, in lower case as Kafka writes them all."""
         found = {
-            name.removeprefix(KAFKA): value for name, value in self._values.items() if name.startswith(KAFKA)
+            name.removeprefix(KAFKA_PREFIX): value
+            for name, value in self._values.items()
+            if name.startswith(KAFKA_PREFIX)
         }
         return {name: value for name, value in found.items() if name}
 
@@ -95,20 +97,24 @@ def check_names(options: Options) -> None:
     value is, but for the names that Spark itself adds (`path`) and those of sinks and writers, as one dictionary of
     options often serves both.
     """
-    known = {name.lower(): name for name in (*SPARKS, *OURS)}
+    known = {name.lower(): name for name in (*SPARK_OPTIONS, *OWN_OPTIONS)}
     for lower, name in options.as_given().items():
-        if lower in known or lower.startswith((KAFKA, "_", "spark.", "option.")) or lower in _OTHERS:
+        if (
+            lower in known
+            or lower.startswith((KAFKA_PREFIX, "_", "spark.", "option."))
+            or lower in _FOREIGN_NAMES
+        ):
             continue
-        near = [known[each] for each in difflib.get_close_matches(lower, known, n=2, cutoff=_NEAR)]
-        raise OptionError(name, HIDDEN if is_secret(lower) else options.get(lower), _instead(name, near))
+        near = [known[each] for each in difflib.get_close_matches(lower, known, n=2, cutoff=_MATCH_CUTOFF)]
+        raise OptionError(name, HIDDEN if is_secret(lower) else options.get(lower), _suggestion(name, near))
 
 
-def _instead(name: str, near: list[str]) -> str:
+def _suggestion(name: str, near: list[str]) -> str:
     if near:
         return f"there is no such option; did you mean {' or '.join(near)}?"
     if "." in name:
-        return f"there is no such option; did you mean {KAFKA}{name}, a property of Kafka's client?"
-    return f"there is no such option; there are {', '.join(sorted((*SPARKS, *OURS), key=str.lower))}"
+        return f"there is no such option; did you mean {KAFKA_PREFIX}{name}, a property of Kafka's client?"
+    return f"there is no such option; there are {', '.join(sorted((*SPARK_OPTIONS, *OWN_OPTIONS), key=str.lower))}"
 
 
 def _text(value: object) -> str:

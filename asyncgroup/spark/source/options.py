@@ -56,12 +56,12 @@ __all__ = ["read_include_headers", "read_settings"]
 
 T = TypeVar("T")
 
-_ONLY_IN_STREAMS: Final = (
+_STREAM_OPTIONS: Final = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
     *("commitOffsets", "commitFailure", "commitInterval", "missingCommits"),
 )
-_POSITIVE_INT: Final = values.whole(1, values.INT32_MAX)
-_POSITIVE_LONG: Final = values.whole(1, values.INT64_MAX)
+_POSITIVE_INT: Final = values.integer(1, values.INT32_MAX)
+_POSITIVE_LONG: Final = values.integer(1, values.INT64_MAX)
 
 
 def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
@@ -77,26 +77,28 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
     starting = read_starting(given, strategy, stream=stream)
     ending = read_ending(given, strategy, starting, stream=stream)
     _check_group(given, kafka, from_group=isinstance(starting, FromGroup))
-    ignored = () if stream else tuple(name for name in _ONLY_IN_STREAMS if name in given)
-    least = _read(given, "minOffsetsPerTrigger", values.whole(0, values.INT64_MAX), None)
+    ignored = () if stream else tuple(name for name in _STREAM_OPTIONS if name in given)
+    least = _read(given, "minOffsetsPerTrigger", values.integer(0, values.INT64_MAX), None)
     most = _read(given, "maxOffsetsPerTrigger", _POSITIVE_LONG, None)
     if least is not None and most is not None and least > most:
         raise OptionError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger={most}")
-    count = values.whole(0, values.INT32_MAX)
-    fetch = values.size(least=1, most=values.INT32_MAX)
+    count = values.integer(0, values.INT32_MAX)
+    fetch = values.size(minimum=1, maximum=values.INT32_MAX)
     return ReadSettings(
         bootstrap_servers=kafka.bootstrap_servers,
         config=kafka.config,
         strategy=strategy,
         starting=starting,
         ending=ending,
-        fail_on_data_loss=_read(given, "failOnDataLoss", values.flag, True),
-        include_headers=_read(given, "includeHeaders", values.flag, False),
+        fail_on_data_loss=_read(given, "failOnDataLoss", values.boolean, True),
+        include_headers=_read(given, "includeHeaders", values.boolean, False),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay=_read(given, "maxTriggerDelay", values.duration(least=0, bare="ms"), 900.0),
+        max_trigger_delay=_read(
+            given, "maxTriggerDelay", values.duration(minimum=0, default_unit="ms"), 900.0
+        ),
         max_bytes_per_trigger=_read(
-            given, "maxBytesPerTrigger", values.size(least=1, most=values.INT64_MAX), None
+            given, "maxBytesPerTrigger", values.size(minimum=1, maximum=values.INT64_MAX), None
         ),
         min_partitions=_read(given, "minPartitions", _POSITIVE_INT, None),
         max_records_per_partition=_read(given, "maxRecordsPerPartition", _POSITIVE_LONG, None),
@@ -105,7 +107,9 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         commit_offsets=_read(given, "commitOffsets", values.choice(auto=True, off=False), True),
         commit_failure=_read(given, "commitFailure", values.choice(warn="warn", fail="fail"), "warn"),
         trusts_checkpoint=_read(given, "missingCommits", values.choice(check=False, ignore=True), False),
-        commit_interval=_read(given, "commitInterval", values.duration(least=0.001, bare=None), 60.0),
+        commit_interval=_read(
+            given, "commitInterval", values.duration(minimum=0.001, default_unit=None), 60.0
+        ),
         poll_timeout=_read(given, "kafkaConsumer.pollTimeoutMs", values.milliseconds, 120.0),
         offset_retries=_read(given, "fetchOffset.numRetries", count, 3),
         offset_retry_interval=_read(given, "fetchOffset.retryIntervalMs", count, 1000) / 1000,
@@ -125,7 +129,7 @@ def _tasks(text: str) -> int | Literal["auto"]:
 
 def read_include_headers(options: Mapping[str, str]) -> bool:
     """`includeHeaders` alone, which says what columns there are; raises OptionError."""
-    return _read(Options(options), "includeHeaders", values.flag, False)
+    return _read(Options(options), "includeHeaders", values.boolean, False)
 
 
 def _read(options: Options, name: str, read: Callable[[str], T], default: T) -> T:

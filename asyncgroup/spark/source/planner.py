@@ -16,30 +16,30 @@ from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.settings import ReadSettings
 from asyncgroup.spark.source.splitting import pack, pack_small, split
 
-__all__ = ["Plan", "check_available_now", "plan", "tasks_of", "usable_cores"]
+__all__ = ["BatchPlan", "check_available_now", "plan_batch", "split_into_tasks", "usable_cores"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """`ranges` to read, one for each partition with news, and the `losses` noticed."""
 
     ranges: list[OffsetRange]
     losses: list[errors.DataLossError]
 
 
-def plan(
+def plan_batch(
     start: Offsets,
     end: Offsets,
     earliest_of_new: Offsets,
     *,
     group_id: str | None = None,
-    first_again: bool = False,
-) -> Plan:
+    replays_first: bool = False,
+) -> BatchPlan:
     """The ranges from `start` to `end`.
 
     Partitions that only `end` has are new: they begin at `earliest_of_new`, which lacks those that are gone again. Those
-    that only `start` has were deleted; Spark has another code for that with a `group_id`. `first_again` says that the query's first batch is done again by another process,
+    that only `start` has were deleted; Spark has another code for that with a `group_id`. `replays_first` says that the query's first batch is done again by another process,
     for which `start` was looked up anew: it may lie behind `end` by now, and nothing is lost then.
     """
     losses: list[errors.DataLossError] = []
@@ -59,9 +59,9 @@ def plan(
         first, last = begins[tp], end[tp]
         if first < last:
             ranges.append(OffsetRange(tp.topic, tp.partition, first, last))
-        elif first > last and not first_again:
+        elif first > last and not replays_first:
             losses.append(errors.partition_offset_changed(tp, first, last))
-    return Plan(ranges, losses)
+    return BatchPlan(ranges, losses)
 
 
 def check_available_now(
@@ -81,7 +81,7 @@ def check_available_now(
         raise errors.end_offset_beyond_latest(latest, end)
 
 
-def tasks_of(ranges: Iterable[OffsetRange], settings: ReadSettings) -> list[tuple[OffsetRange, ...]]:
+def split_into_tasks(ranges: Iterable[OffsetRange], settings: ReadSettings) -> list[tuple[OffsetRange, ...]]:
     """The ranges of each Spark task, by `minPartitions`, `maxRecordsPerPartition` and `tasks`."""
     pieces = split(ranges, settings.min_partitions, settings.max_records_per_partition)
     if settings.tasks == "auto":

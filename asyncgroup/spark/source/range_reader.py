@@ -105,13 +105,13 @@ class RangeReader:
         for progress in self._waiting:
             while self._read_next(progress, batches):
                 if batches.is_full:
-                    yield from self.cut(batches)
+                    yield from self.flush(batches)
         self._waiting = [progress for progress in self._waiting if not progress.is_done]
 
-    def cut(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
+    def flush(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
         """What `batches` has gathered. Raises SourceError for a timestamp beyond any time."""
         try:
-            yield from batches.cut()
+            yield from batches.flush()
         except MalformedTimestamp as error:
             tp = TopicPartition(error.topic, error.partition)
             raise malformed_timestamp(tp, error.offset, error.timestamp) from error

@@ -15,7 +15,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.settings import TopicIds
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["UNKNOWN_TOPIC", "CheckpointTopics", "Commits", "checkpoint_topics", "of_same_topic"]
+__all__ = ["UNKNOWN_TOPIC", "CheckpointTopics", "Commits", "checkpoint_topics", "same_topic_offsets"]
 
 Commits: TypeAlias = Mapping[TopicPartition, tuple[int, UUID]]
 """Committed offsets, each with the topic id in its metadata; nil without one."""
@@ -25,10 +25,10 @@ UNKNOWN_TOPIC: Final = UUID(int=(1 << 128) - 1)
 
 
 class CheckpointTopics(NamedTuple):
-    """`ids`: the topic ids that commits name for partitions. `lacking`: partitions of topics without any commit."""
+    """`ids`: the topic ids that commits name for partitions. `without_commit`: partitions of topics without any commit."""
 
     ids: dict[TopicPartition, UUID]
-    lacking: list[TopicPartition]
+    without_commit: list[TopicPartition]
 
 
 def checkpoint_topics(
@@ -39,7 +39,7 @@ def checkpoint_topics(
     A partition without a commit belongs to the topic of the others; commits without an id are believed.
     """
     ids: dict[TopicPartition, UUID] = {}
-    lacking = []
+    without_commit = []
     by_topic: dict[str, set[UUID]] = {}
     for tp, (_, topic_id) in commits.items():
         by_topic.setdefault(tp.topic, set()).add(topic_id)
@@ -48,17 +48,19 @@ def checkpoint_topics(
             continue  # the topic is gone, which is noticed elsewhere
         named = {commits[tp][1]} if tp in commits else by_topic.get(tp.topic, set())
         if not named:
-            lacking.append(tp)
+            without_commit.append(tp)
         elif current[tp] != NO_UUID and not named & {NO_UUID, current[tp]}:
             ids[tp] = min(named)
-    return CheckpointTopics(ids, lacking)
+    return CheckpointTopics(ids, without_commit)
 
 
-def of_same_topic(commits: Commits, current: TopicIds) -> dict[TopicPartition, int]:
+def same_topic_offsets(commits: Commits, current: TopicIds) -> dict[TopicPartition, int]:
     """Return the committed offsets without those whose commit names another topic than the current one."""
-    return {tp: offset for tp, (offset, found) in commits.items() if _may_be(found, current.get(tp, NO_UUID))}
+    return {
+        tp: offset for tp, (offset, found) in commits.items() if _may_be_same(found, current.get(tp, NO_UUID))
+    }
 
 
-def _may_be(found: UUID, current: UUID) -> bool:
+def _may_be_same(found: UUID, current: UUID) -> bool:
     ids: Collection[UUID] = {found, current}
     return len(ids) == 1 or NO_UUID in ids

@@ -19,25 +19,25 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.plain_errors import plain_batches, plain_errors
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.offsets_json import dump, parse
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
+from asyncgroup.spark.tracebacks import batches_without_traceback, without_traceback
 
 if TYPE_CHECKING:
     import pyarrow
 
     from asyncgroup.spark.source.progress import StreamProgress
 
-__all__ = ["AsyncGroupStreamReader", "Ranges"]
+__all__ = ["AsyncGroupStreamReader", "TaskRanges"]
 
 NO_LIMIT: Final = 2**63 - 1
 """As many rows as there may be, where `ReadAllAvailable` would say that the trigger is Trigger.Once."""
 
-_TERMINATED: Final = 128 + signal.SIGTERM
+_SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 
 
-class Ranges(InputPartition):
+class TaskRanges(InputPartition):
     """What one task reads; `topic_ids` says of which topics, as far as that is known."""
 
     def __init__(self, ranges: Sequence[OffsetRange], topic_ids: TopicIds | None = None) -> None:
@@ -70,37 +70,37 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # --- in the driver's process --------------------------------------------------------------------------------
 
-    @plain_errors
+    @without_traceback
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts."""
-        return dump(self._driver.initial())
+        return dump(self._driver_progress.initial_offsets())
 
-    @plain_errors
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query reads what there is now, and ends."""
-        self._driver.prepare_available_now()
+        self._driver_progress.prepare_available_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of Spark's own limits; those of the options are applied by ourselves, as Python's API knows one only."""
         return ReadMaxRows(self._settings.max_offsets_per_trigger or NO_LIMIT)
 
-    @plain_errors
+    @without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the batch ends that starts at `start`, which is what the query has finished."""
         offsets = parse(start)
-        end = self._driver.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
+        end = self._driver_progress.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
         # Spark compares the JSON: that of its own Kafka source may have another order
         return start if end == offsets else dump(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The logs' ends, for the query's progress."""
-        return dump(self._driver.latest) or None
+        return dump(self._driver_progress.latest) or None
 
-    @plain_errors
+    @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What the tasks of a batch read."""
-        tasks = self._driver.tasks(parse(start), parse(end))
-        return [Ranges(ranges, self._driver.topic_ids) for ranges in tasks]
+        tasks = self._driver_progress.tasks(parse(start), parse(end))
+        return [TaskRanges(ranges, self._driver_progress.topic_ids) for ranges in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: what was finished is known from `latestOffset`, earlier than from here.
@@ -115,10 +115,10 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._terminated:
             # pyspark would tell Spark of the exit, who listens no more, and then leave a traceback in the log
             logging.shutdown()
-            os._exit(_TERMINATED)
+            os._exit(_SIGTERM_STATUS)
 
     @property
-    def _driver(self) -> StreamProgress:
+    def _driver_progress(self) -> StreamProgress:
         if self._progress is None:
             from asyncgroup.spark.source.progress import StreamProgress  # executors have no use for it
 
@@ -134,7 +134,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return
         self._terminated = True
         if self._progress is None or not self._progress.interrupt():
-            sys.exit(_TERMINATED)
+            sys.exit(_SIGTERM_STATUS)
 
     # --- in the executors ---------------------------------------------------------------------------------------
 
@@ -142,5 +142,5 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """The records of a task."""
         from asyncgroup.spark.source.workers import read_ranges
 
-        assert isinstance(partition, Ranges)
-        return plain_batches(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+        assert isinstance(partition, TaskRanges)
+        return batches_without_traceback(read_ranges(self._settings, partition.ranges, partition.topic_ids))

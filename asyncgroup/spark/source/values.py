@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeVar
 
-__all__ = ["INT32_MAX", "INT64_MAX", "choice", "duration", "flag", "milliseconds", "size", "whole"]
+__all__ = ["INT32_MAX", "INT64_MAX", "boolean", "choice", "duration", "integer", "milliseconds", "size"]
 
 INT32_MAX: Final = 0x7FFFFFFF
 INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 T = TypeVar("T")
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _DURATION: Final = re.compile(r"([0-9]{1,18})([a-z]+)?", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]{1,18})([a-z]+)?", re.ASCII)
 
@@ -28,18 +28,18 @@ _BINARY: Final[Mapping[str, int]] = {
 }
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def integer(minimum: int, maximum: int) -> Callable[[str], int]:
     """A whole number in decimal digits, without anything around it."""
 
     def read(text: str) -> int:
-        if not _WHOLE.fullmatch(text) or not least <= (number := int(text)) <= most:
-            raise ValueError(f"a whole number, {least} to {most}")
+        if not _INTEGER.fullmatch(text) or not minimum <= (number := int(text)) <= maximum:
+            raise ValueError(f"a whole number, {minimum} to {maximum}")
         return number
 
     return read
 
 
-def flag(text: str) -> bool:
+def boolean(text: str) -> bool:
     """true or false, in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
@@ -61,37 +61,37 @@ def choice(**words: T) -> Callable[[str], T]:
 def milliseconds(text: str) -> float:
     """A number of milliseconds, 1 or more, as seconds."""
     try:
-        return whole(1, INT32_MAX)(text) / 1000
+        return integer(1, INT32_MAX)(text) / 1000
     except ValueError as error:
         raise ValueError(f"{error} (milliseconds)") from None
 
 
-def duration(*, least: float, bare: Literal["ms"] | None) -> Callable[[str], float]:
-    """Seconds, at least `least`, of `15m`, `1000ms` or `10s`: us, ms, s, m, min, h, d (`JavaUtils.timeStringAs`).
+def duration(*, minimum: float, default_unit: Literal["ms"] | None) -> Callable[[str], float]:
+    """Seconds, at least `minimum`, of `15m`, `1000ms` or `10s`: us, ms, s, m, min, h, d (`JavaUtils.timeStringAs`).
 
-    `bare` is the unit of a number without any; None asks for one, as what such a number means is guesswork.
+    `default_unit` is the unit of a number without any; None asks for one, as what such a number means is guesswork.
     """
     with_unit = "a duration such as 500ms, 10s or 15m (us, ms, s, m, min, h, d)"
-    allowed = with_unit if least == 0 else f"{with_unit}, at least {least:g}s"
+    allowed = with_unit if minimum == 0 else f"{with_unit}, at least {minimum:g}s"
 
     def read(text: str) -> float:
         found = _DURATION.fullmatch(text.strip().lower())
-        unit = _UNITS.get(found[2] or bare or "") if found else None
-        if found is None or unit is None or not (seconds := int(found[1]) * unit) >= least:
+        unit = _UNITS.get(found[2] or default_unit or "") if found else None
+        if found is None or unit is None or not (seconds := int(found[1]) * unit) >= minimum:
             raise ValueError(allowed)
         return seconds
 
     return read
 
 
-def size(*, least: int, most: int) -> Callable[[str], int]:
+def size(*, minimum: int, maximum: int) -> Callable[[str], int]:
     """Bytes of `64m` or `512k`: b, k, m, g, t, p, with or without a b behind, in steps of 1024 (`JavaUtils.byteStringAs`)."""
 
     def read(text: str) -> int:
         found = _SIZE.fullmatch(text.strip().lower())
         unit = _BINARY.get(found[2] or "b") if found else None
-        if found is None or unit is None or not least <= (number := int(found[1]) * unit) <= most:
-            raise ValueError(f"a size such as 512k or 64m (b, k, m, g, t, p), {least} to {most} bytes")
+        if found is None or unit is None or not minimum <= (number := int(found[1]) * unit) <= maximum:
+            raise ValueError(f"a size such as 512k or 64m (b, k, m, g, t, p), {minimum} to {maximum} bytes")
         return number
 
     return read

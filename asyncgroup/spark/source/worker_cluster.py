@@ -18,46 +18,46 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import brokers_unreachable
+from asyncgroup.spark.source.idle_loop import notice_closed_connections
 from asyncgroup.spark.source.range_fetch import fetching_config
 from asyncgroup.spark.source.range_progress import RangeProgress, Sizes
 from asyncgroup.spark.source.range_reader import RangeReader
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
-from asyncgroup.spark.source.standing import notice_ends
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["Leftovers", "WorkerCluster"]
+__all__ = ["FetchedAhead", "WorkerCluster"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-LEFT_BYTES: Final = 32 * 1024 * 1024
+MAX_AHEAD_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all that is kept for later ranges."""
 
-LEFT_SECONDS: Final = 60.0
+MAX_AHEAD_AGE: Final = 60.0
 """For which they are kept: an unclean election may take records back, and the offsets then mean others."""
 
-MOST_SIZES: Final = 10_000
+MAX_SIZES: Final = 10_000
 """Partitions whose record sizes are remembered."""
 
-MOST_TOPICS: Final = 100
+MAX_IDLE_TOPICS: Final = 100
 """Topics that stay in the metadata after their tasks ended; a task may have more."""
 
 
-class _Left(NamedTuple):
+class _Entry(NamedTuple):
     offset: int
     buffer: RecordBuffer
     at: float
     topic_id: UUID
 
 
-class Leftovers:
+class FetchedAhead:
     """What was fetched beyond the end of ranges, for ranges that begin there; bounded, pure state."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[TopicPartition, _Left] = OrderedDict()
+        self._entries: OrderedDict[TopicPartition, _Entry] = OrderedDict()
         self._bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Leftovers of {len(self._left)} partitions: {self._bytes} bytes>"
+        return f"<FetchedAhead of {len(self._entries)} partitions: {self._bytes} bytes>"
 
     def put(self, progress: RangeProgress, now: float) -> None:
         """Keep what waits behind the end of a range that was read."""
@@ -66,12 +66,12 @@ class Leftovers:
             return
         self._drop(progress.tp)
         buffer.own()
-        self._left[progress.tp] = _Left(progress.end, buffer, now, progress.whereabouts.topic_id)
+        self._entries[progress.tp] = _Entry(progress.end, buffer, now, progress.whereabouts.topic_id)
         self._bytes += buffer.bytes
-        while self._bytes > LEFT_BYTES:
-            self._drop(next(iter(self._left)))
+        while self._bytes > MAX_AHEAD_BYTES:
+            self._drop(next(iter(self._entries)))
 
-    def take(
+    def pop(
         self, tp: TopicPartition, offset: int, now: float, topic_id: UUID = NO_UUID
     ) -> RecordBuffer | None:
         """What was kept of a partition from an offset on; whatever else was kept of it is of no use any more.
@@ -79,12 +79,12 @@ class Leftovers:
         Of a topic of another id (if both are known) it is what a namesake held there.
         """
         left = self._drop(tp)
-        if left is None or left.offset != offset or now - left.at >= LEFT_SECONDS:
+        if left is None or left.offset != offset or now - left.at >= MAX_AHEAD_AGE:
             return None
         return left.buffer if left.topic_id == topic_id or NO_UUID in (left.topic_id, topic_id) else None
 
-    def _drop(self, tp: TopicPartition) -> _Left | None:
-        left = self._left.pop(tp, None)
+    def _drop(self, tp: TopicPartition) -> _Entry | None:
+        left = self._entries.pop(tp, None)
         if left is not None:
             self._bytes -= left.buffer.bytes
         return left
@@ -99,11 +99,11 @@ class WorkerCluster:
 
     def __init__(self, settings: ReadSettings) -> None:
         self._servers = settings.bootstrap_servers
-        self._given, self._key = settings, _key(settings)
+        self._settings, self._pickled_settings = settings, _pickled_settings(settings)
         self._config = fetching_config(settings.config, settings.fetch_bytes)
         self._cluster = Cluster(self._servers, self._config)
         self._opening = asyncio.Lock()
-        self._leftovers = Leftovers()
+        self._fetched_ahead = FetchedAhead()
         self._sizes: OrderedDict[TopicPartition, Sizes] = OrderedDict()
         self._topics: OrderedDict[str, None] = OrderedDict()
         self.users = 0
@@ -111,28 +111,30 @@ class WorkerCluster:
         self.is_broken = False
 
     def __repr__(self) -> str:
-        return f"<WorkerCluster {self._servers}: {self.users} users, {self._leftovers!r}>"
+        return f"<WorkerCluster {self._servers}: {self.users} users, {self._fetched_ahead!r}>"
 
-    def fits(self, settings: ReadSettings) -> bool:
+    def matches(self, settings: ReadSettings) -> bool:
         """Whether it was made for these settings, as far as they concern connections and fetches."""
-        given = self._given
+        given = self._settings
         if (settings.bootstrap_servers, settings.fetch_bytes) != (given.bootstrap_servers, given.fetch_bytes):
             return False
-        return settings.config == given.config or (self._key is not None and self._key == _key(settings))
+        return settings.config == given.config or (
+            self._pickled_settings is not None and self._pickled_settings == _pickled_settings(settings)
+        )
 
-    def used(self, now: float) -> None:
+    def mark_used(self, now: float) -> None:
         """A task needs it."""
         self.last_used = now
 
-    async def open(self, patience: float) -> None:
-        """See that it is open; tries for `patience` seconds.
+    async def open(self, timeout: float) -> None:
+        """See that it is open; tries for `timeout` seconds.
 
         Raises SourceError if no broker answers, AuthenticationError and other errors that do not heal.
         """
         async with self._opening:
-            await notice_ends()
+            await notice_closed_connections()
             backoff, time = self._cluster.backoff(), asyncio.get_running_loop().time
-            deadline = time() + patience
+            deadline = time() + timeout
             while not self._cluster.is_open:
                 try:
                     await self._cluster.__aenter__()
@@ -170,7 +172,7 @@ class WorkerCluster:
 
     def _progress(self, wanted: OffsetRange, now: float, topic_id: UUID) -> RangeProgress:
         tp = TopicPartition(wanted.topic, wanted.partition)
-        buffer = self._leftovers.take(tp, wanted.start, now, topic_id)
+        buffer = self._fetched_ahead.pop(tp, wanted.start, now, topic_id)
         if buffer is None:
             config = self._config
             on_skip = _skipped if config.on_corrupt_batch == "skip" else None
@@ -187,8 +189,8 @@ class WorkerCluster:
             if progress.sizes is not None:
                 self._sizes[progress.tp] = progress.sizes
                 self._sizes.move_to_end(progress.tp)
-            self._leftovers.put(progress, self.last_used)
-        while len(self._sizes) > MOST_SIZES:
+            self._fetched_ahead.put(progress, self.last_used)
+        while len(self._sizes) > MAX_SIZES:
             self._sizes.popitem(last=False)
         if not self.users:
             self._forget_topics()
@@ -203,7 +205,7 @@ class WorkerCluster:
                 self._cluster.track([topic])
 
     def _forget_topics(self) -> None:
-        while len(self._topics) > MOST_TOPICS:
+        while len(self._topics) > MAX_IDLE_TOPICS:
             self._cluster.untrack([self._topics.popitem(last=False)[0]])
 
     async def aclose(self) -> None:
@@ -215,7 +217,7 @@ def _skipped(error: CorruptRecordsError) -> None:
     _log.warning("%s", error)
 
 
-def _key(settings: ReadSettings) -> bytes | None:
+def _pickled_settings(settings: ReadSettings) -> bytes | None:
     """Equal for settings that came from the same ones: each task unpickles its own. None if that cannot be told."""
     try:
         with secrets_in_pickles():  # it stays in this process

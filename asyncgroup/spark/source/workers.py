@@ -19,7 +19,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.range_reader import RangeReader
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
-from asyncgroup.spark.worker_process import settle
+from asyncgroup.spark.worker_process import freeze_heap
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,10 +28,10 @@ __all__ = ["close", "read_ranges"]
 
 T = TypeVar("T")
 
-MOST_CLUSTERS: Final = 8
+MAX_CLUSTERS: Final = 8
 """Clusters (or settings for them) that a process keeps connections to."""
 
-IDLE_SECONDS: Final = 300.0
+IDLE_TIMEOUT: Final = 300.0
 """After which an unused cluster is closed, when the next task comes, of whatever query: firewalls and load balancers forget
 idle connections without a word to either end, and a request would wait for its answer in vain.
 """
@@ -51,41 +51,41 @@ def read_ranges(
     `settings.fail_on_data_loss`; a warning otherwise), `ASYNCGROUP_NO_PROGRESS`, `ASYNCGROUP_BROKERS_UNREACHABLE`.
     BrokerError, AuthenticationError and CorruptRecordsError where trying again is no use.
     """
-    wanted = _merged(ranges)
+    wanted = _merge_adjacent(ranges)
     if not wanted:
         return
-    process = _process()
-    home = process.cluster(settings)
+    state = _worker_state()
+    cluster = state.cluster(settings)
     reader: RangeReader | None = None
     batches = ArrowBatches(include_headers=settings.include_headers)
     try:
-        process.run(home.open(settings.poll_timeout))
-        reader = home.reader(settings, wanted, topic_ids)
+        state.run(cluster.open(settings.poll_timeout))
+        reader = cluster.reader(settings, wanted, topic_ids)
         while not reader.is_done:
-            process.run(reader.advance())
+            state.run(reader.advance())
             yield from reader.read(batches)
-            if batches.is_worthwhile:
-                yield from reader.cut(batches)
-        yield from reader.cut(batches)
+            if batches.is_worth_flushing:
+                yield from reader.flush(batches)
+        yield from reader.flush(batches)
     except GeneratorExit:
         raise
     except BaseException:
-        home.is_broken = True  # begin anew: nobody knows in which state a failed task left it
+        cluster.is_broken = True  # begin anew: nobody knows in which state a failed task left it
         raise
     finally:
-        process.release(home, reader)
-        settle()
+        state.release(cluster, reader)
+        freeze_heap()
 
 
 def close() -> None:
     """Close every connection that this process keeps for reading, and its loop. Later calls begin anew."""
     global _current
-    process, _current = _current, None
-    if process is not None and process.pid == os.getpid():
-        process.close()
+    state, _current = _current, None
+    if state is not None and state.pid == os.getpid():
+        state.close()
 
 
-def _merged(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+def _merge_adjacent(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """The ranges that are not empty; neighbours of one partition as one, since a request can ask for only one."""
     merged: list[OffsetRange] = []
     for one in ranges:
@@ -98,7 +98,7 @@ def _merged(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     return merged
 
 
-class _Process:
+class _WorkerState:
     """The loop and the clusters of this process. A lock lets only one thread run the loop: Spark has one, tests more."""
 
     def __init__(self) -> None:
@@ -106,33 +106,33 @@ class _Process:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()
         self._clusters: list[WorkerCluster] = []
-        self._late: asyncio.Task[None] | None = None
+        self._late_release: asyncio.Task[None] | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the loop until `work` is done."""
         with self._lock:
             return self._loop.run_until_complete(work)
 
-    def release(self, home: WorkerCluster, reader: RangeReader | None) -> None:
+    def release(self, cluster: WorkerCluster, reader: RangeReader | None) -> None:
         """A task has ended, or was left: its reader goes, and its cluster if that is broken."""
         if self.pid != os.getpid() or self._loop.is_closed():
             return  # left in a child process, or after `close`: nothing here is ours any more
         with self._lock:
             if self._loop.is_running():
                 # the garbage collector closes a generator wherever it happens to run
-                self._late = self._loop.create_task(self._release(home, reader))
+                self._late_release = self._loop.create_task(self._release(cluster, reader))
             else:
-                self._loop.run_until_complete(self._release(home, reader))
+                self._loop.run_until_complete(self._release(cluster, reader))
 
-    async def _release(self, home: WorkerCluster, reader: RangeReader | None) -> None:
-        home.users -= 1
+    async def _release(self, cluster: WorkerCluster, reader: RangeReader | None) -> None:
+        cluster.users -= 1
         if reader is not None:
-            await home.release(reader)
-        if home.is_broken:
-            if home in self._clusters:
-                self._clusters.remove(home)
-            if not home.users:
-                await home.aclose()
+            await cluster.release(reader)
+        if cluster.is_broken:
+            if cluster in self._clusters:
+                self._clusters.remove(cluster)
+            if not cluster.users:
+                await cluster.aclose()
 
     def cluster(self, settings: ReadSettings) -> WorkerCluster:
         """The cluster of these settings, known or new; those unused for long, or too many, are closed.
@@ -143,18 +143,18 @@ class _Process:
             now = self._loop.time()
             unused = [one for one in self._clusters if not one.users]
             for one in unused:
-                if one.last_used < now - IDLE_SECONDS:
+                if one.last_used < now - IDLE_TIMEOUT:
                     self._close(one)
-            found = next((one for one in self._clusters if one.fits(settings)), None)
+            found = next((one for one in self._clusters if one.matches(settings)), None)
             if found is None:
                 found = WorkerCluster(settings)
             else:
                 self._clusters.remove(found)
             self._clusters.append(found)  # the last is the one used last
-            found.used(now)
+            found.mark_used(now)
             found.users += 1
             unused = [one for one in self._clusters if not one.users]
-            for one in unused[: max(0, len(self._clusters) - MOST_CLUSTERS)]:
+            for one in unused[: max(0, len(self._clusters) - MAX_CLUSTERS)]:
                 self._close(one)
             return found
 
@@ -165,28 +165,28 @@ class _Process:
     def close(self) -> None:
         """Close all of it."""
         with self._lock:
-            if self._late is not None:
-                self.run(asyncio.wait_for(self._late, None))
+            if self._late_release is not None:
+                self.run(asyncio.wait_for(self._late_release, None))
             for cluster in self._clusters:
                 self.run(cluster.aclose())
             self._clusters.clear()
             self._loop.close()
 
 
-_current: _Process | None = None
-_inherited: Final[list[_Process]] = []
+_current: _WorkerState | None = None
+_inherited: Final[list[_WorkerState]] = []
 """Of a parent process: left alone, since to close a loop or a connection here would disturb the parent's."""
 
 _making = threading.Lock()
 
 
-def _process() -> _Process:
+def _worker_state() -> _WorkerState:
     global _current
     with _making:
         if _current is not None and _current.pid != os.getpid():
             _inherited.append(_current)
             _current = None
         if _current is None:
-            _current = _Process()
+            _current = _WorkerState()
             atexit.register(close)
         return _current

@@ -343,7 +343,7 @@ async def test_a_commit_that_cannot_heal_is_raised() -> None:
 
 
 async def test_whatever_else_a_commit_raises_comes_through() -> None:
-    def finished() -> None:
+    def over() -> None:
         raise UsageError("the session is over")
 
     rig = Rig(0)

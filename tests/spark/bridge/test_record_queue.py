@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark import BatchId, OffsetRange
-from asyncgroup.spark.bridge.record_queue import RecordQueue, Chunk, chunk_ranges
+from asyncgroup.spark.bridge.record_queue import Chunk, RecordQueue, chunk_ranges
 from tests.spark.bridge.fakes import TOPIC, records
 
 
@@ -129,7 +129,7 @@ def test_every_record_is_taken_once_in_the_order_of_its_partition(
     given_out: dict[int, list[tuple[int, int]]] = {}
     steps = iter(takes)
 
-    def pop_batch() -> bool:
+    def take() -> bool:
         taken = queue.pop_batch()
         assert len(taken) <= 1 or sum(each.rows for each in taken) <= max_rows
         for each in taken:

@@ -15,8 +15,8 @@ from asyncgroup.errors import MemberLost
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, BatchInterrupted, Retry
 from asyncgroup.spark.bridge import foreach_batch
-from asyncgroup.spark.bridge.jobs import CallResult
 from asyncgroup.spark.bridge.commit_metadata import from_metadata
+from asyncgroup.spark.bridge.jobs import CallResult
 from asyncgroup.testing import VirtualKafka
 from tests.scenario.test_read_committed import Transactions
 from tests.spark.bridge.fakes import LoopJobs

@@ -84,7 +84,9 @@ async def until(is_so: Callable[[], bool], limit: float = 600.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def run_until(kafka: VirtualKafka, sink: Any, is_so: Callable[[], bool], **options: Any) -> ForeachBatch:
+async def run_until(
+    kafka: VirtualKafka, sink: Any, is_so: Callable[[], bool], **options: Any
+) -> ForeachBatch:
     """One member from its beginning until something is so, closed then."""
     group, handler = member(kafka, sink, **options)
     async with group:

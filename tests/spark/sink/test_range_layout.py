@@ -9,10 +9,10 @@ from asyncgroup.spark.sink.range_layout import (
     RangeSlice,
     StoredRange,
     committed_slices,
-    unused_ranges,
     next_version,
     plan_compactions,
     ranges_replaced_by,
+    unused_ranges,
     visible_slices,
 )
 
@@ -96,12 +96,17 @@ def test_compaction_changes_nothing_that_is_read(
     taken = spread([slice_ for compaction in compactions for slice_ in compaction.slices])
     assert taken.keys() <= committed
     for compaction, output in zip(compactions, outputs, strict=True):
-        assert [slice_.end for slice_ in compaction.slices[:-1]] == [slice_.start for slice_ in compaction.slices[1:]]
+        assert [slice_.end for slice_ in compaction.slices[:-1]] == [
+            slice_.start for slice_ in compaction.slices[1:]
+        ]
         assert len(compaction.slices) > 1 or not compaction.slices[0].is_whole
         for offset in range(output.start, output.end):
             assert after[0, offset] == output
             assert taken[0, offset] == before[0, offset]
-        assert sum(sizes[slice_.stored] for slice_ in compaction.slices[1:]) < target or not compaction.slices[0].is_whole
+        assert (
+            sum(sizes[slice_.stored] for slice_ in compaction.slices[1:]) < target
+            or not compaction.slices[0].is_whole
+        )
     for key in before.keys() - taken.keys():
         assert after[key] == before[key]
 
@@ -151,7 +156,9 @@ def test_gaps_end_a_merge_and_large_ranges_stay() -> None:
     ranges = [stored(0, 10), stored(10, 20), stored(25, 30), stored(30, 40), stored(40, 50), stored(50, 60)]
     sizes = {each: 100 if each.start == 30 else 1 for each in ranges}
     compactions = plan_compactions(ranges, sizes.__getitem__, 100)
-    assert [(compaction.stored("0").start, compaction.stored("0").end) for compaction in compactions] == [(0, 20)]
+    assert [(compaction.stored("0").start, compaction.stored("0").end) for compaction in compactions] == [
+        (0, 20)
+    ]
 
 
 def test_a_row_is_written_again_a_logarithmic_number_of_times() -> None:

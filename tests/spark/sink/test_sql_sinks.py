@@ -16,10 +16,10 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.sink.offsets_in_sink import (
-    OffsetUpdate,
     OffsetGapError,
     OffsetsInSink,
     OffsetsMovedError,
+    OffsetUpdate,
     plan_updates,
 )
 from asyncgroup.spark.sink.sql import Dialect, transaction

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
 RECORDS = 400
 PARTITIONS = 2
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", session_timeout=45.0)
-PATIENCE = 400.0
+COMMIT_WAIT = 400.0
 
 Rows = list[tuple[int, int, str]]
 
@@ -73,7 +73,7 @@ class Member:
 
 async def consume(broker: EmbeddedCluster, spark: SparkSession, sink: Any) -> None:
     """Two lives: one ends between storing and committing, with batches cut in another way than in the second."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(COMMIT_WAIT):
         with pytest.raises(CrashError):
             async with ConsumerGroup(broker.bootstrap_servers, "store", CONFIG) as group:
                 await group.run("numbers", ForeachBatch(spark, Member(sink, 1), max_rows=100, max_wait=0.05))

@@ -220,7 +220,11 @@ def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_cache
     for first in (0, 4):
         message = writer.write(iter(batches))
         assert message == TaskCommitMessage(
-            (WrittenRange("orders", 0, first, first + 3, 4), WrittenRange("orders", 1, first // 4, first // 4, 1)), 5
+            (
+                WrittenRange("orders", 0, first, first + 3, 4),
+                WrittenRange("orders", 1, first // 4, first // 4, 1),
+            ),
+            5,
         )
         assert pickle.loads(pickle.dumps(message)) == message
     assert len(kafka_server.records("orders")) == 10

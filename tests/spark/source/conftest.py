@@ -27,8 +27,8 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
 @pytest.fixture
 def query(kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queries]:
     """Makes queries that ask for partitions each time."""
-    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 0.0)
-    monkeypatch.setattr(broker_lookups, "METADATA_SHARE", 0)
+    monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 0.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE_FACTOR", 0)
     queries = Queries(kafka_server)
     yield queries
     queries.end()

@@ -84,7 +84,7 @@ class Worker:
         """The Arrow batches; `between(number)` is called, and awaited, after each wait."""
         home = self.home
         await home.open(self.settings.poll_timeout)
-        home.used(asyncio.get_running_loop().time())
+        home.mark_used(asyncio.get_running_loop().time())
         reader = home.reader(self.settings, ranges, self.topic_ids)
         gathered = ArrowBatches(include_headers=self.settings.include_headers)
         try:
@@ -95,10 +95,10 @@ class Worker:
                 self.steps += 1
                 if between is not None and asyncio.iscoroutine(work := between(self.steps)):
                     await work
-                if gathered.is_worthwhile:
-                    for made in reader.cut(gathered):
+                if gathered.is_worth_flushing:
+                    for made in reader.flush(gathered):
                         yield made
-            for made in reader.cut(gathered):
+            for made in reader.flush(gathered):
                 yield made
         finally:
             await home.release(reader)

@@ -194,7 +194,7 @@ def test_the_same_options_are_taken(theirs):
 
 def test_durations_and_sizes(theirs):
     utils = theirs.jvm.org.apache.spark.network.util.JavaUtils
-    duration, size = values.duration(least=0, bare="ms"), values.size(least=0, most=2**63 - 1)
+    duration, size = values.duration(minimum=0, default_unit="ms"), values.size(minimum=0, maximum=2**63 - 1)
     for text in ("15m", "10s", "5", " 7s ", "7S", "3min", "2h", "1d", "250ms", "0s"):
         assert duration(text) == utils.timeStringAsMs(text) / 1000
     for text in ("64m", "64MB", "5", "7k", "3pb", "2 ".strip(), "1t", "9gb", "5b"):

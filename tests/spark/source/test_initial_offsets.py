@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.initial_offsets import Position, resolve, stays
+from asyncgroup.spark.source.initial_offsets import Position, is_reproducible, resolve_offsets
 from asyncgroup.spark.source.settings import (
     AtTimestamp,
     ByTimestamp,
@@ -30,11 +30,11 @@ class Log:
     async def assigned(self) -> Iterable[TopicPartition]:
         return {tp(1), tp(0)}
 
-    async def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         assert set(wanted.values()) <= {EARLIEST, LATEST}
         return {place: (FIRST if spec == EARLIEST else LAST)[place] for place, spec in wanted.items()}
 
-    async def at_timestamps(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {p: max(FIRST[p], time) if time < LAST[p] else -1 for p, time in wanted.items()}
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -42,7 +42,7 @@ class Log:
 
 
 async def found(limit: OffsetLimit, position: Position = "start") -> dict[TopicPartition, int]:
-    return await resolve(limit, Log(), position=position, group_id="g")
+    return await resolve_offsets(limit, Log(), position=position, group_id="g")
 
 
 @pytest.mark.asyncio
@@ -91,6 +91,8 @@ async def test_an_end_by_time_that_no_record_has_is_the_logs_end() -> None:
 
 
 def test_which_starts_another_process_would_find_again() -> None:
-    assert stays(Earliest())
-    assert stays(Specific(offsets(5, -2)))
-    assert not any(map(stays, [Latest(), Specific(offsets(5, -1)), AtTimestamp(5), FromGroup("earliest")]))
+    assert is_reproducible(Earliest())
+    assert is_reproducible(Specific(offsets(5, -2)))
+    assert not any(
+        map(is_reproducible, [Latest(), Specific(offsets(5, -1)), AtTimestamp(5), FromGroup("earliest")])
+    )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.limits import Admission, RowSizes, TriggerDelay, byte_limit, rate_limit
+from asyncgroup.spark.source.limits import BytesPerOffset, TriggerDelay, TriggerLimits, byte_limit, rate_limit
 from asyncgroup.spark.source.options import read_settings
 from asyncgroup.spark.source.settings import ReadSettings
 
@@ -114,30 +114,30 @@ def test_no_delay_at_all():
 
 
 def test_sizes_are_running_means():
-    sizes = RowSizes()
-    assert sizes.of(TPS[0]) is None
+    sizes = BytesPerOffset()
+    assert sizes.mean(TPS[0]) is None
     sizes.observe(TPS[0], 1000, 10)
-    assert sizes.of(TPS[0]) == sizes.of(TPS[1]) == 100.0
+    assert sizes.mean(TPS[0]) == sizes.mean(TPS[1]) == 100.0
     sizes.observe(TPS[0], 2000, 10)
-    assert sizes.of(TPS[0]) == pytest.approx(130.0)
+    assert sizes.mean(TPS[0]) == pytest.approx(130.0)
     sizes.observe(TPS[1], 300, 10)
-    assert sizes.of(TPS[2]) == pytest.approx(80.0)
+    assert sizes.mean(TPS[2]) == pytest.approx(80.0)
     for _ in range(50):
         sizes.observe(TPS[0], 50, 10)
-    assert sizes.of(TPS[0]) == pytest.approx(5.0, rel=0.01)
-    sizes.keep({TPS[1]: 0})
-    assert sizes.of(TPS[0]) == pytest.approx(30.0)
+    assert sizes.mean(TPS[0]) == pytest.approx(5.0, rel=0.01)
+    sizes.retain({TPS[1]: 0})
+    assert sizes.mean(TPS[0]) == pytest.approx(30.0)
 
 
 def test_what_says_nothing_is_not_observed():
-    sizes = RowSizes()
+    sizes = BytesPerOffset()
     sizes.observe(TPS[0], 100, 0)
     sizes.observe(TPS[0], -1, 10)
-    assert sizes.of(TPS[0]) is None
+    assert sizes.mean(TPS[0]) is None
 
 
 def test_a_limit_in_bytes():
-    sizes = RowSizes()
+    sizes = BytesPerOffset()
     sizes.observe(TPS[0], 100, 1)
     sizes.observe(TPS[1], 10, 1)
     start, end = offsets(0, 0), offsets(1000, 1000)
@@ -148,11 +148,11 @@ def test_a_limit_in_bytes():
 
 
 def test_without_any_knowledge_a_batch_is_as_small_as_it_can_be():
-    assert byte_limit(10**9, offsets(0, 5), offsets(10, 5), None, RowSizes()) == offsets(1, 5)
+    assert byte_limit(10**9, offsets(0, 5), offsets(10, 5), None, BytesPerOffset()) == offsets(1, 5)
 
 
 def test_offsets_without_bytes():
-    sizes = RowSizes()
+    sizes = BytesPerOffset()
     sizes.observe(TPS[0], 0, 1000)
     assert byte_limit(1, offsets(0), offsets(10), None, sizes) == offsets(10)
 
@@ -160,7 +160,7 @@ def test_offsets_without_bytes():
 def test_bytes_of_any_offsets():
     rng = random.Random(6)
     for _ in range(500):
-        sizes = RowSizes()
+        sizes = BytesPerOffset()
         start = {tp: rng.randint(0, 100) for tp in TPS}
         end = {
             tp: begin + rng.choice([0, rng.randint(1, 9), rng.randint(1, 10**6)])
@@ -170,8 +170,8 @@ def test_bytes_of_any_offsets():
             sizes.observe(tp, rng.randint(1, 10**6), rng.randint(1, 1000))
         limit = rng.choice([1, 10**4, 10**8, 10**12])
         found = byte_limit(limit, start, end, None, sizes)
-        taken = sum((found[tp] - start[tp]) * (sizes.of(tp) or 0) for tp in TPS)
-        least = sum(sizes.of(tp) or 0 for tp in TPS)
+        taken = sum((found[tp] - start[tp]) * (sizes.mean(tp) or 0) for tp in TPS)
+        least = sum(sizes.mean(tp) or 0 for tp in TPS)
         assert taken <= limit + least
         assert all(min(start[tp] + 1, end[tp]) <= found[tp] <= end[tp] for tp in TPS)
         if taken < limit - least:
@@ -181,33 +181,33 @@ def test_bytes_of_any_offsets():
 # --- all together -----------------------------------------------------------------------------------------------------
 
 
-def admission(**changes: float | None) -> Admission:
+def admission(**changes: float | None) -> TriggerLimits:
     options = {"kafka.bootstrap.servers": "x:1", "subscribe": "t"}
     settings: ReadSettings = replace(read_settings(options, stream=True), **changes)
-    return Admission(settings)
+    return TriggerLimits(settings)
 
 
 def test_no_limits():
-    assert admission().end(offsets(0), offsets(50, 60), None, now=0.0) == offsets(50, 60)
+    assert admission().end_offsets(offsets(0), offsets(50, 60), None, now=0.0) == offsets(50, 60)
 
 
 def test_the_smaller_of_both_upper_limits():
     both = admission(max_offsets_per_trigger=100, max_bytes_per_trigger=1000)
     both.sizes.observe(TPS[0], 100, 1)
     both.sizes.observe(TPS[1], 1, 1)
-    assert both.end(offsets(0, 0), offsets(1000, 1000), None, now=0.0) == offsets(9, 9)
+    assert both.end_offsets(offsets(0, 0), offsets(1000, 1000), None, now=0.0) == offsets(9, 9)
     both.sizes.observe(TPS[0], 0, 10**9)
     for _ in range(100):
         both.sizes.observe(TPS[0], 1, 1)
-    assert both.end(offsets(0, 0), offsets(1000, 1000), None, now=0.0) == offsets(50, 50)
+    assert both.end_offsets(offsets(0, 0), offsets(1000, 1000), None, now=0.0) == offsets(50, 50)
 
 
 def test_lower_and_upper_limit_as_sparks_composite():
     both = admission(min_offsets_per_trigger=10, max_offsets_per_trigger=20, max_trigger_delay=60.0)
-    assert both.end(offsets(0), offsets(5), None, now=0.0) == offsets(5)
-    assert both.end(offsets(5), offsets(9), None, now=1.0) == offsets(5)
-    assert both.end(offsets(5), offsets(500), None, now=2.0) == offsets(25)
-    assert both.end(offsets(25), offsets(30), None, now=62.0) == offsets(30)
+    assert both.end_offsets(offsets(0), offsets(5), None, now=0.0) == offsets(5)
+    assert both.end_offsets(offsets(5), offsets(9), None, now=1.0) == offsets(5)
+    assert both.end_offsets(offsets(5), offsets(500), None, now=2.0) == offsets(25)
+    assert both.end_offsets(offsets(25), offsets(30), None, now=62.0) == offsets(30)
 
 
 def test_shares_are_finite():

@@ -13,7 +13,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source import planner
 from asyncgroup.spark.source.errors import OptionError, SourceArgumentError
 from asyncgroup.spark.source.options import read_include_headers, read_settings
-from asyncgroup.spark.source.planner import tasks_of
+from asyncgroup.spark.source.planner import split_into_tasks
 from asyncgroup.spark.source.settings import (
     Assign,
     AtTimestamp,
@@ -60,8 +60,8 @@ def test_small_partitions_are_packed_on_request(monkeypatch):
     settings = read(tasks=" Auto")
     assert settings.tasks == "auto"
     ranges = [OffsetRange("a", number, 0, 5) for number in range(100)]
-    assert [len(task) for task in tasks_of(ranges, settings)] == [34, 33, 33]
-    assert [len(task) for task in tasks_of(ranges, read())] == [1] * 100
+    assert [len(task) for task in split_into_tasks(ranges, settings)] == [34, 33, 33]
+    assert [len(task) for task in split_into_tasks(ranges, read())] == [1] * 100
 
 
 def test_all_options_at_once():

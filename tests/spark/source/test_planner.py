@@ -9,7 +9,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.planner import check_available_now, plan, tasks_of
+from asyncgroup.spark.source.planner import check_available_now, plan_batch, split_into_tasks
 from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
 from tests.spark.source.driver_support import TOPIC, offsets, tp
 
@@ -27,25 +27,25 @@ def codes(losses: list[SourceError]) -> list[str]:
 
 
 def test_a_range_for_each_partition_with_news() -> None:
-    found = plan(offsets(5, 7, 0), offsets(9, 7, 3), {})
+    found = plan_batch(offsets(5, 7, 0), offsets(9, 7, 3), {})
     assert found.ranges == reads((0, 5, 9), (2, 0, 3))
     assert found.losses == []
 
 
 def test_a_new_partition_begins_at_its_start() -> None:
-    found = plan(offsets(5), offsets(9, 4), {tp(1): 0})
+    found = plan_batch(offsets(5), offsets(9, 4), {tp(1): 0})
     assert found.ranges == reads((0, 5, 9), (1, 0, 4))
     assert found.losses == []
 
 
 def test_a_new_partition_that_lost_its_beginning() -> None:
-    found = plan(offsets(5), offsets(5, 4), {tp(1): 2})
+    found = plan_batch(offsets(5), offsets(5, 4), {tp(1): 2})
     assert found.ranges == reads((1, 2, 4))
     assert codes(found.losses) == ["ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"]
 
 
 def test_a_new_partition_that_is_gone_again() -> None:
-    found = plan(offsets(5), offsets(6, 4), {})
+    found = plan_batch(offsets(5), offsets(6, 4), {})
     assert found.ranges == reads((0, 5, 6))
     assert codes(found.losses) == ["INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS"]
 
@@ -55,21 +55,21 @@ def test_a_new_partition_that_is_gone_again() -> None:
     [(None, "PARTITIONS_DELETED"), ("g", "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT")],
 )
 def test_partitions_that_are_gone(group_id: str | None, code: str) -> None:
-    found = plan(offsets(5, 7), offsets(9), {}, group_id=group_id)
+    found = plan_batch(offsets(5, 7), offsets(9), {}, group_id=group_id)
     assert found.ranges == reads((0, 5, 9))
     assert codes(found.losses) == [code]
     assert f"{TOPIC}-1" in str(found.losses[0])
 
 
 def test_offsets_that_go_back() -> None:
-    found = plan(offsets(5, 7), offsets(2, 9), {})
+    found = plan_batch(offsets(5, 7), offsets(2, 9), {})
     assert found.ranges == reads((1, 7, 9))
     assert codes(found.losses) == ["PARTITION_OFFSET_CHANGED"]
 
 
 def test_the_first_batch_again_may_start_behind_its_end() -> None:
     """Its start was looked up anew: the log's end, say, which is further by now."""
-    found = plan(offsets(50, 7), offsets(20, 9), {}, first_again=True)
+    found = plan_batch(offsets(50, 7), offsets(20, 9), {}, replays_first=True)
     assert found.ranges == reads((1, 7, 9))
     assert found.losses == []
 
@@ -79,7 +79,7 @@ def test_no_offset_is_read_twice_or_left_out_without_a_word(
     start: dict[TopicPartition, int], end: dict[TopicPartition, int], earliest: dict[TopicPartition, int]
 ) -> None:
     new = {place: offset for place, offset in earliest.items() if place in end and place not in start}
-    found = plan(start, end, new)
+    found = plan_batch(start, end, new)
     begins = new | start
     assert {(r.topic, r.partition): (r.start, r.end) for r in found.ranges} == {
         place: (begins[place], end[place]) for place in end if begins.get(place, end[place]) < end[place]
@@ -127,7 +127,7 @@ def test_tasks_are_split_and_packed() -> None:
     settings = ReadSettings(
         "h:1", ConsumerConfig(), Subscribe((TOPIC,)), Earliest(), max_records_per_partition=10, tasks=2
     )
-    tasks = tasks_of(reads((0, 0, 20), (1, 0, 10)), settings)
+    tasks = split_into_tasks(reads((0, 0, 20), (1, 0, 10)), settings)
     assert len(tasks) == 2
     pieces = sorted(piece for task in tasks for piece in task)
     assert pieces == reads((0, 0, 10), (0, 10, 20), (1, 0, 10))

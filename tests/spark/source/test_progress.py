@@ -37,7 +37,7 @@ def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
 def test_batch_after_batch(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 10)
     progress = query()
-    start = progress.initial()
+    start = progress.initial_offsets()
     assert start == offsets(0, 0)
     end = progress.next_end(start)
     assert end == offsets(10, 0) == progress.latest
@@ -45,14 +45,14 @@ def test_batch_after_batch(kafka_server: KafkaServer, query: Queries) -> None:
     assert progress.next_end(end) == end
     produce(kafka_server, 3, partition=1)
     assert progress.next_end(end) == offsets(10, 3)
-    assert progress.initial() == start
+    assert progress.initial_offsets() == start
 
 
 def test_limits_of_rows(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 30)
     produce(kafka_server, 10, partition=1)
     progress = query(max_offsets_per_trigger=20)
-    end = progress.next_end(progress.initial())
+    end = progress.next_end(progress.initial_offsets())
     assert end == offsets(15, 5)
     assert progress.latest == offsets(30, 10)
     assert progress.next_end(end, limited=False) == offsets(30, 10)
@@ -61,7 +61,7 @@ def test_limits_of_rows(kafka_server: KafkaServer, query: Queries) -> None:
 def test_a_batch_waits_for_enough_rows(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 5)
     progress = query(min_offsets_per_trigger=10, max_trigger_delay=600.0)
-    first = progress.next_end(progress.initial())
+    first = progress.next_end(progress.initial_offsets())
     assert first == offsets(5, 0)  # the first batch never waits
     produce(kafka_server, 9)
     assert progress.next_end(first) == first
@@ -72,7 +72,7 @@ def test_a_batch_waits_for_enough_rows(kafka_server: KafkaServer, query: Queries
 def test_limits_of_bytes(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 400, size=1000)
     progress = query(max_bytes_per_trigger=100_000)
-    start, sizes = progress.initial(), []
+    start, sizes = progress.initial_offsets(), []
     while (end := progress.next_end(start)) != start:
         sizes.append(end[tp(0)] - start[tp(0)])
         start = end
@@ -86,16 +86,16 @@ def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
 ) -> None:
     produce(kafka_server, 10)
     progress = query(starting=Latest())
-    start = progress.initial()
+    start = progress.initial_offsets()
     produce(kafka_server, 5)
     assert progress.next_end(start) == start
     assert ranges(progress, start, start) == []
     # killed before the first batch was done, and started again after a while: Spark does the batch again
     produce(kafka_server, 5)
     again = query(starting=Latest())
-    assert again.initial() == offsets(20, 0)
+    assert again.initial_offsets() == offsets(20, 0)
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
-        assert ranges(again, again.initial(), start) == []
+        assert ranges(again, again.initial_offsets(), start) == []
     assert "if another source has begun that, rows of this batch are left out: orders-0" in caplog.text
     end = again.next_end(start)
     assert ranges(again, start, end) == [OffsetRange(TOPIC, 0, 10, 20)]
@@ -104,7 +104,7 @@ def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
 def test_trigger_once_reads_in_its_first_batch(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 10, at=1_000)
     progress = query(starting=AtTimestamp(1_000, "latest"))
-    assert progress.next_end(progress.initial(), limited=False) == offsets(10, 0)
+    assert progress.next_end(progress.initial_offsets(), limited=False) == offsets(10, 0)
 
 
 def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, query: Queries) -> None:
@@ -112,9 +112,9 @@ def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, que
     progress = query(max_offsets_per_trigger=6, min_offsets_per_trigger=5)
     progress.prepare_available_now()
     produce(kafka_server, 10)
-    first = progress.next_end(progress.initial())
+    first = progress.next_end(progress.initial_offsets())
     assert first == offsets(6, 0)
-    assert ranges(progress, progress.initial(), first) == [OffsetRange(TOPIC, 0, 0, 6)]
+    assert ranges(progress, progress.initial_offsets(), first) == [OffsetRange(TOPIC, 0, 0, 6)]
     last = progress.next_end(first)
     assert last == offsets(10, 0) == progress.latest  # four more, fewer than it would wait for otherwise
     assert ranges(progress, first, last) == [OffsetRange(TOPIC, 0, 6, 10)]
@@ -134,7 +134,7 @@ def test_available_now_from_the_end(kafka_server: KafkaServer, query: Queries, s
     kafka_server.create_partitions(TOPIC, 3)
     if isinstance(starting, Specific):
         starting.offsets[tp(2)] = 0  # type: ignore[index]
-    start = progress.initial()
+    start = progress.initial_offsets()
     assert start == offsets(5, 0)
     assert progress.next_end(start) == start
     assert progress.tasks(start, start) == []
@@ -145,7 +145,7 @@ def test_available_now_notices_a_topic_that_goes(kafka_server: KafkaServer, quer
     produce(kafka_server, 10)
     progress = query()
     progress.prepare_available_now()
-    start = progress.initial()
+    start = progress.initial_offsets()
     end = progress.next_end(start)
     kafka_server.delete_topic(TOPIC)
     with pytest.raises(SourceError) as caught:
@@ -155,7 +155,7 @@ def test_available_now_notices_a_topic_that_goes(kafka_server: KafkaServer, quer
 
 def test_new_partitions_are_read_from_their_start(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query(starting=Latest())
-    start = progress.initial()
+    start = progress.initial_offsets()
     kafka_server.create_partitions(TOPIC, 3)
     produce(kafka_server, 4, partition=2)
     assert progress.next_end(start) == start
@@ -172,7 +172,7 @@ def test_a_topic_that_is_deleted(
     kafka_server.create_topic("other", 1)
     produce(kafka_server, 5)
     progress = query(strategy=Subscribe((TOPIC, "other")), fail_on_data_loss=fail)
-    start = progress.next_end(progress.initial())
+    start = progress.next_end(progress.initial_offsets())
     kafka_server.delete_topic(TOPIC)
     end = progress.next_end(start)
     assert end == offsets(0, topic="other")
@@ -192,7 +192,7 @@ def test_a_topic_made_anew_is_read_from_its_start(
     """Also where the new one has more records by now than were read of the old one, which Spark's source cannot tell."""
     produce(kafka_server, 5)
     strict, lenient = query(), query(fail_on_data_loss=False)
-    starts = [progress.next_end(progress.initial()) for progress in (strict, lenient)]
+    starts = [progress.next_end(progress.initial_offsets()) for progress in (strict, lenient)]
     kafka_server.delete_topic(TOPIC)
     kafka_server.create_topic(TOPIC, 2)
     produce(kafka_server, rows)
@@ -211,7 +211,7 @@ def test_a_log_that_lost_its_end_goes_on_from_there(kafka_server: KafkaServer, q
     produce(kafka_server, 6)
     produce(kafka_server, 4)
     progress = query(fail_on_data_loss=False)
-    start = progress.next_end(progress.initial())
+    start = progress.next_end(progress.initial_offsets())
     kafka_server.call(lambda cluster: cluster.truncate(TOPIC, 0, 6))
     end = progress.next_end(start)
     assert end == offsets(6, 0)
@@ -238,8 +238,8 @@ def test_read_committed_ends_before_an_open_transaction(kafka_server: KafkaServe
     kafka_server.call(write)
     produce(kafka_server, 4)
     careful, careless = query(config=ConsumerConfig(isolation_level="read_committed")), query()
-    start = careful.initial()
-    assert careless.next_end(careless.initial()) == offsets(9, 0)
+    start = careful.initial_offsets()
+    assert careless.next_end(careless.initial_offsets()) == offsets(9, 0)
     assert careful.next_end(start) == careful.latest == offsets(3, 0)
     kafka_server.call(commit)
     assert careful.next_end(offsets(3, 0)) == offsets(10, 0)
@@ -249,14 +249,14 @@ def test_assigned_partitions_only(kafka_server: KafkaServer, query: Queries) -> 
     produce(kafka_server, 3)
     produce(kafka_server, 4, partition=1)
     progress = query(strategy=Assign((tp(1), tp(7))), starting=Specific({tp(1): 2}))
-    start = progress.initial()
+    start = progress.initial_offsets()
     end = progress.next_end(start)
     assert ranges(progress, start, end) == [OffsetRange(TOPIC, 1, 2, 4)]
 
 
 def test_a_pattern_finds_topics_as_they_come(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query(strategy=SubscribePattern("^ord"))
-    start = progress.initial()
+    start = progress.initial_offsets()
     assert start == offsets(0, 0)
     kafka_server.create_topic("ordinary", 1)
     kafka_server.create_topic("border", 1)
@@ -273,7 +273,7 @@ def test_a_topic_that_was_never_there_is_an_error(
     if available_now:
         progress.prepare_available_now()
     with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_TOPICS_NOT_FOUND\] .*nowhere"):
-        progress.initial()
+        progress.initial_offsets()
     asked = kafka_server.history.of("Metadata", topic="nowhere")
     assert asked
     assert not any(exchange.request.allow_auto_topic_creation for exchange in asked)
@@ -298,9 +298,9 @@ def test_an_idle_query_costs_little(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark asks all the time; the brokers are asked twenty times a second, and for metadata once."""
-    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 60.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 60.0)
     progress = query()
-    start = progress.next_end(progress.initial())
+    start = progress.next_end(progress.initial_offsets())
     kafka_server.call(lambda cluster: cluster.history.clear())
     began, used = time.perf_counter(), time.thread_time()
     for _ in range(12):

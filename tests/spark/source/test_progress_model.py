@@ -67,16 +67,16 @@ class Brokers:
             for number in range(len(parts))
         }
 
-    def were_there(self, partitions: Iterable[TopicPartition]) -> None:
+    def mark_topics_known(self, partitions: Iterable[TopicPartition]) -> None:
         pass
 
     async def assigned(self) -> dict[TopicPartition, UUID]:
         return self.topic_ids
 
-    async def everywhere(self, spec: int, **_: Any) -> dict[TopicPartition, int]:
-        return await self.offsets(dict.fromkeys(self.topic_ids, spec))
+    async def list_all_offsets(self, spec: int, **_: Any) -> dict[TopicPartition, int]:
+        return await self.list_offsets(dict.fromkeys(self.topic_ids, spec))
 
-    async def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         there = self.topic_ids
         return {
             tp: self.topics[tp.topic][1][tp.partition][0 if spec == EARLIEST else 1]
@@ -128,14 +128,14 @@ class Query:
 
     def batch(self, *, crash: bool = False) -> bool:
         """One batch, or with a `crash` two attempts at it by two processes; whether there was anything to do."""
-        start = self._progress.initial() if self.done is None else self.done
+        start = self._progress.initial_offsets() if self.done is None else self.done
         end = self._progress.next_end(start)
         if self.done is not None and end == start:
             return False
         first = self._ranges(start, end)
         if crash:
             self.restart()
-            start = self._progress.initial() if self.done is None else start
+            start = self._progress.initial_offsets() if self.done is None else start
             assert self._ranges(start, end) == first
         ids = self._brokers.topic_ids
         for topic, partition, begin, last in first:
@@ -186,7 +186,7 @@ def test_every_record_is_read_once(
     """Also of topics that come, grow, and are made anew; only a process that knew the old topic can tell a new one."""
     loop = asyncio.new_event_loop()
     pauses, module.IDLE_PAUSES = module.IDLE_PAUSES, (0.0, 0.0)  # type: ignore[misc]
-    share, module.IDLE_SHARE = module.IDLE_SHARE, 0  # type: ignore[misc]
+    share, module.IDLE_PAUSE_FACTOR = module.IDLE_PAUSE_FACTOR, 0  # type: ignore[misc]
     try:
         brokers = Brokers()
         brokers.create("a", 1)
@@ -217,5 +217,5 @@ def test_every_record_is_read_once(
                 assert not missing, (name, number, missing)
         assert not any((first_id, 0, offset) in query.read for offset in range(skipped))
     finally:
-        module.IDLE_PAUSES, module.IDLE_SHARE = pauses, share  # type: ignore[misc]
+        module.IDLE_PAUSES, module.IDLE_PAUSE_FACTOR = pauses, share  # type: ignore[misc]
         loop.close()

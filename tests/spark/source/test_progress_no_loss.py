@@ -13,7 +13,7 @@ import pytest
 from asyncgroup.consumer.list_offsets import heals
 from asyncgroup.errors import TransportError
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import broker_lookups, commits, patience, range_answers, workers
+from asyncgroup.spark.source import broker_lookups, group_committer, range_answers, retry_policy, workers
 from asyncgroup.spark.source.errors import DataLossError
 from asyncgroup.spark.source.progress import StreamProgress
 from asyncgroup.spark.source.settings import Earliest, FromGroup, Latest, SubscribePattern
@@ -36,13 +36,13 @@ def test_the_first_batch_is_done_again_when_there_are_more_partitions(
     produce(kafka_server, 5)
     options = {"starting": starting, "strategy": SubscribePattern("orders.*")}
     died = query(**options)
-    end = died.next_end(died.initial())
+    end = died.next_end(died.initial_offsets())
     kafka_server.create_partitions(TOPIC, 3)
     kafka_server.create_topic("orders-too", 1)
     produce(kafka_server, 3, partition=2)
     produce(kafka_server, 4, partition=0, topic="orders-too")
     again = query(**options)
-    start = again.initial()
+    start = again.initial_offsets()
     expected = [OffsetRange(TOPIC, 0, 0, 5)] if starting == Earliest() else []
     assert ranges(again, start, end) == expected
     last = again.next_end(end)
@@ -58,7 +58,7 @@ def test_a_partition_that_comes_later_is_no_matter_of_the_fallback(
     options = {"starting": FromGroup("latest"), "group_id": "reports"}
     produce(kafka_server, 4)
     progress = query(**options)
-    start = progress.initial()
+    start = progress.initial_offsets()
     assert start == progress.next_end(start) == offsets(4, 0)
     assert progress.tasks(start, start) == []
     kafka_server.create_partitions(TOPIC, 3)
@@ -152,12 +152,12 @@ def test_a_coordinator_out_of_reach_ends_no_query(
     api: str,
 ) -> None:
     """With commitFailure=warn: nothing but its commits needs the coordinator."""
-    monkeypatch.setattr(patience, "API_TIMEOUT", 0.2)
+    monkeypatch.setattr(retry_policy, "API_TIMEOUT", 0.2)
     produce(kafka_server, 5)
     progress = query(group_id="reports")
     held = kafka_server.faults.on(api, times=None, **fault)
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
     assert end == offsets(5, 0)
     assert "group 'reports'" in caplog.text
     held.cancel()
@@ -168,15 +168,15 @@ def test_a_coordinator_out_of_reach_ends_no_query(
 def test_a_coordinator_that_is_silent_holds_no_records_back(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "FIRST_PATIENCE", 0.1)
-    monkeypatch.setattr(commits, "PATIENCE", 0.1)
+    monkeypatch.setattr(group_committer, "INITIAL_WAIT", 0.1)
+    monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.1)
     produce(kafka_server, 5)
     progress = query(group_id="reports")
     held = kafka_server.faults.on("DescribeGroups", hold=True)
-    end = progress.next_end(progress.initial())
+    end = progress.next_end(progress.initial_offsets())
     assert end == offsets(5, 0) == progress.next_end(end)
     assert committed(kafka_server, "reports") == {}
-    monkeypatch.setattr(commits, "PATIENCE", 60.0)
+    monkeypatch.setattr(group_committer, "COMMIT_WAIT", 60.0)
     held.release()
     progress.next_end(end)
     assert committed(kafka_server, "reports") == offsets(5, 0)
@@ -186,16 +186,16 @@ def test_connections_that_ended_between_two_calls_are_not_used(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trigger may come once an hour, and brokers close connections that are idle for ten minutes."""
-    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 60.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 60.0)
     failures: list[BaseException] = []
 
     def seen(error: BaseException) -> bool:
         failures.append(error)
         return heals(error)
 
-    monkeypatch.setattr(patience, "heals", seen)
+    monkeypatch.setattr(retry_policy, "heals", seen)
     progress = query()
-    start = progress.initial()
+    start = progress.initial_offsets()
     kafka_server.stop_node(1)
     kafka_server.start_node(1)
     assert progress.next_end(start) == start
@@ -206,9 +206,9 @@ def test_connections_that_ended_between_two_calls_are_not_used(
 def test_spark_ends_a_query_that_waits_for_an_answer(
     kafka_server: KafkaServer, query: Queries, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "PATIENCE", 0.1)
+    monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.1)
     progress = query(group_id="reports", commit_failure="fail")
-    start = progress.initial()
+    start = progress.initial_offsets()
     kafka_server.call(lambda cluster: cluster.history.clear())
     held = kafka_server.faults.on(api, times=None, hold=True)
     ended: list[float] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode
-from asyncgroup.spark.source import broker_lookups, patience
+from asyncgroup.spark.source import broker_lookups, retry_policy
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce
@@ -26,7 +26,7 @@ def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
 
     produce(kafka_server, 10)
     progress = query()
-    start = progress.next_end(progress.initial())
+    start = progress.next_end(progress.initial_offsets())
     kafka_server.faults.on("ListOffsets", mutate=stale)
     assert progress.next_end(start) == start
 
@@ -34,17 +34,17 @@ def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
 def test_nobody_at_the_address(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "API_TIMEOUT", 0.3)
+    monkeypatch.setattr(retry_policy, "API_TIMEOUT", 0.3)
     kafka_server.stop_node(1)
     with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_BROKERS_UNREACHABLE\]"):
-        query().initial()
+        query().initial_offsets()
 
 
 def test_what_is_forbidden_is_not_tried_again(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query()
     fault = kafka_server.faults.on("ListOffsets", times=None, error="TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
-        progress.initial()
+        progress.initial_offsets()
     assert fault.hits == 1
 
 
@@ -52,7 +52,7 @@ def test_what_nobody_calls_retriable_is_tried_a_few_times(kafka_server: KafkaSer
     """As Spark's source does (`fetchOffset.numRetries`): topics that come and go give odd errors for a moment."""
     progress = query(offset_retries=3)
     fault = kafka_server.faults.on("ListOffsets", times=2, error="UNKNOWN_SERVER_ERROR")
-    assert progress.initial() == offsets(0, 0)
+    assert progress.initial_offsets() == offsets(0, 0)
     assert fault.hits == 2
 
 
@@ -62,7 +62,7 @@ def test_leaders_move_connections_break_and_the_query_goes_on(
 ) -> None:
     produce(kafka_server, 5)
     progress = query()
-    end = progress.next_end(progress.initial())
+    end = progress.next_end(progress.initial_offsets())
     for fault in (
         {"error": "NOT_LEADER_OR_FOLLOWER"},
         {"disconnect": "before"},
@@ -89,9 +89,9 @@ def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
                 part.error_code = ErrorCode.LEADER_NOT_AVAILABLE
         return response
 
-    monkeypatch.setattr(broker_lookups, "TROUBLE_SECONDS", 0.2)
+    monkeypatch.setattr(broker_lookups, "UNAVAILABLE_TIMEOUT", 0.2)
     progress = query()
-    end = progress.next_end(progress.initial())
+    end = progress.next_end(progress.initial_offsets())
     fault = kafka_server.faults.on("ListOffsets", topic=TOPIC, times=None, mutate=silent)
     produce(kafka_server, 2)
     produce(kafka_server, 3, partition=1)
@@ -105,7 +105,7 @@ def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
 
 def test_a_query_that_was_stopped_is_over(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query()
-    progress.initial()
+    progress.initial_offsets()
     progress.stop()
     progress.stop()
     with pytest.raises(Exception, match="stopped"):

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark.source.errors import DataLossError, SourceError
-from asyncgroup.spark.source.worker_cluster import MOST_TOPICS
+from asyncgroup.spark.source.worker_cluster import MAX_IDLE_TOPICS
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, worker
 
@@ -88,7 +88,7 @@ async def test_trouble_while_the_end_is_asked_for(brokers: EmbeddedCluster, trou
 
 
 async def test_a_task_may_read_more_topics_than_a_worker_remembers(brokers: EmbeddedCluster) -> None:
-    names = [f"orders-{number}" for number in range(MOST_TOPICS + 20)]
+    names = [f"orders-{number}" for number in range(MAX_IDLE_TOPICS + 20)]
     for name in names:
         brokers.create_topic(name, 1)
         fill(brokers, 2, topic=name)
@@ -99,5 +99,5 @@ async def test_a_task_may_read_more_topics_than_a_worker_remembers(brokers: Embe
                 (name, offset) for name in names for offset in range(2)
             )
         assert await one.offsets(part(0, 0), part(1, 2, topic=names[0])) == [1]
-        assert len(one.home._topics) == MOST_TOPICS
+        assert len(one.home._topics) == MAX_IDLE_TOPICS
     assert now() < 5

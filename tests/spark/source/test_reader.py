@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from asyncgroup.spark.data_source import AsyncGroupDataSource
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader, Ranges
+from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader, TaskRanges
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, committed, offsets, produce, settings
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
 
 RUNNER = """
 import pickle, sys
-from asyncgroup.spark.source import broker_client, commits
-commits.PATIENCE = broker_client.CLOSE_SECONDS = 30.0
+from asyncgroup.spark.source import broker_client, group_committer
+group_committer.COMMIT_WAIT = broker_client.CLOSE_TIMEOUT = 30.0
 reader = pickle.loads(bytes.fromhex(sys.argv[1]))
 try:
     start = reader.initialOffset()
@@ -54,7 +54,7 @@ def test_a_reader_is_pickled_without_its_connections(kafka_server: KafkaServer) 
     end = copy.latestOffset(start, copy.getDefaultReadLimit())
     assert end == {TOPIC: {"0": 5, "1": 0}} == copy.reportLatestOffset()
     (part,) = pickle.loads(pickle.dumps(copy.partitions(start, end)))
-    assert isinstance(part, Ranges)
+    assert isinstance(part, TaskRanges)
     assert part.ranges == (OffsetRange(TOPIC, 0, 0, 5),)
     (batch,) = copy.read(part)
     assert batch.column("offset").to_pylist() == [0, 1, 2, 3, 4]
@@ -69,7 +69,7 @@ def test_what_is_done_is_given_back_as_it_came(kafka_server: KafkaServer) -> Non
     start = {TOPIC: {"1": 0, "0": 0}}
     assert reader.latestOffset(start, reader.getDefaultReadLimit()) is start
     assert reader.partitions(start, start) == []
-    assert list(reader.read(Ranges(()))) == []
+    assert list(reader.read(TaskRanges(()))) == []
     reader.stop()
 
 

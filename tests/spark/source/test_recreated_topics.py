@@ -28,8 +28,8 @@ LACKS = r"^\[ASYNCGROUP_GROUP_LACKS_OFFSETS\] .*orders-0@10.*reports.*missingCom
 
 @pytest.fixture(autouse=True)
 def _metadata_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 0.0)
-    monkeypatch.setattr(broker_lookups, "METADATA_SHARE", 0)
+    monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 0.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE_FACTOR", 0)
 
 
 def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
@@ -42,7 +42,7 @@ def first_run(kafka: KafkaServer, query: Queries, *, available_now: bool = False
     progress = query(**options)
     if available_now:
         progress.prepare_available_now()
-    start = progress.initial()
+    start = progress.initial_offsets()
     end = progress.next_end(start)
     assert ranges(progress, start, end) == [OffsetRange(TOPIC, 0, 0, 10)]
     assert progress.next_end(end) == end == offsets(10, 0)
@@ -124,7 +124,7 @@ def test_a_new_query_does_not_start_at_offsets_of_a_deleted_topic(
 ) -> None:
     produce(kafka_server, 15)
     commit(kafka_server, 10, encode_metadata(tp(0), 10, CommitMetadata("", UUID(int=7))))
-    assert query(**GROUP, starting=FromGroup("earliest")).initial() == offsets(0, 0)
+    assert query(**GROUP, starting=FromGroup("earliest")).initial_offsets() == offsets(0, 0)
 
 
 @pytest.mark.parametrize("metadata", ["", "a text", "foreachBatch/1:3@10"])
@@ -230,7 +230,7 @@ def test_without_commits_it_is_said_that_it_cannot_be_seen(
     assert "kafka.group.id" in caplog.text
     caplog.clear()
     fresh = query(**options)
-    fresh.next_end(fresh.initial())
+    fresh.next_end(fresh.initial_offsets())
     assert "cannot be detected" not in caplog.text
 
 

@@ -10,7 +10,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.security import Security, Tls
 from asyncgroup.spark.source import worker_cluster
 from asyncgroup.spark.source.range_progress import RangeProgress
-from asyncgroup.spark.source.worker_cluster import Leftovers, WorkerCluster
+from asyncgroup.spark.source.worker_cluster import FetchedAhead, WorkerCluster
 from tests.consumer.support import batch
 from tests.spark.source.reading import TOPIC, part, settings
 
@@ -26,50 +26,52 @@ def read(end: int, *, partition: int = 0) -> RangeProgress:
 
 
 def test_what_is_left_goes_to_the_range_that_begins_there() -> None:
-    left, tp = Leftovers(), TopicPartition(TOPIC, 0)
+    left, tp = FetchedAhead(), TopicPartition(TOPIC, 0)
     left.put(read(7), 100.0)
-    assert repr(left).startswith("<Leftovers of 1 partitions: ")
-    buffer = left.take(tp, 7, 110.0)
+    assert repr(left).startswith("<FetchedAhead of 1 partitions: ")
+    buffer = left.pop(tp, 7, 110.0)
     assert buffer is not None
     assert (buffer.position, buffer.fetch_offset) == (7, 20)
-    assert left.take(tp, 7, 110.0) is None
-    assert repr(left) == "<Leftovers of 0 partitions: 0 bytes>"
+    assert left.pop(tp, 7, 110.0) is None
+    assert repr(left) == "<FetchedAhead of 0 partitions: 0 bytes>"
 
 
 @pytest.mark.parametrize(("offset", "time"), [(6, 110.0), (8, 110.0), (7, 161.0)])
 def test_for_any_other_it_is_dropped(offset: int, time: float) -> None:
-    left, tp = Leftovers(), TopicPartition(TOPIC, 0)
+    left, tp = FetchedAhead(), TopicPartition(TOPIC, 0)
     left.put(read(7), 100.0)
-    assert left.take(tp, offset, time) is None
-    assert left.take(tp, 7, 110.0) is None
+    assert left.pop(tp, offset, time) is None
+    assert left.pop(tp, 7, 110.0) is None
 
 
 def test_nothing_is_kept_of_a_range_that_was_not_read_to_its_end() -> None:
-    left = Leftovers()
+    left = FetchedAhead()
     left.put(read(20), 1.0)
     left.put(read(25), 1.0)
-    assert repr(left) == "<Leftovers of 0 partitions: 0 bytes>"
+    assert repr(left) == "<FetchedAhead of 0 partitions: 0 bytes>"
 
 
 def test_leftovers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     size = read(7).buffer.bytes
-    monkeypatch.setattr(worker_cluster, "LEFT_BYTES", 3 * size)
-    left = Leftovers()
+    monkeypatch.setattr(worker_cluster, "MAX_AHEAD_BYTES", 3 * size)
+    left = FetchedAhead()
     for number in range(5):
         left.put(read(7, partition=number), 1.0)
     left.put(read(7, partition=4), 1.0)
-    kept = [number for number in range(5) if left.take(TopicPartition(TOPIC, number), 7, 1.0) is not None]
+    kept = [number for number in range(5) if left.pop(TopicPartition(TOPIC, number), 7, 1.0) is not None]
     assert kept == [2, 3, 4]
 
 
 def test_settings_that_fit() -> None:
     home = WorkerCluster(settings("127.0.0.1:1"))
-    assert home.fits(settings("127.0.0.1:1"))
-    assert home.fits(settings("127.0.0.1:1", fail_on_data_loss=False, poll_timeout=3.0, include_headers=True))
-    assert not home.fits(settings("127.0.0.1:2"))
-    assert not home.fits(settings("127.0.0.1:1", fetch_bytes=1000))
-    assert not home.fits(settings("127.0.0.1:1", config={"security": Security(tls=Tls())}))
-    assert repr(home) == "<WorkerCluster 127.0.0.1:1: 0 users, <Leftovers of 0 partitions: 0 bytes>>"
+    assert home.matches(settings("127.0.0.1:1"))
+    assert home.matches(
+        settings("127.0.0.1:1", fail_on_data_loss=False, poll_timeout=3.0, include_headers=True)
+    )
+    assert not home.matches(settings("127.0.0.1:2"))
+    assert not home.matches(settings("127.0.0.1:1", fetch_bytes=1000))
+    assert not home.matches(settings("127.0.0.1:1", config={"security": Security(tls=Tls())}))
+    assert repr(home) == "<WorkerCluster 127.0.0.1:1: 0 users, <FetchedAhead of 0 partitions: 0 bytes>>"
 
 
 def test_settings_that_cannot_be_compared_are_others() -> None:
@@ -77,8 +79,8 @@ def test_settings_that_cannot_be_compared_are_others() -> None:
         raise NotImplementedError
 
     mine = settings("127.0.0.1:1", config={"connector": connector})
-    assert WorkerCluster(mine).fits(mine)
-    assert not WorkerCluster(mine).fits(settings("127.0.0.1:1"))
+    assert WorkerCluster(mine).matches(mine)
+    assert not WorkerCluster(mine).matches(settings("127.0.0.1:1"))
 
 
 def test_a_worker_fetches_by_rules_of_its_own() -> None:

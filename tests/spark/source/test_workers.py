@@ -59,7 +59,9 @@ def test_connections_and_metadata_are_kept(broker: KafkaServer) -> None:
 
 def test_a_worker_settles_when_a_task_has_ended(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     settled: list[int] = []
-    monkeypatch.setattr(workers, "settle", lambda: settled.append(len(workers._process()._clusters)))
+    monkeypatch.setattr(
+        workers, "freeze_heap", lambda: settled.append(len(workers._worker_state()._clusters))
+    )
     assert offsets(settings(broker.bootstrap_servers), part(0, 3)) == [0, 1, 2]
     assert settled == [1], "with all that stays loaded"
 
@@ -68,22 +70,22 @@ def test_other_settings_have_connections_of_their_own(broker: KafkaServer) -> No
     asked = settings(broker.bootstrap_servers)
     careful = settings(broker.bootstrap_servers, config={"isolation_level": "read_committed"})
     assert offsets(asked, part(0, 3)) == offsets(careful, part(0, 3)) == [0, 1, 2]
-    assert len(workers._process()._clusters) == 2
+    assert len(workers._worker_state()._clusters) == 2
 
 
 def test_clusters_are_bounded(broker: KafkaServer) -> None:
-    for number in range(workers.MOST_CLUSTERS + 3):
+    for number in range(workers.MAX_CLUSTERS + 3):
         asked = settings(broker.bootstrap_servers, config={"client_id": f"query-{number}"})
         assert offsets(asked, part(0, 1)) == [0]
-    assert len(workers._process()._clusters) == workers.MOST_CLUSTERS
+    assert len(workers._worker_state()._clusters) == workers.MAX_CLUSTERS
 
 
 def test_idle_clusters_are_closed(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         offsets(settings(broker.bootstrap_servers, config={"client_id": f"query-{number}"}), part(0, 1))
-    monkeypatch.setattr(workers, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(workers, "IDLE_TIMEOUT", -1.0)
     offsets(settings(broker.bootstrap_servers, config={"client_id": "another"}), part(0, 1))
-    assert [home._config.client_id for home in workers._process()._clusters] == ["another"]
+    assert [home._config.client_id for home in workers._worker_state()._clusters] == ["another"]
 
 
 def test_connections_that_were_idle_for_long_are_not_trusted(
@@ -93,10 +95,10 @@ def test_connections_that_were_idle_for_long_are_not_trusted(
     asked = settings(broker.bootstrap_servers)
     assert offsets(asked, part(0, 10)) == list(range(10))
     before = handshakes(broker)
-    monkeypatch.setattr(workers, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(workers, "IDLE_TIMEOUT", -1.0)
     assert offsets(asked, part(10, 20)) == list(range(10, 20))
     assert handshakes(broker) > before
-    assert len(workers._process()._clusters) == 1
+    assert len(workers._worker_state()._clusters) == 1
 
 
 def test_a_generator_that_is_closed_early(broker: KafkaServer) -> None:
@@ -106,7 +108,7 @@ def test_a_generator_that_is_closed_early(broker: KafkaServer) -> None:
         assert next(reading).num_rows > 0
         reading.close()  # type: ignore[attr-defined]
         assert offsets(asked, part(3, 290, 2)) == list(range(3, 290))
-    (home,) = workers._process()._clusters
+    (home,) = workers._worker_state()._clusters
     assert home.users == 0
 
 
@@ -126,9 +128,9 @@ def test_a_generator_that_is_collected_while_another_waits(broker: KafkaServer) 
     async def collect() -> None:
         left[0].close()  # type: ignore[attr-defined]
 
-    workers._process().run(collect())
+    workers._worker_state().run(collect())
     assert offsets(asked, part(3, 290, 2)) == list(range(3, 290))
-    (home,) = workers._process()._clusters
+    (home,) = workers._worker_state()._clusters
     assert home.users == 0
 
 
@@ -156,7 +158,7 @@ def test_a_failed_task_leaves_nothing_broken(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers)
     with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
         offsets(asked, part(1000, 1010))
-    assert workers._process()._clusters == []
+    assert workers._worker_state()._clusters == []
     assert offsets(asked, part(0, 10)) == list(range(10))
 
 

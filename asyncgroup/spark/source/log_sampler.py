@@ -14,19 +14,19 @@ from asyncgroup.consumer.fetch_plan import build_request
 from asyncgroup.consumer.fetch_session import TOPIC_IDS, Wanted, outside_sessions
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.limits import RowSizes
+from asyncgroup.spark.source.limits import BytesPerOffset
 from asyncgroup.wire import messages as m
 
-__all__ = ["LogSizes", "batch_sizes"]
+__all__ = ["LogSampler", "batch_sizes"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-LOOK_BYTES: Final = 64 * 1024
+SAMPLE_BYTES: Final = 64 * 1024
 """How much of a log is fetched for a look, about; of a larger batch its beginning, where the header is."""
 
-LOOK_SECONDS: Final = 10.0
+SAMPLE_INTERVAL: Final = 10.0
 """How often a partition is looked at."""
 
 _HEADER: Final = struct.Struct(">qiibIhi")
@@ -38,33 +38,36 @@ _UNCOUNTED: Final = 12
 """Bytes before the end of the length field, which the length does not count."""
 
 
-class LogSizes:
+class LogSampler:
     """Looks at the partitions of a query now and then."""
 
     def __init__(self) -> None:
-        self._looked: dict[TopicPartition, float] = {}
+        self._sampled_at: dict[TopicPartition, float] = {}
 
-    async def look(self, cluster: Cluster, start: Offsets, latest: Offsets, sizes: RowSizes) -> None:
+    async def sample(self, cluster: Cluster, start: Offsets, latest: Offsets, sizes: BytesPerOffset) -> None:
         """Tell `sizes` of partitions that have news and were not looked at for a while. What fails is left for later."""
         now = asyncio.get_running_loop().time()
         due = {
             tp: offset
             for tp, offset in start.items()
-            if offset < latest.get(tp, offset) and now - self._looked.get(tp, float("-inf")) >= LOOK_SECONDS
+            if offset < latest.get(tp, offset)
+            and now - self._sampled_at.get(tp, float("-inf")) >= SAMPLE_INTERVAL
         }
-        self._looked = {tp: at for tp, at in self._looked.items() if tp in latest} | dict.fromkeys(due, now)
-        sizes.keep(latest)
+        self._sampled_at = {tp: at for tp, at in self._sampled_at.items() if tp in latest} | dict.fromkeys(
+            due, now
+        )
+        sizes.retain(latest)
         by_leader: dict[int, dict[TopicPartition, Wanted]] = {}
         for tp, offset in due.items():
             topic, info = cluster.view.topics.get(tp.topic), cluster.view.partition(*tp)
             if topic is not None and info is not None and (leader := cluster.view.leader(tp)) >= 0:
-                wanted = Wanted(offset, info.leader_epoch, LOOK_BYTES, topic_id=topic.topic_id)
+                wanted = Wanted(offset, info.leader_epoch, SAMPLE_BYTES, topic_id=topic.topic_id)
                 by_leader.setdefault(leader, {})[tp] = wanted
         await asyncio.gather(*(_fetch(cluster, node_id, part, sizes) for node_id, part in by_leader.items()))
 
 
 async def _fetch(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, Wanted], sizes: RowSizes
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, Wanted], sizes: BytesPerOffset
 ) -> None:
     known = all(one.topic_id != m.NO_UUID for one in wanted.values())
     config = ConsumerConfig(fetch_min_bytes=1)  # an answer is bounded, however many partitions there are

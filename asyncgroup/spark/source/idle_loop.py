@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-__all__ = ["notice_ends"]
+__all__ = ["notice_closed_connections"]
 
-TURNS: Final = 3
+LOOP_TURNS: Final = 3
 """Of the loop: one to look at the sockets and the clock, one to read the sockets' ends, one to close them."""
 
 
-async def notice_ends() -> None:
+async def notice_closed_connections() -> None:
     """See which connections have ended, or were idle for too long, while no loop ran: before they are used."""
-    for _ in range(TURNS):
+    for _ in range(LOOP_TURNS):
         await asyncio.sleep(0)

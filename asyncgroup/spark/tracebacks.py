@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["plain_batches", "plain_errors"]
+__all__ = ["batches_without_traceback", "without_traceback"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def plain_errors(method: Callable[P, T]) -> Callable[P, T]:
+def without_traceback(method: Callable[P, T]) -> Callable[P, T]:
     """Let an AsyncGroupError leave a method that Spark calls without the traceback inside it; others leave as they are.
 
     The traceback goes to the log `asyncgroup.spark`, at the level DEBUG.
@@ -32,19 +32,19 @@ def plain_errors(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except AsyncGroupError as error:
-            raise _bare(error) from None
+            raise _strip_traceback(error) from None
 
     return called
 
 
-def plain_batches(batches: Iterator[T]) -> Iterator[T]:
+def batches_without_traceback(batches: Iterator[T]) -> Iterator[T]:
     """The same for an iterator that Spark takes the rows of a task from."""
     try:
         yield from batches
     except AsyncGroupError as error:
-        raise _bare(error) from None
+        raise _strip_traceback(error) from None
 
 
-def _bare(error: AsyncGroupError) -> AsyncGroupError:
+def _strip_traceback(error: AsyncGroupError) -> AsyncGroupError:
     _log.debug("%s", error, exc_info=error)
     return error.with_traceback(None)

@@ -21,34 +21,34 @@ from asyncgroup.offsets import Committer
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.group_members import Members, group_members
-from asyncgroup.spark.source.recreated_topics import Commits, of_same_topic
+from asyncgroup.spark.source.recreated_topics import Commits, same_topic_offsets
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 
-__all__ = ["GroupCommits"]
+__all__ = ["GroupCommitter"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
-PATIENCE: Final = 1.0
+COMMIT_WAIT: Final = 1.0
 """Seconds that a trigger waits for its commit at most; it goes on while the driver does something else."""
 
-FIRST_PATIENCE: Final = 10.0
+INITIAL_WAIT: Final = 10.0
 """Seconds that the first trigger waits to hear whether the group is free, if `commitFailure=warn`: a coordinator that is
 not there must not keep records back that can be had.
 """
 
-GIVE_UP: Final = 60.0
+FAILURE_TIMEOUT: Final = 60.0
 """Seconds of failures after which `commitFailure=fail` ends the query: Java's `default.api.timeout.ms`."""
 
-RETRY_SECONDS: Final = 1.0
+RETRY_PAUSE: Final = 1.0
 """The pause after a commit that failed with all its tries."""
 
-WARNING_SECONDS: Final = 60.0
+WARNING_INTERVAL: Final = 60.0
 """How often a failure that goes on is logged again."""
 
 
-class GroupCommits:
+class GroupCommitter:
     """Commits for `settings.group_id` what a query has finished; `lookups` stays open as long as this is used."""
 
     def __init__(self, lookups: BrokerLookups, settings: ReadSettings) -> None:
@@ -61,51 +61,51 @@ class GroupCommits:
             retry_max=settings.config.commit_retry_max,
             with_topic_ids=True,  # the query's next run tells by them whether a topic was recreated
         )
-        self._found: Commits | None = None
-        self._marked: Offsets = {}
-        self._begun = False
-        self._done_at = self._not_before = float("-inf")
+        self._initial_commits: Commits | None = None
+        self._last_marked: Offsets = {}
+        self._started = False
+        self._committed_at = self._not_before = float("-inf")
         self._failing_since: float | None = None
         self._warned_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     # --- the life of a query ------------------------------------------------------------------------------------
 
-    async def found(self, offsets: Offsets) -> Commits | None:
+    async def initial_commits(self, offsets: Offsets) -> Commits | None:
         """What the group had committed for these partitions when the query began; None if that is not known (yet).
 
-        Raises as `finished`.
+        Raises as `commit_finished`.
         """
-        if not self._begun:
-            await self._has_begun(offsets)
-        return self._found
+        if not self._started:
+            await self._ensure_started(offsets)
+        return self._initial_commits
 
-    async def finished(self, offsets: Offsets, ids: TopicIds) -> None:
+    async def commit_finished(self, offsets: Offsets, ids: TopicIds) -> None:
         """Everything before `offsets` is done. Commits what is new, or all of it if the last time is long ago.
 
         `ids` says of which topics the offsets are, as far as that is known.
 
-        Returns when that is committed or has failed, after `PATIENCE` in any case. Raises a coded error if the group has
+        Returns when that is committed or has failed, after `COMMIT_WAIT` in any case. Raises a coded error if the group has
         members, who would be at odds with the query, when it begins; and for a failure if `commitFailure=fail`: at once
-        for a final one, after `GIVE_UP` seconds of those that may heal.
+        for a final one, after `FAILURE_TIMEOUT` seconds of those that may heal.
         """
-        if not self._begun and not await self._has_begun(offsets):
+        if not self._started and not await self._ensure_started(offsets):
             return
         now = asyncio.get_running_loop().time()
-        again = now - self._done_at >= self._settings.commit_interval
-        if again or offsets != self._marked:
+        again = now - self._committed_at >= self._settings.commit_interval
+        if again or offsets != self._last_marked:
             self._mark(offsets, ids, again=again)
-            self._marked = dict(offsets)
-        self._collect()
+            self._last_marked = dict(offsets)
+        self._raise_task_error()
         patience = 0.0  # for one that goes on since an earlier call
         if self._committer.dirty and self._task is None and now >= self._not_before:
             self._task = asyncio.create_task(self._commit(), name=f"commit of group {self.group_id!r}")
-            patience = PATIENCE
+            patience = COMMIT_WAIT
         if self._task is not None:
             await asyncio.wait([self._task], timeout=patience)
-            self._collect()
+            self._raise_task_error()
 
-    def _collect(self) -> None:
+    def _raise_task_error(self) -> None:
         """See how the last commit ended, if it has; raises what it raised."""
         if self._task is not None and self._task.done():
             task, self._task = self._task, None
@@ -115,23 +115,23 @@ class GroupCommits:
         """Wait a moment for what is under way, then give it up."""
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait([task], timeout=PATIENCE)
+            await asyncio.wait([task], timeout=COMMIT_WAIT)
             await cancel_and_wait(task)
         await self._committer.aclose()
 
     # --- steps --------------------------------------------------------------------------------------------------
 
-    async def _has_begun(self, offsets: Offsets) -> bool:
-        """Whether it is known by now how things stand with the group; raises what `_begin` raises."""
+    async def _ensure_started(self, offsets: Offsets) -> bool:
+        """Whether it is known by now how things stand with the group; raises what `_start` raises."""
         strict, first = self._settings.commit_failure == "fail", self._task is None
         if self._task is None:
-            self._task = asyncio.create_task(self._begin(offsets), name=f"look at group {self.group_id!r}")
-        patience = None if strict else FIRST_PATIENCE if first else PATIENCE
+            self._task = asyncio.create_task(self._start(offsets), name=f"look at group {self.group_id!r}")
+        patience = None if strict else INITIAL_WAIT if first else COMMIT_WAIT
         await asyncio.wait([self._task], timeout=patience)
-        self._collect()
-        return self._begun
+        self._raise_task_error()
+        return self._started
 
-    async def _begin(self, offsets: Offsets) -> None:
+    async def _start(self, offsets: Offsets) -> None:
         """See what the group has: going back from there is said, since the group's own lag would jump.
 
         A query without a right to use the group, or without its coordinator, fails only if its commits are asked to.
@@ -141,8 +141,8 @@ class GroupCommits:
         try:
             members = await self._find_members()
             if not members:
-                self._found = await self._lookups.commits(offsets)
-                committed = of_same_topic(self._found, self._lookups.topic_ids)
+                self._initial_commits = await self._lookups.committed_with_topic_ids(offsets)
+                committed = same_topic_offsets(self._initial_commits, self._lookups.topic_ids)
         except AsyncGroupError as error:
             if self._settings.commit_failure == "fail":
                 raise errors.commit_failed(self.group_id, error) from error
@@ -157,13 +157,15 @@ class GroupCommits:
                 self.group_id,
                 places,
             )
-        self._begun = True
+        self._started = True
 
     async def _find_members(self) -> Members:
         async def ask() -> Members:
             return await group_members(self._cluster, self.group_id)
 
-        return await self._lookups.patience.persist(f"Finding the members of group {self.group_id!r}", ask)
+        return await self._lookups.retries.retry_until_timeout(
+            f"Finding the members of group {self.group_id!r}", ask
+        )
 
     def _mark(self, offsets: Offsets, ids: TopicIds, *, again: bool) -> None:
         for tp in self._committer.partitions:
@@ -188,10 +190,10 @@ class GroupCommits:
         try:
             await self._committer.commit()
         except CommitFailedError as error:
-            self._not_before = time() + RETRY_SECONDS
+            self._not_before = time() + RETRY_PAUSE
             await self._failed(error)
         else:
-            self._done_at, self._failing_since = time(), None
+            self._committed_at, self._failing_since = time(), None
 
     async def _failed(self, error: CommitFailedError) -> None:
         now = asyncio.get_running_loop().time()
@@ -202,11 +204,13 @@ class GroupCommits:
             for e in error.errors.values()
         )
         final = in_use or not all(e.retriable for e in error.errors.values())
-        if self._settings.commit_failure == "fail" and (final or now - self._failing_since >= GIVE_UP):
+        if self._settings.commit_failure == "fail" and (
+            final or now - self._failing_since >= FAILURE_TIMEOUT
+        ):
             if in_use:
                 raise errors.group_in_use(self.group_id, await self._members()) from error
             raise errors.commit_failed(self.group_id, error) from error
-        if now - self._warned_at >= WARNING_SECONDS:
+        if now - self._warned_at >= WARNING_INTERVAL:
             self._warned_at = now
             told = (
                 f"the group is in use by {'; '.join(await self._members()) or 'others'}" if in_use else error

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Handler
-from asyncgroup.spark.source import broker_lookups, commits
+from asyncgroup.spark.source import broker_lookups, group_committer
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.progress import StreamProgress
 from asyncgroup.spark.source.settings import FromGroup, Latest, Subscribe
@@ -26,9 +26,9 @@ GROUP = "reports"
 
 @pytest.fixture(autouse=True)
 def _metadata_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_lookups, "METADATA_AGE", 0.0)
-    monkeypatch.setattr(broker_lookups, "METADATA_SHARE", 0)
-    monkeypatch.setattr(commits, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 0.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE_FACTOR", 0)
+    monkeypatch.setattr(group_committer, "RETRY_PAUSE", 0.0)
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def member(kafka: KafkaServer) -> Iterator[None]:
 def test_every_finished_batch_is_committed_the_last_one_too(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 10)
     with query(kafka_server, max_offsets_per_trigger=6) as progress:
-        start = progress.initial()
+        start = progress.initial_offsets()
         first = progress.next_end(start)
         assert committed(kafka_server, GROUP) == offsets(
             0, 0
@@ -92,7 +92,7 @@ def test_nothing_is_committed_twice_but_from_time_to_time(kafka_server: KafkaSer
         return len(kafka_server.history.of("OffsetCommit"))
 
     with query(kafka_server) as progress:
-        start = progress.initial()
+        start = progress.initial_offsets()
         for _ in range(4):
             progress.next_end(start)
         assert count() == 1
@@ -106,7 +106,7 @@ def test_nothing_is_committed_twice_but_from_time_to_time(kafka_server: KafkaSer
 @pytest.mark.parametrize("options", [{"commit_offsets": False}, {"group_id": None}])
 def test_nothing_is_committed_where_nobody_asked(kafka_server: KafkaServer, options: dict[str, Any]) -> None:
     progress = StreamProgress(settings(kafka_server, **{"group_id": GROUP} | options))
-    progress.next_end(progress.initial())
+    progress.next_end(progress.initial_offsets())
     progress.stop()
     assert kafka_server.groups == []
 
@@ -114,9 +114,9 @@ def test_nothing_is_committed_where_nobody_asked(kafka_server: KafkaServer, opti
 def test_a_new_checkpoint_goes_on_where_the_group_is(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 10)
     with query(kafka_server, max_offsets_per_trigger=6) as progress:
-        progress.next_end(progress.next_end(progress.initial()))
+        progress.next_end(progress.next_end(progress.initial_offsets()))
     with query(kafka_server, starting=FromGroup("error")) as progress:
-        start = progress.initial()
+        start = progress.initial_offsets()
         assert start == offsets(6, 0)
         assert progress.next_end(start) == start  # the first batch writes the start down
         assert progress.tasks(start, start) == []
@@ -129,14 +129,14 @@ def test_partitions_without_a_commit_start_at_the_fallback(kafka_server: KafkaSe
         pytest.raises(SourceError, match="ASYNCGROUP_NO_COMMITTED_OFFSET"),
         query(kafka_server, starting=FromGroup("error")) as progress,
     ):
-        progress.initial()
+        progress.initial_offsets()
     with query(kafka_server, starting=FromGroup("latest")) as progress:
-        assert progress.initial() == offsets(10, 0)
+        assert progress.initial_offsets() == offsets(10, 0)
 
 
 def test_a_group_with_a_member_is_in_use(kafka_server: KafkaServer) -> None:
     with member(kafka_server), query(kafka_server) as progress:
-        start = progress.initial()
+        start = progress.initial_offsets()
         with pytest.raises(SourceError) as caught:
             progress.next_end(start)
     assert caught.value.code == "ASYNCGROUP_GROUP_IN_USE"
@@ -150,7 +150,7 @@ def test_a_member_that_joins_later(
 ) -> None:
     produce(kafka_server, 5)
     with query(kafka_server, commit_failure=failure) as progress:
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
         with member(kafka_server):
             if failure == "fail":
                 with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_GROUP_IN_USE\] .*the other one"):
@@ -171,7 +171,7 @@ def test_an_older_checkpoint_takes_the_group_back_with_a_warning(
 ) -> None:
     produce(kafka_server, 10)
     with query(kafka_server) as progress:
-        progress.next_end(progress.next_end(progress.initial()))
+        progress.next_end(progress.next_end(progress.initial_offsets()))
     assert committed(kafka_server, GROUP) == offsets(10, 0)
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"), query(kafka_server) as progress:
         progress.next_end(offsets(4, 0))
@@ -191,7 +191,7 @@ def test_an_older_checkpoint_takes_the_group_back_with_a_warning(
 def test_what_heals_is_tried_again(kafka_server: KafkaServer, fault: dict[str, Any]) -> None:
     produce(kafka_server, 5)
     with query(kafka_server, commit_failure="fail") as progress:
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
         kafka_server.faults.on("OffsetCommit", times=2, **fault)
         assert progress.next_end(end) == end
         assert committed(kafka_server, GROUP) == offsets(5, 0)
@@ -200,10 +200,10 @@ def test_what_heals_is_tried_again(kafka_server: KafkaServer, fault: dict[str, A
 def test_a_coordinator_that_answers_nothing_holds_up_no_batch(
     kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "PATIENCE", 0.05)
+    monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.05)
     produce(kafka_server, 5)
     with query(kafka_server) as progress:
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
         held = kafka_server.faults.on("OffsetCommit", hold=True)
         produce(kafka_server, 5)
         assert progress.next_end(end) == offsets(10, 0)
@@ -220,10 +220,10 @@ def test_commits_that_go_on_failing(
     monkeypatch: pytest.MonkeyPatch,
     failure: str,
 ) -> None:
-    monkeypatch.setattr(commits, "GIVE_UP", 0.0)
+    monkeypatch.setattr(group_committer, "FAILURE_TIMEOUT", 0.0)
     produce(kafka_server, 5)
     with query(kafka_server, commit_failure=failure) as progress:
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
         kafka_server.faults.on("OffsetCommit", times=None, error="COORDINATOR_LOAD_IN_PROGRESS")
         if failure == "fail":
             with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_COMMIT_FAILED\]"):
@@ -237,7 +237,7 @@ def test_commits_that_go_on_failing(
 @pytest.mark.kafka(topics={TOPIC: 2, "other": 1})
 def test_a_topic_that_goes_is_not_committed_any_more(kafka_server: KafkaServer) -> None:
     with query(kafka_server, strategy=Subscribe((TOPIC, "other")), fail_on_data_loss=False) as progress:
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
         kafka_server.delete_topic("other")
         produce(kafka_server, 3)
         assert progress.next_end(end) == offsets(3, 0)
@@ -249,9 +249,9 @@ def test_a_topic_that_goes_is_not_committed_any_more(kafka_server: KafkaServer) 
 def test_a_query_that_ends_while_it_commits(
     kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "PATIENCE", 0.05)
+    monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.05)
     with query(kafka_server) as progress:
-        start = progress.initial()
+        start = progress.initial_offsets()
         kafka_server.faults.on("OffsetCommit", hold=True)
         assert progress.next_end(start) == start
     assert committed(kafka_server, GROUP) == {}
@@ -264,7 +264,7 @@ def test_a_group_that_may_not_be_used(
     for api in ("DescribeGroups", "OffsetFetch", "OffsetCommit"):
         kafka_server.faults.on(api, times=None, error="GROUP_AUTHORIZATION_FAILED", optional=True)
     with query(kafka_server, commit_failure=failure) as progress:
-        start = progress.initial()
+        start = progress.initial_offsets()
         if failure == "fail":
             with pytest.raises(
                 SourceError, match=r"^\[ASYNCGROUP_COMMIT_FAILED\] .*GROUP_AUTHORIZATION_FAILED"
@@ -279,7 +279,7 @@ def test_a_group_that_may_not_be_used(
 def test_a_topic_made_anew_is_committed_from_its_start(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 5)
     with query(kafka_server, fail_on_data_loss=False) as progress:
-        end = progress.next_end(progress.initial())
+        end = progress.next_end(progress.initial_offsets())
         progress.next_end(end)
         assert committed(kafka_server, GROUP) == offsets(5, 0)
         kafka_server.delete_topic(TOPIC)
@@ -299,5 +299,5 @@ def test_a_topic_made_anew_is_committed_from_its_start(kafka_server: KafkaServer
 def test_the_start_is_committed_at_once(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 5)
     with query(kafka_server, starting=Latest()) as progress:
-        progress.next_end(progress.initial())
+        progress.next_end(progress.initial_offsets())
     assert committed(kafka_server, GROUP) == {tp(0): 5, tp(1): 0}

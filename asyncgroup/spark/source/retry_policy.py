@@ -22,7 +22,7 @@ from asyncgroup.errors import (
 from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.settings import ReadSettings
 
-__all__ = ["API_TIMEOUT", "Patience"]
+__all__ = ["API_TIMEOUT", "RetryPolicy"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -33,10 +33,10 @@ API_TIMEOUT: Final = 60.0
 
 `fetchOffset.numRetries` says how many attempts there are."""
 
-WARNING_SECONDS: Final = 10.0
+WARNING_INTERVAL: Final = 10.0
 """How often it is said that something goes on failing."""
 
-FORBIDDEN: Final = frozenset(
+AUTHORIZATION_ERRORS: Final = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -46,7 +46,7 @@ FORBIDDEN: Final = frozenset(
 """Error codes that another attempt would only see again."""
 
 
-class Patience:
+class RetryPolicy:
     """Tries questions again, for one query. `what` is a question in a few words, which begin a sentence."""
 
     def __init__(self, settings: ReadSettings, rng: random.Random | None = None) -> None:
@@ -54,8 +54,8 @@ class Patience:
         self._random = rng or random.Random()
         self._warned: dict[str, float] = {}
 
-    async def attempts(self, what: str, ask: Callable[[bool], Awaitable[T]]) -> T:
-        """`ask(anew)` by `persist`, up to `settings.offset_retries` times, also after errors that nobody calls retriable.
+    async def retry_attempts(self, what: str, ask: Callable[[bool], Awaitable[T]]) -> T:
+        """`ask(anew)` by `retry_until_timeout`, up to `settings.offset_retries` times, also after errors that nobody calls retriable.
 
         `anew` says that it has failed before, so that what was known may be wrong.
         """
@@ -70,14 +70,14 @@ class Patience:
         while True:
             left -= 1
             try:
-                return await self.persist(what, once)
+                return await self.retry_until_timeout(what, once)
             except AsyncGroupError as error:
-                if left <= 0 or _is_hopeless(error):
+                if left <= 0 or _is_final(error):
                     raise
                 _log.warning("%s failed, %d more attempts: %s", what, left, error)
             await asyncio.sleep(self._settings.offset_retry_interval)
 
-    async def persist(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def retry_until_timeout(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """`ask()` again and again while what it raises can heal, for at most `API_TIMEOUT`.
 
         Raises what it raised last; ASYNCGROUP_BROKERS_UNREACHABLE if no broker answered.
@@ -107,13 +107,13 @@ class Patience:
     def warn(self, what: str, text: str) -> None:
         """Say of something that goes on failing, now and then."""
         now = asyncio.get_running_loop().time()
-        if now - self._warned.get(what, float("-inf")) >= WARNING_SECONDS:
+        if now - self._warned.get(what, float("-inf")) >= WARNING_INTERVAL:
             self._warned[what] = now
             _log.warning("%s %s", what, text)
 
 
-def _is_hopeless(error: AsyncGroupError) -> bool:
+def _is_final(error: AsyncGroupError) -> bool:
     """Whether another attempt would find the same: what the broker forbids, or the client does not understand."""
     if isinstance(error, BrokerError):
-        return error.code in FORBIDDEN
+        return error.code in AUTHORIZATION_ERRORS
     return isinstance(error, (AuthenticationError, ConfigError, ProtocolError))
