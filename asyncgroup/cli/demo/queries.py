@@ -69,13 +69,13 @@ class Queries:
 
     async def catch_up(self) -> None:
         """Let both queries read everything that the topic has, and end. Raises DemoFailed."""
-        from asyncgroup.spark.examples.flights.pipeline import may_start_again
+        from asyncgroup.spark.examples.flights.pipeline import is_worker_timeout
 
         for _ in range(1, ATTEMPTS):
             try:
                 await self._run_queries()
             except DemoFailed as failed:
-                if not isinstance(failed.__cause__, Exception) or not may_start_again(failed.__cause__):
+                if not isinstance(failed.__cause__, Exception) or not is_worker_timeout(failed.__cause__):
                     raise
             else:
                 return

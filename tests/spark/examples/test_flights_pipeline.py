@@ -49,13 +49,13 @@ class Driver:
         """Both queries to the topic's end; on a busy machine Spark may need several starts for that."""
         from pyspark.errors import StreamingQueryException
 
-        from asyncgroup.spark.examples.flights.pipeline import may_start_again
+        from asyncgroup.spark.examples.flights.pipeline import is_worker_timeout
 
         for _ in range(4):
             try:
                 return self._run_once()
             except StreamingQueryException as error:
-                if not may_start_again(error):
+                if not is_worker_timeout(error):
                     raise
         return self._run_once()
 

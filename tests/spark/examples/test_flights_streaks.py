@@ -15,12 +15,12 @@ import pandas as pd
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from asyncgroup.spark.examples.flights.streaks import (
-    LATE,
-    SHORTEST,
-    DelayStreaks,
+    LATE_MINUTES,
+    MIN_STREAK_FLIGHTS,
+    DelayStreakProcessor,
     Departure,
-    Streak,
-    fold,
+    DelayStreak,
+    fold_departures,
 )
 
 MINUTE = 60_000
@@ -39,7 +39,7 @@ class Simulated:
 
     def __init__(self) -> None:
         self._tester = TwsTester(
-            DelayStreaks(), timeMode="EventTime", eventTimeExtractor=lambda row: int(row["scheduled_ms"])
+            DelayStreakProcessor(), timeMode="EventTime", eventTimeExtractor=lambda row: int(row["scheduled_ms"])
         )
         self.peekValueState = self._tester.peekValueState
 
@@ -65,11 +65,11 @@ def streak(row: Any) -> tuple[str, int, int, int, int]:
 
 def test_a_streak_comes_out_when_the_watermark_has_passed_its_end() -> None:
     test = simulated()
-    late = departures(*[LATE] * SHORTEST, 0)
+    late = departures(*[LATE_MINUTES] * MIN_STREAK_FLIGHTS, 0)
     assert test.test("UA", late) == []
-    assert test.setWatermark(SHORTEST * MINUTE) == []
-    (found,) = test.setWatermark((SHORTEST + 1) * MINUTE)
-    assert streak(found) == ("UA", 1, SHORTEST, SHORTEST, SHORTEST * LATE)
+    assert test.setWatermark(MIN_STREAK_FLIGHTS * MINUTE) == []
+    (found,) = test.setWatermark((MIN_STREAK_FLIGHTS + 1) * MINUTE)
+    assert streak(found) == ("UA", 1, MIN_STREAK_FLIGHTS, MIN_STREAK_FLIGHTS, MIN_STREAK_FLIGHTS * LATE_MINUTES)
     assert test.peekValueState("waiting", "UA") is None
     assert test.peekValueState("streak", "UA") is None
 
@@ -84,21 +84,21 @@ def test_one_that_goes_on_is_kept_until_it_ends() -> None:
     assert streak(found) == ("UA", 1, 12, 12, 280)
 
 
-@pytest.mark.parametrize("delay", [LATE - 1, 0, -10])
+@pytest.mark.parametrize("delay", [LATE_MINUTES - 1, 0, -10])
 def test_a_departure_in_time_ends_it(delay: int) -> None:
-    going, ended = fold(Streak(0, 9, SHORTEST, 500), [Departure(10, 1, delay)])
-    assert (going, ended) == (None, [Streak(0, 9, SHORTEST, 500)])
+    going, ended = fold_departures(DelayStreak(0, 9, MIN_STREAK_FLIGHTS, 500), [Departure(10, 1, delay)])
+    assert (going, ended) == (None, [DelayStreak(0, 9, MIN_STREAK_FLIGHTS, 500)])
 
 
 def test_a_short_one_is_not_worth_telling() -> None:
-    assert fold(Streak(0, 9, SHORTEST - 1, 500), [Departure(10, 1, 0)]) == (None, [])
+    assert fold_departures(DelayStreak(0, 9, MIN_STREAK_FLIGHTS - 1, 500), [Departure(10, 1, 0)]) == (None, [])
 
 
 def test_cancelled_flights_neither_end_it_nor_count() -> None:
     test = simulated()
-    test.test("UA", departures(*[15, None] * SHORTEST, 0))
+    test.test("UA", departures(*[15, None] * MIN_STREAK_FLIGHTS, 0))
     (found,) = test.setWatermark(100 * MINUTE)
-    assert streak(found) == ("UA", 1, 2 * SHORTEST - 1, SHORTEST, SHORTEST * 15)
+    assert streak(found) == ("UA", 1, 2 * MIN_STREAK_FLIGHTS - 1, MIN_STREAK_FLIGHTS, MIN_STREAK_FLIGHTS * 15)
 
 
 def test_carriers_do_not_touch_each_other() -> None:
@@ -118,11 +118,11 @@ def test_heartbeats_have_no_carrier_and_no_streak() -> None:
 def plainly(rows: list[Flight]) -> list[tuple[str, int, int, int, int]]:
     """All rows sorted and grouped; a streak that nothing has ended is not known."""
     left = sorted((at // MINUTE, delay) for at, _, delay in rows if delay is not None)
-    runs = [(late, list(run)) for late, run in groupby(left, lambda each: each[1] >= LATE)]
+    runs = [(late, list(run)) for late, run in groupby(left, lambda each: each[1] >= LATE_MINUTES)]
     return [
         ("UA", run[0][0], run[-1][0], len(run), sum(delay for _, delay in run))
         for late, run in runs[:-1]
-        if late and len(run) >= SHORTEST
+        if late and len(run) >= MIN_STREAK_FLIGHTS
     ]
 
 

@@ -15,7 +15,7 @@ from asyncgroup.spark.session import local_session
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK: Final = 1
+POLL_SECONDS: Final = 1
 """Seconds between two looks at a query."""
 
 CONFIG: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -58,7 +58,7 @@ def _watch(query: StreamingQuery) -> None:
 
     said = ended = None
     while not ended:
-        ended = query.awaitTermination(LOOK)
+        ended = query.awaitTermination(POLL_SECONDS)
         if (progress := QueryProgress.of(query)) != said:
             print(progress, flush=True)  # noqa: T201  it is a program
             said = progress

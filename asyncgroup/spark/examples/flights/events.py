@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyspark.sql import DataFrame, functions as F, types as t  # noqa: N812  the name that Spark's users know
 
-__all__ = ["EVENT", "decode", "flights", "heartbeat"]
+__all__ = ["EVENT_SCHEMA", "decode", "flights", "heartbeat"]
 
-EVENT: Final = t.StructType(
+EVENT_SCHEMA: Final = t.StructType(
     [
         t.StructField("row", t.IntegerType()),
         t.StructField("carrier", t.StringType()),
@@ -26,7 +26,7 @@ EVENT: Final = t.StructType(
 """Columns of a flight. `dep_delay` is minutes, null for a cancelled flight; `scheduled` is the event time: when the
 flight should have left. A heartbeat has nothing but `scheduled`; what cannot be read has nothing at all."""
 
-TEXT: Final = pa.schema(
+JSON_SCHEMA: Final = pa.schema(
     {
         "row": pa.int32(),
         "carrier": pa.string(),
@@ -43,7 +43,7 @@ TEXT: Final = pa.schema(
 def flights(records: DataFrame) -> DataFrame:
     """The flights in the column `value` of a topic's records. Needs no order, streams and batches alike."""
     # the function is sent by name: executors import it from their own asyncgroup
-    decoded = F.arrow_udf(_decoded, EVENT)  # type: ignore[attr-defined]  # pyspark's annotations lack it
+    decoded = F.arrow_udf(_decode_values, EVENT_SCHEMA)  # type: ignore[attr-defined]  # pyspark's annotations lack it
     column = decoded(F.col("value"))
     return records.select(column.alias("flight")).select("flight.*")
 
@@ -58,7 +58,7 @@ def heartbeat(seconds: int) -> bytes:
     return json.dumps({"time_hour": time_hour, "minute": rest // 60}).encode()
 
 
-def _decoded(values: pa.Array) -> pa.Array:
+def _decode_values(values: pa.Array) -> pa.Array:
     return decode(values)
 
 
@@ -81,7 +81,7 @@ def _parse(values: pa.Array) -> pa.Table:
     except (pa.ArrowInvalid, UnicodeDecodeError):
         half = len(values) // 2
         if not half:
-            return pa.table([pa.nulls(1, field.type) for field in TEXT], schema=TEXT)
+            return pa.table([pa.nulls(1, field.type) for field in JSON_SCHEMA], schema=JSON_SCHEMA)
         return pa.concat_tables([_parse(values[:half]), _parse(values[half:])])
 
 
@@ -93,11 +93,11 @@ def _parse_all(values: pa.Array) -> pa.Table:
     lines = pc.if_else(is_object, values, pa.scalar(b"{}", values.type))
     text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), b"\n")[0].as_buffer()
     if not len(values):
-        return TEXT.empty_table()
+        return JSON_SCHEMA.empty_table()
     table = arrow_json.read_json(
         pa.BufferReader(text),
         arrow_json.ReadOptions(use_threads=False, block_size=len(text)),
-        arrow_json.ParseOptions(explicit_schema=TEXT, unexpected_field_behavior="ignore"),
+        arrow_json.ParseOptions(explicit_schema=JSON_SCHEMA, unexpected_field_behavior="ignore"),
     )
     table.validate(full=True)  # strings that are not UTF-8
     if len(table) != len(values):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["NEW_YORK", "Pipeline", "QueryProgress", "hours_of_day", "may_start_again", "streak_records"]
+__all__ = ["NEW_YORK", "Pipeline", "QueryProgress", "hours_of_day", "is_worker_timeout", "streak_records"]
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -157,7 +157,7 @@ class QueryProgress:
         return cls(str(query.name), records, latest.batchId + 1, shown, dropped)
 
 
-def may_start_again(error: Exception) -> bool:
+def is_worker_timeout(error: Exception) -> bool:
     """Whether a query has failed only since the machine was busy: Spark waits ten seconds for a Python to start.
 
     Like any query that has ended it goes on where it was when it is started again.

@@ -22,14 +22,14 @@ BARS: Final = 52
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's, which colour-blind readers tell apart too. As many carriers have a line."""
 
-FEW: Final = 30
+MIN_DEPARTURES: Final = 30
 """An hour with fewer departures of a carrier has no point: its mean says more about chance than about the hour."""
 
 LEGAL_FORM: Final = re.compile(r" (Inc\.|Co\.|Corporation)$")
 
 LABEL_GAP: Final = 17
 
-MOST_LINES: Final = 10
+MAX_GRID_LINES: Final = 10
 
 STYLE: Final = """
     text { font: 12px system-ui, -apple-system, 'Segoe UI', sans-serif; fill: #444 }
@@ -92,7 +92,7 @@ def delay_by_hour_svg(rows: Iterable[HourOfDay], names: dict[str, str]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">',
             f"  <style>{STYLE}\n  </style>",
             f'  <rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-            *_words(sum(departed.values())),
+            *_captions(sum(departed.values())),
             *_axes(scale),
             *_bars(scale, departed),
             *(_line(scale, curve) for curve in curves),
@@ -107,7 +107,7 @@ def delay_by_hour_svg(rows: Iterable[HourOfDay], names: dict[str, str]) -> str:
 
 def _scale(hours: Collection[int], minutes: Sequence[float]) -> _Scale:
     low, high = min(0, *minutes), max(5, *minutes)
-    step = next((step for step in (5, 10, 20, 50, 100) if (high - low) / step <= MOST_LINES), 200)
+    step = next((step for step in (5, 10, 20, 50, 100) if (high - low) / step <= MAX_GRID_LINES), 200)
     return _Scale(min(hours), max(hours), floor(low / step) * step, ceil(high / step) * step, step)
 
 
@@ -128,7 +128,7 @@ def _carriers(rows: Sequence[HourOfDay], names: dict[str, str]) -> list[_Curve]:
         _Curve(
             LEGAL_FORM.sub("", names.get(code, code)),
             colour,
-            _means((r for r in rows if r.carrier == code), FEW),
+            _means((r for r in rows if r.carrier == code), MIN_DEPARTURES),
         )
         for code, colour in zip(biggest, COLOURS, strict=False)
     ]
@@ -138,7 +138,7 @@ def _carriers(rows: Sequence[HourOfDay], names: dict[str, str]) -> list[_Curve]:
 # --- its parts -------------------------------------------------------------------------------------------------------
 
 
-def _words(flights: int) -> list[str]:
+def _captions(flights: int) -> list[str]:
     return [
         _text(LEFT, 34, "Departure delay by the hour a flight was scheduled", "title"),
         _text(LEFT, 56, f"mean minutes, flights from New York's airports in 2013 ({flights:,} departures)"),

@@ -11,15 +11,15 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from asyncgroup.spark.examples.flights.delays import WATERMARK
 
-__all__ = ["LATE", "SHORTEST", "STREAK", "DelayStreaks", "Departure", "Streak", "delay_streaks", "fold"]
+__all__ = ["LATE_MINUTES", "MIN_STREAK_FLIGHTS", "STREAK_SCHEMA", "DelayStreakProcessor", "Departure", "DelayStreak", "delay_streaks", "fold_departures"]
 
-LATE: Final = 15
+LATE_MINUTES: Final = 15
 """Minutes from which on a departure counts as late."""
 
-SHORTEST: Final = 10
+MIN_STREAK_FLIGHTS: Final = 10
 """Late departures that make a streak worth telling."""
 
-STREAK: Final = t.StructType(
+STREAK_SCHEMA: Final = t.StructType(
     [
         t.StructField("carrier", t.StringType()),
         t.StructField("first_ms", t.LongType()),
@@ -39,7 +39,7 @@ class Departure(NamedTuple):
     dep_delay: int
 
 
-class Streak(NamedTuple):
+class DelayStreak(NamedTuple):
     """Late departures in a row: event times of the first and the last (ms), how many, and their delays' sum."""
 
     first_ms: int
@@ -48,21 +48,21 @@ class Streak(NamedTuple):
     delay_sum: int
 
 
-def fold(streak: Streak | None, departures: Iterable[Departure]) -> tuple[Streak | None, list[Streak]]:
+def fold_departures(streak: DelayStreak | None, departures: Iterable[Departure]) -> tuple[DelayStreak | None, list[DelayStreak]]:
     """Go on from a streak with departures in order: the streak that goes on, and those that have ended."""
     ended = []
     for departure in departures:
-        if departure.dep_delay >= LATE:
-            begun = streak or Streak(departure.scheduled_ms, 0, 0, 0)
+        if departure.dep_delay >= LATE_MINUTES:
+            begun = streak or DelayStreak(departure.scheduled_ms, 0, 0, 0)
             flights, delay_sum = begun.flights + 1, begun.delay_sum + departure.dep_delay
-            streak = Streak(begun.first_ms, departure.scheduled_ms, flights, delay_sum)
+            streak = DelayStreak(begun.first_ms, departure.scheduled_ms, flights, delay_sum)
         elif streak is not None:
             ended.append(streak)
             streak = None
-    return streak, [each for each in ended if each.flights >= SHORTEST]
+    return streak, [each for each in ended if each.flights >= MIN_STREAK_FLIGHTS]
 
 
-class DelayStreaks(StatefulProcessor):
+class DelayStreakProcessor(StatefulProcessor):
     """Streaks of one carrier.
 
     A batch holds its rows in no order, and rows that belong between them may come in the next. So departures wait in
@@ -99,7 +99,7 @@ class DelayStreaks(StatefulProcessor):
         passed = sum(each.scheduled_ms <= watermark for each in waiting)
         if not news and not passed:
             return
-        streak, ended = fold(self._read_streak(), waiting[:passed])
+        streak, ended = fold_departures(self._read_streak(), waiting[:passed])
         if streak is not None:
             self._streak.update(tuple(streak))
         else:
@@ -110,14 +110,14 @@ class DelayStreaks(StatefulProcessor):
         else:
             self._waiting.clear()
         if ended:
-            yield pd.DataFrame([(key[0], *each) for each in ended], columns=STREAK.names)
+            yield pd.DataFrame([(key[0], *each) for each in ended], columns=STREAK_SCHEMA.names)
 
     def _read_waiting(self) -> Iterator[Departure]:
         return map(Departure, *(self._waiting.get() or ((), (), ())))
 
-    def _read_streak(self) -> Streak | None:
+    def _read_streak(self) -> DelayStreak | None:
         found = self._streak.get()
-        return None if found is None else Streak(*found)
+        return None if found is None else DelayStreak(*found)
 
 
 def _departures(frame: pd.DataFrame) -> list[Departure]:
@@ -135,7 +135,7 @@ def delay_streaks(flights: DataFrame) -> DataFrame:
     )
     needed = late.select("carrier", "scheduled", "scheduled_ms", "row", "dep_delay")
     streaks = needed.groupBy("carrier").transformWithStateInPandas(
-        DelayStreaks(), STREAK, "Append", "EventTime"
+        DelayStreakProcessor(), STREAK_SCHEMA, "Append", "EventTime"
     )
     return streaks.select(
         "carrier",
