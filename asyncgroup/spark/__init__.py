@@ -1,16 +1,16 @@
-"""Spark: topics as a source and a sink of its own, and a bridge from a live consumer group into foreachBatch.
+"""Spark integration: a Kafka data source and sink, and a bridge from a consumer group to foreachBatch.
 
-The source, whose executors fetch ranges of offsets themselves; options are those of Spark's Kafka source, and more
-(`asyncgroup.spark.source.options`):
+The data source (`format("asyncgroup")`): executors fetch ranges of offsets. It has the options of Spark's Kafka source
+and a few of its own (`asyncgroup.spark.source.options`):
 
     from asyncgroup.spark import local_session, register
 
     spark = local_session()
-    register(spark)                                        # not needed where asyncgroup is installed from its wheel
+    register(spark)                                        # not needed if asyncgroup was installed from a wheel
     orders = (spark.readStream.format("asyncgroup").option("kafka.bootstrap.servers", "localhost:9092")
               .option("subscribe", "orders").option("kafka.group.id", "reports").load())
 
-The bridge: claims in, DataFrames out, offsets committed after the work is done:
+The bridge: a consumer group's records become DataFrames; offsets are committed after the function returns:
 
     from asyncgroup import ConsumerConfig, ConsumerGroup
     from asyncgroup.spark import ForeachBatch, local_session
@@ -18,16 +18,16 @@ The bridge: claims in, DataFrames out, offsets committed after the work is done:
     spark = local_session()
 
     def store(df, batch_id):
-        for part in batch_id.ranges:                       # the same start is written to the same place
+        for part in batch_id.ranges:                       # a redelivered range has the same start: same directory
             part.rows(df).write.mode("overwrite").parquet(f"/data/{part.topic}/{part.partition}/{part.start}")
 
     async with ConsumerGroup("localhost:9092", "store", ConsumerConfig(auto_offset_reset="earliest")) as group:
         await group.run("orders", ForeachBatch(spark, store))
 
-Ready sinks for it: `ParquetByRange`, `Upsert`, and `OffsetsInSink` for exactly once.
+Sinks for the bridge: `ParquetByRange`, `Upsert` and `OffsetsInSink` (exactly once).
 
-Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later; nothing of it is imported before it is used, as every
-fresh Python worker of an executor imports this package.
+Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later. Names are imported on first use, because every new
+Python worker of an executor imports this package.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _HOMES = {
 }
 """The module of each public name."""
 
-if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+if not TYPE_CHECKING:  # with a module __getattr__, type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:

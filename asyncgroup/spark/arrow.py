@@ -1,4 +1,7 @@
-"""Arrow batches as Spark likes them: large enough to be worth a call, small enough for the processor's cache."""
+"""Collect record columns into Arrow batches of a size that suits Spark.
+
+Small batches cost Spark a call each; batches that are too large do not fit the processor's cache.
+"""
 
 from __future__ import annotations
 
@@ -13,42 +16,44 @@ if TYPE_CHECKING:
 __all__ = ["MAX_ROWS", "ArrowBatches", "arrow_schema"]
 
 MAX_ROWS: Final = 10_000
-"""Rows of an Arrow batch at most: Spark's own default (`spark.sql.execution.arrow.maxRecordsPerBatch`)."""
+"""Maximum rows of an Arrow batch: Spark's default (`spark.sql.execution.arrow.maxRecordsPerBatch`)."""
 
 TARGET_ROWS: Final = 8_000
-"""Rows at which an Arrow batch is cut: the next record batch might make it too large."""
+"""Rows at which an Arrow batch is complete: another record batch could push it over `MAX_ROWS`."""
 
 FLUSH_ROWS: Final = 4_000
-"""Rows that are handed on before a wait: the JVM then has work while the next answer comes. Queries took a tenth longer
-where rows were always held back for a full batch; with fewer rows than these, each batch costs Spark too much.
+"""Rows that are passed to Spark before waiting for the next fetch response, so that the JVM has work meanwhile.
+
+Queries took a tenth longer when rows were always held back for a full batch. Below this number of rows the cost of each
+batch to Spark outweighs that.
 """
 
 TARGET_BYTES: Final = 16 * 1024 * 1024
-"""Bytes that are enough for an Arrow batch however few its rows: large records must not fill the memory."""
+"""Bytes at which an Arrow batch is complete, whatever its number of rows: bounds memory with large records."""
 
 
 class ArrowBatches:
-    """Gathers columns and cuts Arrow batches of about `TARGET_ROWS` rows or `TARGET_BYTES` bytes from them."""
+    """Collects columns and turns them into Arrow batches of about `TARGET_ROWS` rows or `TARGET_BYTES` bytes."""
 
     def __init__(self, *, include_headers: bool = False) -> None:
         self._include_headers = include_headers
         self.columns = Columns(include_headers=include_headers)
 
     def __repr__(self) -> str:
-        return f"<ArrowBatches: {len(self.columns)} rows gathered>"
+        return f"<ArrowBatches: {len(self.columns)} rows collected>"
 
     @property
     def is_full(self) -> bool:
-        """Whether a batch should be cut now."""
+        """Whether the collected rows are enough for a batch."""
         return len(self.columns) >= TARGET_ROWS or self.columns.size >= TARGET_BYTES
 
     @property
     def is_worth_flushing(self) -> bool:
-        """Whether what is there is enough to be handed on before a wait."""
+        """Whether the collected rows should be passed to Spark before waiting for more."""
         return len(self.columns) >= FLUSH_ROWS or self.columns.size >= TARGET_BYTES
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What was gathered; in several pieces if it came as one batch too large."""
+        """Yield the collected rows, in several batches if they are more than `MAX_ROWS`."""
         columns, self.columns = self.columns, Columns(include_headers=self._include_headers)
         if not columns:
             return

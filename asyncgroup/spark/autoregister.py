@@ -1,8 +1,8 @@
-"""Lets Spark find `format("asyncgroup")` by itself: in the wheel this file is the package `pyspark_asyncgroup`.
+"""Let Spark discover `format("asyncgroup")`: the wheel installs this file as the package `pyspark_asyncgroup`.
 
-Spark imports every top-level module whose name begins with `pyspark_` and takes its `DefaultSource`, if there is one
-(`pyspark.sql.worker.lookup_data_sources`). If one of them raises, it takes none at all. So nothing is imported here,
-and where the source cannot be had (a pyspark that is too old, no pyarrow) there simply is no `DefaultSource`.
+Spark imports every top-level module whose name begins with `pyspark_` and uses its `DefaultSource`, if it has one
+(`pyspark.sql.worker.lookup_data_sources`). If any of these modules raises, Spark uses none of them. Therefore nothing is
+imported at module level, and if the source cannot be imported (pyspark too old, no pyarrow), `DefaultSource` is missing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ def __getattr__(name: str) -> Any:
     try:
         from asyncgroup.spark.data_source import AsyncGroupDataSource
     except Exception as error:
-        logging.getLogger("asyncgroup.spark").debug("no data source 'asyncgroup': %s", error)
-        raise AttributeError(f"the data source cannot be had: {error}") from error
+        logging.getLogger("asyncgroup.spark").debug("data source 'asyncgroup' is not available: %s", error)
+        raise AttributeError(f"data source 'asyncgroup' is not available: {error}") from error
     return AsyncGroupDataSource

@@ -1,6 +1,6 @@
-"""`format("asyncgroup")`: what Spark loads, for reading and for writing.
+"""The data source `format("asyncgroup")`, the class that Spark loads for reading and writing.
 
-pyspark is imported here, as classes derive from its own: so this module is imported only where Spark asks for it.
+Its classes derive from pyspark's, so this module imports pyspark; it is imported only when Spark needs the source.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ __all__ = ["AsyncGroupDataSource"]
 
 
 class AsyncGroupDataSource(DataSource):
-    """Topics as a source and a sink, with the options of Spark's own Kafka source and some of ours.
+    """Reads and writes topics, with the options of Spark's Kafka source and a few more.
 
-    `asyncgroup.spark.source.options` has the options, `asyncgroup.spark.source` what is read and how.
+    The options are described in `asyncgroup.spark.source.options`, the reading in `asyncgroup.spark.source`.
     """
 
     @classmethod
     def name(cls) -> str:
-        """`asyncgroup`."""
+        """Return `asyncgroup`."""
         return "asyncgroup"
 
     @without_traceback
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source. Raises OptionError for options that no kind of query may have.
+        """Return the columns of Spark's Kafka source. Raises OptionError for options that no kind of query allows.
 
-        Spark asks for them when the source is loaded, long before it asks for a reader.
+        Spark calls this when the source is loaded, before it asks for a reader.
         """
         self._check_options()
         return frame_schema(include_headers=read_include_headers(self.options))
 
     @without_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
-        """`spark.read`. Raises OptionError, also for a schema of the user's."""
+        """Return the reader of `spark.read`. Raises OptionError, also if the user has set a schema."""
         self._check_schema(schema)
         return AsyncGroupReader(read_settings(self.options, stream=False))
 
     @without_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """`spark.readStream`. Raises OptionError, also for a schema of the user's."""
+        """Return the reader of `spark.readStream`. Raises OptionError, also if the user has set a schema."""
         self._check_schema(schema)
         return AsyncGroupStreamReader(read_settings(self.options, stream=True))
 
     @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """`df.write`. Raises ConfigError for an option, a column or a save mode that is not allowed."""
-        from asyncgroup.spark.sink.writer import make_writer  # who reads need not know how to write
+        """Return the writer of `df.write`. Raises ConfigError for an option, column or save mode that is not allowed."""
+        from asyncgroup.spark.sink.writer import make_writer  # not needed for reading
 
         return make_writer(self.options, schema, stream=False, overwrite=overwrite)
 
     @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """`df.writeStream`. Raises ConfigError for an option or a column that is not allowed."""
-        from asyncgroup.spark.sink.writer import make_writer  # who reads need not know how to write
+        """Return the writer of `df.writeStream`. Raises ConfigError for an option or column that is not allowed."""
+        from asyncgroup.spark.sink.writer import make_writer  # not needed for reading
 
         return make_writer(self.options, schema, stream=True, overwrite=overwrite)
 
@@ -80,7 +80,7 @@ class AsyncGroupDataSource(DataSource):
                 refused[stream] = error
             else:
                 return
-        # nobody knows yet what the query will be; but only a batch has an end
+        # the kind of query is not known yet, except that only batch queries have ending offsets
         raise refused[not any(name.lower().startswith("ending") for name in self.options)]
 
     def _check_schema(self, schema: StructType) -> None:

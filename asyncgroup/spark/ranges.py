@@ -1,4 +1,4 @@
-"""Ranges of offsets: what a batch, a task or a file holds of one partition."""
+"""`OffsetRange`: consecutive offsets of one partition, as a batch, a task or a file holds them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["OffsetRange"]
 
 
 class OffsetRange(NamedTuple):
-    """Records of a partition from `start` to before `end`.
+    """Records of a partition from offset `start` (inclusive) to `end` (exclusive).
 
-    A range starts where the partition's previous batch was committed, also where the log has gaps. A batch that is
-    delivered again therefore has the same (topic, partition, start); its end may be another one.
+    A range starts where the partition's previous batch ended, even if the log has a gap there. A batch that is delivered
+    again therefore has the same (topic, partition, start); its end may differ.
     """
 
     topic: str
@@ -26,7 +26,7 @@ class OffsetRange(NamedTuple):
         return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
 
     def rows(self, df: DataFrame) -> DataFrame:
-        """The rows of `df` that belong to this range."""
+        """Return the rows of `df` that belong to this range."""
         from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
         return df.where((F.col("topic") == self.topic) & (F.col("partition") == self.partition))

@@ -1,4 +1,4 @@
-"""Making `format("asyncgroup")` known to a Spark session."""
+"""Register `format("asyncgroup")` with a Spark session."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _ALREADY_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
-"""Spark's error condition for the name of a source that it has found by itself."""
+"""Spark's error condition for registering a source that it has already discovered by itself."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("asyncgroup")` known to a session, classic or Spark Connect; safe to call twice.
+    """Register `format("asyncgroup")` with a session, classic or Spark Connect; safe to call twice.
 
-    Where asyncgroup is installed by pip Spark finds the source by itself, through the module `pyspark_asyncgroup`, and
-    nothing is registered: Spark would log at each start of a query that this source replaces the other. On Connect, where
-    that cannot be asked, it does. Executors (and a Connect server) need asyncgroup installed, too.
-    A query that writes to `asyncgroup` has to be started on a thread whose active session knows it: Spark looks a sink
-    up there, and says DATA_SOURCE_NOT_FOUND on a thread that has none. On a thread of your own (`asyncio.to_thread`)
-    anything that makes a DataFrame by the session, `spark.createDataFrame(…)`, makes it the active one.
+    If asyncgroup was installed by pip, Spark discovers the source by itself through the module `pyspark_asyncgroup`, and
+    this does nothing: otherwise Spark would log at each query start that one source replaces the other. With Connect,
+    which offers no way to check, it registers the source in any case, and Spark logs that line. Executors (and a Connect
+    server) need asyncgroup installed, too.
+
+    A query that writes to `asyncgroup` must be started on a thread that has an active session: Spark looks sinks up in
+    that session, and raises DATA_SOURCE_NOT_FOUND on a thread without one. On a thread of your own (`asyncio.to_thread`)
+    creating any DataFrame, such as `spark.createDataFrame(…)`, makes the session active.
 
     Raises SparkUnavailable if pyspark or pyarrow is missing or too old.
     """
@@ -42,9 +44,9 @@ def register(spark: SparkSession) -> None:
 
 
 def _is_registered(spark: SparkSession) -> bool:
-    """Whether the session has the source already (`DataSourceManager.dataSourceExists`); False if it cannot say."""
+    """Return whether the session knows the source (`DataSourceManager.dataSourceExists`); False if it cannot be asked."""
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()
         return bool(manager.dataSourceExists("asyncgroup"))
-    except Exception:  # noqa: BLE001  a Connect session has no Java here; a later Spark may have no such method
+    except Exception:  # noqa: BLE001  Connect has no JVM in this process; a later Spark may drop the method
         return False

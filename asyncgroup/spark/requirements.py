@@ -1,4 +1,4 @@
-"""What Spark needs here, and clear words where it is not there: packages of the right versions, Java, this Python."""
+"""Check that Spark can run in this process: package versions, SPARK_HOME, Java, the Python for its workers."""
 
 from __future__ import annotations
 
@@ -31,46 +31,47 @@ __all__ = [
 _log = logging.getLogger("asyncgroup.spark")
 
 MIN_VERSIONS: Final = {"pyspark": (4, 2), "pyarrow": (18,)}
-"""The oldest releases that will do; Python data sources got limits and arguments for them in pyspark 4.2."""
+"""The oldest supported releases; Python data sources have read limits (`ReadLimit`) since pyspark 4.2."""
 
 PANDAS_VERSIONS: Final = ((2, 2), (3,))
-"""pyspark 4 wants pandas 2.2 or later, if it is there; it does not support pandas 3 and fails in odd places with it."""
+"""Supported pandas versions (from, below), if pandas is installed; pyspark 4 does not support pandas 3 and fails with it."""
 
 SOCKET_SETTINGS: Final[Mapping[str, str]] = {"spark.python.unix.domain.socket.enabled": "true"}
-"""Without it every Python task waits for a socket: 16 of them took 464 ms instead of 185 on two cores."""
+"""Without it every Python task waits for a TCP socket: 16 tasks took 464 ms instead of 185 ms on two cores."""
 
 INSTALL_COMMAND: Final = "pip install 'asyncgroup[spark]'"
 
 _warned: Final[set[str]] = set()
-"""Warnings that were given."""
+"""Warnings that were logged already."""
 
 
 class SparkUnavailable(AsyncGroupError):
-    """Spark cannot run here; the message says what is missing and how to get it."""
+    """Spark cannot run; the message says what is missing and how to install it."""
 
 
 def require_spark(master: str = "local") -> None:
-    """See that Spark can run here, and tell it how: raises SparkUnavailable or JavaNotFound with the cure.
+    """Check the requirements of Spark and set PYSPARK_PYTHON (unless it is set) and JAVA_HOME in this process's environment.
 
-    Sets PYSPARK_PYTHON (unless it is set) and JAVA_HOME in this process's environment, where Spark looks for them. In a
-    program under spark-submit both stay as they are; in one that has run Spark before Java does. If `master` is a
-    cluster's, so does PYSPARK_PYTHON: its machines need not have a Python where this one has.
+    Under spark-submit both stay unchanged; JAVA_HOME also if a JVM was started in this process already. PYSPARK_PYTHON
+    also stays unchanged if `master` is a cluster's, as its machines may have Python at another path.
+
+    Raises SparkUnavailable or JavaNotFound; the message says what to do.
     """
     require_packages()
     if master.startswith("local") and not os.environ.get("PYSPARK_GATEWAY_PORT"):
-        # Spark would run `python3` from PATH, which may lack pyarrow: its workers then never connect back
+        # by default Spark runs `python3` from PATH, which may lack pyarrow: its workers then never connect back
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_java_running():
         return
     os.environ["JAVA_HOME"] = str(require_java("run Spark").home)
     if sys.platform != "win32" and shutil.which("bash") is None:
         raise SparkUnavailable(
-            "bash is not on PATH, and Spark's programs for starting Java are written in it: install it"
+            "bash is not on PATH, and Spark's start scripts are bash scripts: install bash"
         )
 
 
 def require_packages() -> None:
-    """Raise SparkUnavailable for a package that is missing, too old or too new, with the versions and the cure."""
+    """Raise SparkUnavailable for a package that is missing, too old or too new; names the versions and what to install."""
     for name, minimum in MIN_VERSIONS.items():
         if importlib.util.find_spec(name) is None:
             raise SparkUnavailable(f"{name} is not installed; asyncgroup.spark needs it: {INSTALL_COMMAND}")
@@ -81,17 +82,20 @@ def require_packages() -> None:
             )
     lowest, below = PANDAS_VERSIONS
     if (pandas := _version("pandas")) and not lowest <= _version_numbers(pandas) < below:
-        trouble = (
+        problem = (
             "too old for pyspark" if _version_numbers(pandas) < lowest else "not supported by pyspark yet"
         )
         raise SparkUnavailable(
-            f"pandas {pandas} is {trouble}: pip install 'pandas>=2.2,<3', or uninstall pandas"
+            f"pandas {pandas} is {problem}: pip install 'pandas>=2.2,<3', or uninstall pandas"
         )
     _check_spark_home()
 
 
 def _check_spark_home() -> None:
-    """SPARK_HOME wins over pyspark's own jars; another Spark there fails in ways that say nothing of it."""
+    """Raise SparkUnavailable if SPARK_HOME holds another Spark version than pyspark.
+
+    SPARK_HOME takes precedence over pyspark's own jars, and another version there fails with unrelated errors.
+    """
     home, pyspark = os.environ.get("SPARK_HOME"), _version("pyspark")
     jars = sorted(Path(home, "jars").glob("spark-core_*.jar")) if home else []
     if not jars or not pyspark:
@@ -105,21 +109,21 @@ def _check_spark_home() -> None:
 
 
 def _is_java_running() -> bool:
-    """Whether a JVM was started for this process: by spark-submit, or by pyspark."""
+    """Return whether this process has a JVM already, started by spark-submit or by pyspark."""
     if os.environ.get("PYSPARK_GATEWAY_PORT"):
         return True
     core: Any = sys.modules.get("pyspark.core.context")
     return core is not None and core.SparkContext._gateway is not None
 
 
-# --- sessions made elsewhere ------------------------------------------------------------------------------------------
+# --- sessions that the user has created -------------------------------------------------------------------------------
 
 
 def check_session(spark: SparkSession) -> None:
-    """Look at a session that others have made: by spark-submit, in a notebook, on a Connect server.
+    """Check a session that was created elsewhere: by spark-submit, in a notebook, on a Connect server.
 
-    What can no longer be set there, and costs time, is said once, as a warning in the log. Raises SparkUnavailable if
-    packages or the Spark that runs are too old.
+    Settings that cost time and can no longer be changed are logged as a warning, once each. Raises SparkUnavailable if
+    packages or the running Spark are too old.
     """
     require_packages()
     version, minimum = spark.version, MIN_VERSIONS["pyspark"]
@@ -127,7 +131,7 @@ def check_session(spark: SparkSession) -> None:
         wanted = ".".join(map(str, minimum))
         raise SparkUnavailable(
             f"the session runs Spark {version}, asyncgroup.spark needs {wanted} or later; pyspark is "
-            f"{_version('pyspark') or 'of an unknown version'}: unset SPARK_HOME, or renew the cluster"
+            f"{_version('pyspark') or 'of an unknown version'}: unset SPARK_HOME, or upgrade the cluster"
         )
     if not is_connect(spark):
         check_context(spark.sparkContext)
@@ -139,21 +143,22 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def check_context(context: Any) -> None:
-    """The settings of a SparkContext that runs; only warnings."""
+    """Log warnings about settings of a running SparkContext."""
     conf = context.getConf()
     for key, value in SOCKET_SETTINGS.items():
         if str(conf.get(key, "false")).lower() != value:
             _warn_once(
-                f"{key} is not {value}, so every Python task waits some 50 ms for its socket, and it cannot be set any "
-                f"more: start Spark with --conf {key}={value}, or make the session with asyncgroup.spark.configure()"
+                f"{key} is not {value}: every Python task waits about 50 ms for its socket. It cannot be changed while "
+                f"Spark runs: start Spark with --conf {key}={value}, or create the session with asyncgroup.spark.configure()"
             )
     default = "python3"
     if str(conf.get("spark.master", "")).startswith("local") and context.pythonExec == default:
         found = shutil.which(default)
         if found is None or Path(found).parent != Path(sys.executable).parent:
             _warn_once(
-                f"Spark's workers run {found or 'python3, which is not on PATH'}, and this program {sys.executable}: they "
-                f"may lack its packages, and never connect back. Start it with PYSPARK_PYTHON={sys.executable}"
+                f"Spark's workers run {found or 'python3, which is not on PATH'}, this program runs {sys.executable}: the "
+                "workers may lack packages and fail to connect back. Start the program with "
+                f"PYSPARK_PYTHON={sys.executable}"
             )
 
 
@@ -167,7 +172,7 @@ def _warn_once(text: str) -> None:
 
 
 def _version(name: str) -> str | None:
-    """The installed version; None if it isn't installed, or came without metadata (a Spark on PYTHONPATH)."""
+    """Return the installed version; None if the package isn't installed or has no metadata (a Spark on PYTHONPATH)."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -175,6 +180,6 @@ def _version(name: str) -> str | None:
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
-    """`4.3.0.dev1` as (4, 3, 0): the leading numbers, which is all that is compared."""
+    """Return the leading numbers of a version, for comparison: `4.3.0.dev1` is (4, 3, 0)."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()

@@ -1,4 +1,4 @@
-"""The columns of Spark's own Kafka source, which the bridge and the source have as well."""
+"""The DataFrame schema shared by the source and the bridge: that of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["frame_schema"]
 
 
 def frame_schema(*, include_headers: bool = False) -> StructType:
-    """The schema of Spark's Kafka source (`KafkaRecordToRowConverter`), all columns nullable."""
+    """Return the schema of Spark's Kafka source (`KafkaRecordToRowConverter`); all columns are nullable."""
     from pyspark.sql import types as t
 
     fields = [

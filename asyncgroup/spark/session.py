@@ -1,4 +1,4 @@
-"""Spark sessions that suit the bridge and the source."""
+"""Create and configure Spark sessions for the bridge and the source."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ TAIL_LINES: Final = 15
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Set what we want of any session: fast sockets, a Java that is found, this Python for workers on this machine.
+    """Apply the settings that every session should have: Unix domain sockets, JAVA_HOME, this Python for local workers.
 
         spark = configure(SparkSession.builder.appName("reports")).getOrCreate()
 
-    Calls `require_spark`, and raises what it raises. Where Spark runs already, what cannot be set any more is said as
-    a warning in the log. A `builder.remote("sc://…")` gets nothing set, as the server has its own settings; with
+    Calls `require_spark`, and raises what it raises. If Spark is already running, settings that can no longer be changed
+    are logged as warnings. Nothing is set on a `builder.remote("sc://…")`, as the server has its own settings; with
     `builder.remote("local[2]")` pyspark starts the server in this process, and it gets the same settings.
     """
     options: Mapping[str, str] = getattr(builder, "_options", {})
@@ -65,7 +65,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     for key, value in SOCKET_SETTINGS.items():
         builder = builder.config(key, value)
         if remote:
-            # the server takes it; pyspark then sets it in the client's session as well, and warns that it cannot
+            # the server accepts the setting; pyspark then tries to set it on the client session, too, and warns
             warnings.filterwarnings("ignore", f"Failed to set {re.escape(key)}", UserWarning)
     return builder
 
@@ -73,12 +73,12 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 def local_session(
     app_name: str = "asyncgroup", *, cores: int = 2, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark inside this process: on 127.0.0.1 only, without UI, quiet, with its files in a temporary directory.
+    """Start a local Spark session: on 127.0.0.1 only, without UI, logging errors only, with files in a temporary directory.
 
-    `config` holds further settings. A session that runs already is returned as it is. What the JVM writes goes to a
-    file, whose end is shown when Spark does not start. Ctrl-C stays with whoever had it: Spark's own handler would
-    take it from asyncio. Blocks for seconds: from a coroutine call it by `asyncio.to_thread`. `stop()` ends the
-    session; the directory goes with the process. Raises SparkUnavailable, JavaNotFound, ConfigError.
+    `config` holds further Spark settings. A session that is already running is returned unchanged. The JVM's output goes
+    to a file, whose last lines are shown if Spark does not start. The present SIGINT handler is kept: Spark's own would
+    take Ctrl-C away from asyncio. Blocks for seconds: call it by `asyncio.to_thread` from a coroutine. `stop()` ends the
+    session; the directory is removed when the process exits. Raises SparkUnavailable, JavaNotFound, ConfigError.
     """
     if cores < 1:
         raise ConfigError("cores", cores, "1 or more")
@@ -120,7 +120,7 @@ def _start(conf: Any, log: Path) -> SparkSession:
     gateway = SparkContext._gateway
     if gateway is None:
         with log.open("wb") as output, warnings.catch_warnings():
-            # Python 3.12 warns of pyspark's preexec_fn in a process with threads, which every asyncio program may be
+            # Python 3.12 warns about pyspark's preexec_fn in a process with threads; asyncio programs often have some
             warnings.simplefilter("ignore", DeprecationWarning)
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]  # pyspark's own
         atexit.register(_stop_java, gateway)
@@ -129,15 +129,15 @@ def _start(conf: Any, log: Path) -> SparkSession:
 
 
 def _stop_java(gateway: Any) -> None:
-    """Java ends when its input does; wait for it, so that it does not outlive us and its files can go."""
+    """Stop the JVM by closing its stdin, and wait for it, so that its temporary files can be removed afterwards."""
     from pyspark import SparkContext
 
     with contextlib.suppress(Exception):
-        # in a program that has not stopped Spark it would see Java's end, and show that as a traceback
+        # if the program did not stop Spark, this server would see the JVM end, and print a traceback
         if (running := SparkContext._active_spark_context) is not None:
             running._accumulatorServer.shutdown()
     with contextlib.suppress(Exception):
-        # otherwise py4j would tell Java of every object that the interpreter drops from now on
+        # otherwise py4j would send the JVM a message for every object that the exiting interpreter frees
         gateway.shutdown()
     with contextlib.suppress(OSError, ValueError):
         gateway.proc.stdin.close()
@@ -156,7 +156,7 @@ def _directories(scratch: Path, cores: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _keep_sigint_handler() -> Iterator[None]:
-    """Give SIGINT back to whoever handled it before; only the main thread can, and only there Spark takes it."""
+    """Restore the SIGINT handler that Spark replaces; only the main thread can set it, and only there Spark does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

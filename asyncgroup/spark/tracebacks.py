@@ -1,7 +1,7 @@
-"""Errors without a page of noise before them.
+"""Remove internal tracebacks from errors that Spark shows to users.
 
-What leaves a Python data source becomes text in the JVM: the whole traceback, and the message last. Our own errors say
-in their message what is to be known, so they leave without the calls inside of us that raised them.
+Spark turns an exception of a Python data source into text in the JVM: the whole traceback first, the message last. The
+message of an AsyncGroupError is sufficient by itself, so its traceback inside this package is removed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def without_traceback(method: Callable[P, T]) -> Callable[P, T]:
-    """Let an AsyncGroupError leave a method that Spark calls without the traceback inside it; others leave as they are.
+    """Decorate a method that Spark calls: an AsyncGroupError leaves it without traceback, other exceptions unchanged.
 
-    The traceback goes to the log `asyncgroup.spark`, at the level DEBUG.
+    The traceback is logged by the logger `asyncgroup.spark` at level DEBUG.
     """
 
-    @functools.wraps(method)  # Spark looks at signatures
+    @functools.wraps(method)  # Spark inspects the signature
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(*args, **kwargs)
@@ -38,7 +38,7 @@ def without_traceback(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def batches_without_traceback(batches: Iterator[T]) -> Iterator[T]:
-    """The same for an iterator that Spark takes the rows of a task from."""
+    """Do the same for the iterator from which Spark reads the rows of a task."""
     try:
         yield from batches
     except AsyncGroupError as error:

@@ -1,4 +1,4 @@
-"""The Python workers of Spark's executors, as processes that do one small task after another."""
+"""Garbage collection in the Python workers of Spark's executors, which run many short tasks one after another."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import os
 __all__ = ["freeze_heap"]
 
 _frozen_pid = 0
-"""The process that has settled: a fork of it begins anew."""
+"""Id of the process in which `freeze_heap` has run; a forked child has another id and runs it again."""
 
 
 def freeze_heap() -> None:
-    """Take what is loaded by now from the garbage collector's sight; once in a worker, at the end of its first task.
+    """Exclude the objects loaded so far from garbage collection (`gc.freeze`), once per worker, after its first task.
 
-    Spark has all generations collected after each task (`pyspark/daemon.py`). With pyarrow and the rest loaded that takes
-    15 ms, as long as to read thousands of rows, and the worker's next task waits for it. What is taken away is freed
-    all the same when nothing refers to it any more. Elsewhere than in a task of Spark's this does nothing.
+    Spark collects all generations after each task (`pyspark/daemon.py`). With pyarrow loaded this takes 15 ms, as long as
+    reading thousands of rows, and delays the worker's next task. Frozen objects are still freed when their reference
+    count drops to zero. Does nothing outside a Spark task.
     """
     global _frozen_pid
     if _frozen_pid == os.getpid():
@@ -26,5 +26,5 @@ def freeze_heap() -> None:
     if TaskContext.get() is None:
         return
     _frozen_pid = os.getpid()
-    gc.collect()  # garbage would stay otherwise
+    gc.collect()  # otherwise existing garbage would be frozen, too
     gc.freeze()

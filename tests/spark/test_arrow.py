@@ -185,7 +185,7 @@ def test_batches_are_cut_evenly(rows: int) -> None:
     assert all(size <= MAX_ROWS for size in sizes)
     assert not sizes or max(sizes) - min(sizes) < len(sizes) + 1
     assert (len(made.columns), list(made.flush())) == (0, [])
-    assert repr(gathered(3)) == "<ArrowBatches: 3 rows gathered>"
+    assert repr(gathered(3)) == "<ArrowBatches: 3 rows collected>"
 
 
 def test_when_a_batch_is_cut() -> None:

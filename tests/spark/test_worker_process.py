@@ -11,17 +11,17 @@ from asyncgroup.spark.worker_process import freeze_heap
 TASK = """
 import gc, pyarrow
 from pyspark import TaskContext
-from asyncgroup.spark.worker_process import settle
+from asyncgroup.spark.worker_process import freeze_heap
 class Loop: pass
 garbage = Loop(); garbage.me = garbage; del garbage
 gc.disable()
 TaskContext._taskContext = TaskContext()
-settle()
+freeze_heap()
 frozen = gc.get_freeze_count()
 assert frozen > 10_000, frozen
 assert not [each for each in gc.get_objects() if type(each) is Loop]
 later = [Loop()]
-settle()
+freeze_heap()
 assert gc.get_freeze_count() == frozen
 """
 
