@@ -1,1 +1,1 @@
-"""The bridge: a live consumer group feeds a function of DataFrames."""
+"""The bridge: a consumer group's handler that passes its records as DataFrames to a function."""

@@ -1,4 +1,4 @@
-"""What a batch is made of: ranges of offsets, and the number that carries them."""
+"""`BatchId`: the number of a batch, with the offset ranges that it consists of."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["BatchId"]
 
 
 class BatchId(int):
-    """The number of a batch, as Spark's foreachBatch gives it, with the offset ranges that the batch holds.
+    """The number of a batch, like the batch id of Spark's foreachBatch, with the offset ranges of the batch.
 
-    The number rises within a member, and says nothing to another one. It outlives restarts in the metadata of commits:
-    a member counts on from the largest number that it finds in those of its partitions. A batch that was never committed
-    has left no trace there, so that its number may come again with other rows. What stays the same when rows are
-    delivered again is (topic, partition, start) of each range: sinks overwrite by that key, and by no number.
+    The number increases within a member and is not comparable between members. It survives restarts in the metadata of
+    offset commits: a member continues after the largest number in the commits of its partitions. The number of a batch
+    that was never committed is not stored, and may be used again for other rows. What stays the same when rows are
+    delivered again is (topic, partition, start) of each range: sinks must overwrite by that key, not by the number.
     """
 
     ranges: tuple[OffsetRange, ...]

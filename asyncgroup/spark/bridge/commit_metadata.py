@@ -1,4 +1,7 @@
-"""What a member's commits tell the next one beside their offsets, in the metadata: the batch's number, and its end."""
+"""Commit metadata of the bridge: the batch's number and the end of its range, stored beside the committed offset.
+
+The next owner of a partition reads them to continue the numbering and to start its first range where the last one ended.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +17,32 @@ _METADATA: Final = re.compile(r"foreachBatch/1:(0|[1-9][0-9]{0,17})@(0|[1-9][0-9
 
 
 class LastBatch(NamedTuple):
-    """The batch that a commit was made for: its number, and where its range of the partition ended."""
+    """The batch that a commit was made for."""
 
     number: int
     end: int
+    """End offset (exclusive) of the batch's range of the partition."""
 
 
 def to_metadata(number: int, end: int) -> str:
-    """What is committed beside the offset of a range that ends at `end`, with the version of this format.
+    """Return the commit metadata for a range that ends at `end`; begins with the version of the format.
 
-    The group's offset may lie behind the range's end, as transaction markers and what was aborted are passed over.
+    The committed offset may be larger than `end`, as transaction markers and aborted records are skipped.
     """
     return f"foreachBatch/1:{number}@{end}"
 
 
 def from_metadata(metadata: str) -> LastBatch | None:
-    """The batch that a commit was made for; None for what others wrote there, or later versions."""
+    """Return the batch that a commit was made for; None for metadata of other programs or later versions."""
     match = _METADATA.fullmatch(metadata)
     return None if match is None else LastBatch(int(match[1]), int(match[2]))
 
 
 def first_range_start(claim: Claim) -> int:
-    """Where a claim's first range starts: where the range before it ended, though the group may have committed more.
+    """Return where a claim's first range starts: at the end of the last committed range, not at the committed offset.
 
-    How far the group was when a batch was begun, and how far it is when that batch is delivered again, may differ by
-    what was passed over in between; the start of a range must not.
+    The committed offset may include skipped offsets (transaction markers, aborted records), and may be another one when
+    a batch is delivered again; the start of its range must be the same.
     """
     last = from_metadata(claim.initial_metadata)
     if last is None or claim.position != claim.initial_offset:
@@ -47,9 +51,9 @@ def first_range_start(claim: Claim) -> int:
 
 
 class BatchNumbers:
-    """Counts from 0, or on from the largest number that was found in a commit of the member's partitions.
+    """Generates batch numbers: from 0, or from the largest number found in a commit of the member's partitions plus 1.
 
-    Numbers only rise, and none is given twice in the life of the object: not to a batch that was interrupted, either.
+    Numbers only increase, and none is used twice in the life of the object, not even after an interrupted batch.
     """
 
     def __init__(self) -> None:
@@ -59,13 +63,13 @@ class BatchNumbers:
         return f"<BatchNumbers: next {self._next}>"
 
     def observe(self, metadata: str) -> None:
-        """Take in the metadata of a partition's last commit, whoever made it."""
+        """Continue after the batch number in a partition's commit metadata, if there is one."""
         last = from_metadata(metadata)
         if last is not None:
             self._next = max(self._next, last.number + 1)
 
     def next(self) -> int:
-        """The next number."""
+        """Return the next number."""
         number = self._next
         self._next += 1
         return number

@@ -1,4 +1,4 @@
-"""Marks and commits of a batch whose function has returned: tried again for as long as that can help."""
+"""Mark and commit the offsets of a batch whose function has returned; retriable commit errors are retried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["mark_and_commit"]
 _log = logging.getLogger("asyncgroup.spark")
 
 COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Pauses between tries of a commit, on top of the session's own retries; the last one repeats."""
+"""Pauses in seconds between attempts of a commit, in addition to the session's own retries; the last one repeats."""
 
 _DELETED_TOPIC_CODES: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -35,13 +35,13 @@ Claims = Mapping[TopicPartition, ClaimState]
 async def mark_and_commit(
     session: Session, batch: RunningBatch, claims: Claims, closing: asyncio.Event
 ) -> CommitFailedError | None:
-    """Mark the batch and commit; returns the error that trying again cannot heal, if there is one.
+    """Mark the batch's offsets and commit them, with retries; return the error if it is not retriable.
 
-    Of claims that have gone meanwhile nothing is marked, and nobody waits for their commits.
+    Claims that are no longer in `claims` are not marked, and errors of their commits are ignored.
     """
     _mark(batch, claims)
     for pause in _pauses():
-        # a request may be without an answer for longer than a bridge has to close; the session waits for it by itself
+        # a request may stay unanswered for longer than the bridge has time to close; the session waits for it anyway
         commit = await run_until(closing.wait(), session.commit(), "foreachBatch: commit")
         if commit.cancelled():
             return None
@@ -53,7 +53,7 @@ async def mark_and_commit(
                 return None
             if not all(map(_is_retriable, reasons)):
                 return error
-            _log.warning("batch %s is done, its commit is tried again: %s", batch.batch_id, error)
+            _log.warning("batch %s: the function has returned, retrying the offset commit: %s", batch.batch_id, error)
         await wait_within(closing, pause)
     return None
 
@@ -62,7 +62,7 @@ def _mark(batch: RunningBatch, claims: Claims) -> None:
     ends = {chunk.tp: chunk for chunk in batch.chunks}
     for tp, chunk in ends.items():
         if (state := claims.get(tp)) is not None:
-            # as a record's mark, so that the leader epoch is committed as well (KIP-320)
+            # the mark of a record, not of an offset, so that the leader epoch is committed, too (KIP-320)
             metadata = to_metadata(batch.batch_id, chunk.end)
             state.claim.mark(Record(*tp, chunk.end - 1, leader_epoch=chunk.leader_epoch), metadata)
 
@@ -70,7 +70,7 @@ def _mark(batch: RunningBatch, claims: Claims) -> None:
 def _errors_of_claims(
     session: Session, error: CommitFailedError, batch: RunningBatch, claims: Claims
 ) -> list[AsyncGroupError]:
-    """Why partitions of this batch that we still own could not be committed."""
+    """Return the errors of those partitions of this batch that the member still owns."""
     if session.is_lost:
         return []
     return [
@@ -83,13 +83,13 @@ def _errors_of_claims(
 
 
 def _is_deleted_topic(error: AsyncGroupError) -> bool:
-    """Whether the topic was deleted, or made anew: of a claim that has ended with it nothing can be committed."""
+    """Return whether the topic was deleted or recreated: then offsets of a claim that ended cannot be committed."""
     return isinstance(error, BrokerError) and error.code in _DELETED_TOPIC_CODES
 
 
 def _is_retriable(error: AsyncGroupError) -> bool:
     if isinstance(error, BrokerError):
-        # between join and sync of a rebalance; the marks go out under the next generation or not at all
+        # between JoinGroup and SyncGroup; the marks are committed under the next generation, or not at all
         return error.retriable or error.code == ErrorCode.REBALANCE_IN_PROGRESS
     return isinstance(error, TransportError)
 

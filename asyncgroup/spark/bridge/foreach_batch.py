@@ -1,4 +1,4 @@
-"""`ForeachBatch`: a handler that gives a member's records to Spark, batch by batch."""
+"""`ForeachBatch`: a consumer group handler that passes records to Spark in batches, like Spark's foreachBatch."""
 
 from __future__ import annotations
 
@@ -26,37 +26,41 @@ __all__ = ["ForeachBatch"]
 
 
 class ForeachBatch(Handler):
-    """Calls `fn(df, batch_id)` with the records of all claims that have some, then marks and commits them.
+    """Calls `fn(df, batch_id)` with records of the member's claims, then marks and commits them.
 
     `df` has the columns and types of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
     timestampType, and with `include_headers` headers. `batch_id` is a `BatchId`: an int with `.ranges`.
 
-    A batch is made when `max_rows` rows or `max_bytes` bytes (as Arrow) have come, or `max_wait` seconds after its
-    first record. `fn` is a plain function; it runs in a thread of its own, one call at a time in a session. Only
-    after it returned and its offsets were committed does the next batch start. Meanwhile two more are gathered; then
-    the claims read nothing until there is room.
+    A batch starts when `max_rows` rows or `max_bytes` bytes (as Arrow data) are available, or `max_wait` seconds after its
+    first record. `fn` is a sync function; it runs in a thread, one call at a time per session. The next batch starts only
+    after `fn` has returned and its offsets are committed. Meanwhile up to two batches are queued; then the claims stop
+    reading until there is room.
 
-    At least once, exactly once with a sink that overwrites by (topic, partition, start) of each range:
+    Delivery is at least once, and exactly once with a sink that overwrites by (topic, partition, start) of each range:
 
-    - `fn` raises: nothing of the batch is committed; the exception leaves `consume()` and `run()` as itself. With
-      `on_error=Retry(...)` the call is tried again before: same rows, same ranges, same number. Claims that end during
-      a pause end the tries, and the batch is delivered again by whoever gets them. No batch is ever skipped.
-    - A rebalance: what is gathered but not begun is dropped; a batch under way has `rebalance_timeout` to end and is
-      committed before its claims are given up. One that takes longer is interrupted: its Spark jobs are cancelled (by a
-      job tag), nothing of it is marked, and `consume()` and `run()` raise BatchInterrupted.
-    - The membership is lost, the group is closed and `close_timeout` over, or the caller cancelled: the batch is
-      interrupted as well, without an error. The claims end when `fn`'s thread has: a `fn` that does no Spark work
+    - `fn` raises: nothing of the batch is committed; the exception leaves `consume()` and `run()` unchanged. With
+      `on_error=Retry(...)` the call is retried first: same rows, same ranges, same number. If claims of the batch end
+      during a pause, there is no further attempt, and the batch is delivered to their next owners. No batch is skipped.
+    - Rebalance: records that are queued but not in the running batch are dropped; the running batch has
+      `rebalance_timeout` to finish, and is committed before its claims are revoked. If it takes longer, it is interrupted:
+      its Spark jobs are cancelled (by a job tag), nothing of it is marked, and `consume()` and `run()` raise
+      BatchInterrupted.
+    - The member is lost, or the group is closed and `close_timeout` is over, or the caller is cancelled: the batch is
+      interrupted, too, without an error. The claims end when `fn`'s thread has ended: a `fn` that does no Spark work
       cannot be stopped.
-    - A commit that may heal is tried again while the session lives; one that cannot raises CommitFailedError.
-    - A member that was lost and does not know it yet (frozen, cut off) may write behind its successor, who may have cut
-      the ranges in another way: `ParquetByRange`, `Upsert` and `OffsetsInSink` stand that, a plain overwrite does not.
+    - A retriable commit error is retried while the session lasts; any other raises CommitFailedError.
+    - A member that has been fenced without noticing it (suspended, disconnected) may write after its successor, whose
+      ranges may be cut in another way: `ParquetByRange`, `Upsert` and `OffsetsInSink` handle that, a plain overwrite does
+      not.
 
-    Exactly once also with a sink that stores its offsets in the transaction of its rows: `start_from(partitions)`, by
-    default `fn.start_offsets` if `fn` has such a method, says in a thread where partitions go on. It may leave out those
-    it does not know; they start at the group's offset.
+    Delivery is exactly once also with a sink that stores offsets and rows in one transaction: `start_from(partitions)`, by
+    default `fn.start_offsets` if `fn` has such a method, runs in a thread and returns where partitions start. Partitions
+    that it leaves out start at the group's offset.
 
-    One object serves one member: given to several, each of them calls `fn` in a thread of its own. With a session of
-    Spark Connect the rows of each batch go to the server over gRPC, which takes two to three times as long. Raises ConfigError for arguments that will not do.
+    Use one object per member: members that share one call `fn` in a thread each, at the same time. With Spark Connect the
+    rows of each batch go to the server over gRPC, which takes two to three times as long.
+
+    Raises ConfigError for an argument that is not allowed.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class ForeachBatch(Handler):
         on_error: OnError = "raise",
         start_from: StartOffsets | None = None,
     ) -> None:
-        _check_function("fn", fn, "a plain function (df, batch_id): it is called in a thread")
+        _check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
         for key, value in (("max_rows", max_rows), ("max_bytes", max_bytes)):
             check_count(key, value)
         check_pause("max_wait", max_wait)
@@ -81,9 +85,11 @@ class ForeachBatch(Handler):
             start_from = getattr(fn, "start_offsets", None)
         if start_from is not None:
             _check_function(
-                "start_from", start_from, "a plain function (partitions): it is called in a thread"
+                "start_from", start_from, "a sync function (partitions), which is called in a thread"
             )
-        self._spark, self._fn, self._start_from = spark, fn, start_from
+        self._spark = spark
+        self._fn = fn
+        self._start_from = start_from
         self._options = BatchOptions(
             max_rows=max_rows,
             max_bytes=max_bytes,
@@ -91,33 +97,34 @@ class ForeachBatch(Handler):
             include_headers=include_headers,
             on_error=on_error,
         )
-        self._numbers, self._metrics = BatchNumbers(), BridgeMetrics()
+        self._numbers = BatchNumbers()
+        self._metrics = BridgeMetrics()
         self.random = random.Random()
-        """What the pauses between tries are spread by; seed it for pauses that can be repeated."""
+        """The source of jitter for pauses between retries; seed it for reproducible pauses."""
         self._bridges: dict[Session, Bridge] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
-        """Where the sink wants partitions that are owned to begin."""
+        """Where the sink has asked owned partitions to start."""
 
     def __repr__(self) -> str:
         name = getattr(self._fn, "__qualname__", repr(self._fn))
         return f"<ForeachBatch {name}: {', '.join(map(repr, self._bridges.values())) or 'no session'}>"
 
     def statistics(self) -> BridgeStatistics:
-        """What was delivered so far, and what goes on; to be asked on the event loop, whose time it reads."""
+        """Return counters and the current state. Call it on the event loop, whose clock it reads."""
         bridges = self._bridges.values()
         running = next((bridge.running for bridge in bridges if bridge.running), None)
         rows, size = (sum(bridge.queued[part] for bridge in bridges) for part in (0, 1))
         return self._metrics.snapshot(rows, size, running, asyncio.get_running_loop().time())
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """Ask the sink where to go on, before any claim reads."""
+        """Get start offsets from the sink, before any claim reads."""
         for tp in partitions:
             self._start_offsets.pop(tp, None)
         if self._start_from is not None:
             self._start_offsets |= await seek_to_starts(self._start_from, session, partitions)
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        """Hand a claim's records over until it ends, and its last batch with it."""
+        """Process a claim's records until the claim and its last batch have ended."""
         bridge = self._bridges.get(session)
         if bridge is None:
             jobs = SparkJobs(self._spark, self._fn)
@@ -128,12 +135,12 @@ class ForeachBatch(Handler):
             await bridge.consume(state)
         finally:
             if bridge.leave(state):
-                # a claim that comes from now on gets a bridge of its own
+                # removed before the await: a claim that starts meanwhile gets a new bridge
                 del self._bridges[session]
                 await bridge.aclose()
 
 
 def _check_function(key: str, function: object, allowed: str) -> None:
-    call = getattr(function, "__call__", None)  # noqa: B004  its nature matters, not only that it exists
+    call = getattr(function, "__call__", None)  # noqa: B004  an object's __call__ may be a coroutine function
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
         raise ConfigError(key, function, allowed)

@@ -1,4 +1,4 @@
-"""From batches of records to a DataFrame with the columns of Spark's own Kafka source."""
+"""Create a DataFrame with the columns of Spark's Kafka source from Arrow record batches."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["create_frame", "resize_batches"]
 
 SLICE_ROWS: Final = 2_000
 SLICE_BYTES: Final = 4 * 1024 * 1024
-"""A DataFrame has a Spark partition per core, but none below so many rows and none much above so many bytes: Spark's
-driver copies each one several times as a whole, and arrays that exceed its caches and its collector's regions took a
-quarter more of its time for 100 MB."""
+"""The least rows and, approximately, the most bytes of a Spark partition; within these limits there is one per core.
+
+Spark's driver copies each partition several times as a whole; arrays larger than its CPU caches and the garbage
+collector's regions took a quarter more driver time for 100 MB."""
 
 _settings = threading.Lock()
-"""createDataFrame reads the session's settings; several members of one process share a session."""
+"""Held while the session's settings are changed for createDataFrame: members of one process may share a session."""
 
 
 def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> DataFrame:
-    """A DataFrame of Arrow batches, cut into about as many Spark partitions as there are cores, or more if it is large.
+    """Create a DataFrame of Arrow batches, with about as many Spark partitions as there are cores, or more if it is large.
 
-    Small batches are joined first: left alone, every one of them would become a partition, and a task, of its own.
-    On Spark Connect the server says how it is cut. Blocks; to be called off the event loop.
+    Small batches are combined first, as Spark makes a partition, and a task, of each batch. With Spark Connect the server
+    chooses the partitions. Blocks: do not call it on the event loop.
     """
     import pyarrow as pa
 
@@ -44,9 +45,9 @@ def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> Data
 
 
 def resize_batches(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:
-    """The same rows, in the same order, in batches of the size that a Spark partition should have.
+    """Return the same rows in the same order, in batches of the size of a Spark partition.
 
-    Only what has to be joined is copied. Lists start at offset 0 of their arrays, see `_rebase_lists`.
+    Only batches that have to be combined are copied. List columns start at offset 0 of their arrays, see `_rebase_lists`.
     """
     wanted = _slice_rows(batches, cores)
     slices: list[pa.RecordBatch] = []
@@ -103,7 +104,7 @@ def _slice_rows(batches: Sequence[pa.RecordBatch], cores: int) -> int:
 
 
 def _split(batch: pa.RecordBatch, wanted: int) -> Iterator[pa.RecordBatch]:
-    """A batch that is much too long in parts of equal length, which are views."""
+    """Split a batch that is too long into views of about equal length."""
     count = max(1, round(batch.num_rows / wanted))
     length = -(-batch.num_rows // count)
     for start in range(0, batch.num_rows, length):
@@ -112,10 +113,10 @@ def _split(batch: pa.RecordBatch, wanted: int) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _arrow_settings(spark: SparkSession, slice_rows: int) -> Iterator[None]:
-    """Rows per Spark partition, and no decoding of rows in the driver, for one createDataFrame.
+    """Set Arrow settings of the session for one createDataFrame: rows per partition, and no local relation.
 
-    The settings are read when the DataFrame is made and put back then; a createDataFrame of the user's at the same
-    moment could see them, which changes its speed and nothing else.
+    Without the second one Spark's driver would decode small data itself. Both are read when the DataFrame is created, and
+    restored afterwards. A concurrent createDataFrame of the user may see them, which affects its speed only.
     """
     wanted: Mapping[str, str] = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(slice_rows),

@@ -1,4 +1,4 @@
-"""Calls of the user's function in a thread of their own, and the way to stop the Spark jobs in them."""
+"""Call the user's function in a thread, and cancel its Spark jobs on request."""
 
 from __future__ import annotations
 
@@ -29,27 +29,31 @@ _log = logging.getLogger("asyncgroup.spark")
 BatchFunction: TypeAlias = "Callable[[DataFrame, BatchId], Any]"
 
 CANCEL_INTERVAL: Final = 0.5
-"""Seconds between cancellations: the function may start another job after the first was cancelled."""
+"""Seconds between cancellations: after its job was cancelled, the function may start another one."""
 
 MAX_UNCOLLECTED_BYTES: Final = 256 * 1024 * 1024
-"""How much of finished batches Java may hold for objects that Python has not collected yet."""
+"""Bytes of finished batches that the JVM may hold for Python objects that are not garbage-collected yet."""
 
 _tags = itertools.count()
 
 
 class CallResult(NamedTuple):
-    """What came of a call: the exception that the function raised, and the seconds that its parts took."""
+    """The result of a call of the user's function."""
 
     error: BaseException | None
+    """What the function, or the preparation of its call, has raised."""
     frame_seconds: float
+    """Time taken to create the DataFrame."""
     fn_seconds: float
+    """Time taken by the function."""
 
 
 class SparkJobs:
-    """One call at a time, always in the same thread: Spark pins a JVM thread, with its job tags, to each of ours."""
+    """Runs one call at a time, always in the same thread: pyspark pins a JVM thread, with its job tags, to each thread."""
 
     def __init__(self, spark: SparkSession, fn: BatchFunction) -> None:
-        self._spark, self._fn = spark, fn
+        self._spark = spark
+        self._fn = fn
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-foreach-batch")
         self._canceller = ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-cancel-jobs")
         self._frames = _FrameReclaimer()
@@ -57,9 +61,10 @@ class SparkJobs:
     async def run(
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, interrupted: asyncio.Future[None]
     ) -> CallResult:
-        """Call the function; returns when its thread is free again and not before.
+        """Call the function; return only after its thread is free again.
 
-        A thread cannot be cancelled: when `interrupted` is set, the Spark jobs of the call are, until it ends.
+        A thread cannot be cancelled. When `interrupted` is set, the call's Spark jobs are cancelled repeatedly until it
+        returns.
         """
         loop = asyncio.get_running_loop()
         tag = f"asyncgroup-{os.getpid()}-{next(_tags)}"
@@ -72,14 +77,14 @@ class SparkJobs:
         return call.result()
 
     def close(self) -> None:
-        """End the threads; only while no call is under way."""
+        """End the threads. No call may be running."""
         self._worker.shutdown()
         self._canceller.shutdown()
 
     def _work(
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
     ) -> CallResult:
-        """In the thread."""
+        """Make the call, then free memory of the JVM. Runs in the thread."""
         called = self._call(records, batch_id, tag, time)
         self._frames.collect()
         return called
@@ -87,7 +92,7 @@ class SparkJobs:
     def _call(
         self, records: Sequence[pa.RecordBatch], batch_id: BatchId, tag: str, time: Callable[[], float]
     ) -> CallResult:
-        """The exception is returned, since a future cannot carry every kind of it."""
+        """Make the call. Exceptions are returned, since a future cannot hold every kind (StopIteration)."""
         began = framed = time()
         error: BaseException | None = None
         try:
@@ -100,10 +105,10 @@ class SparkJobs:
                 self._frames.track(frame, sum(batch.nbytes for batch in records))
                 self._fn(frame, batch_id)
         except asyncio.CancelledError as raised:
-            # as itself it would pass for a cancellation of whoever waits for the group
+            # raised unchanged it would look like a cancellation of the task that runs the group
             error = RuntimeError("the function raised CancelledError")
             error.__cause__ = raised
-        except BaseException as raised:  # noqa: BLE001  it goes on in the event loop
+        except BaseException as raised:  # noqa: BLE001  raised in the event loop
             error = raised
             if isinstance(raised, Exception) and _java_has_ended(self._spark):
                 error = SparkUnavailable(f"Spark's Java process has ended: {describe(raised)}")
@@ -116,16 +121,16 @@ class SparkJobs:
                 self._spark.interruptTag(tag)
             else:
                 self._spark.sparkContext.cancelJobsWithTag(tag)
-        except Exception as error:  # noqa: BLE001  a JVM that is gone has no jobs either
+        except Exception as error:  # noqa: BLE001  a JVM that has ended has no jobs to cancel
             _log.warning("Spark jobs could not be cancelled: %s", error)
 
 
 @contextlib.contextmanager
 def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Spark jobs of the block have this tag. Raises SparkUnavailable if the session was stopped, or its Java is gone.
+    """Tag the Spark jobs of the block. Raises SparkUnavailable if the session was stopped or its JVM has ended.
 
-    Where the tag cannot be taken away Spark has gone meanwhile: the next batch says so, and this one is what its
-    function has made of it.
+    A failure to remove the tag is only logged: Spark ended during the batch, the function has returned or raised by
+    itself, and the next batch raises SparkUnavailable.
     """
     remote = is_connect(spark)
     add, remove = (
@@ -137,15 +142,15 @@ def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
         raise SparkUnavailable("the SparkSession of the ForeachBatch was stopped")
     try:
         add(tag)
-    except Exception as error:  # whatever py4j makes of a Java that is gone
+    except Exception as error:  # py4j raises various types if the JVM has ended
         raise SparkUnavailable(f"Spark does not answer: {describe(error)}") from error
     try:
         yield
     finally:
         try:
             remove(tag)
-        except Exception as error:  # noqa: BLE001  whatever py4j makes of it
-            _log.warning("the job tag of a batch is left in Spark: %s", describe(error))
+        except Exception as error:  # noqa: BLE001  see above
+            _log.warning("the job tag of a batch could not be removed: %s", describe(error))
 
 
 def _is_stopped(spark: SparkSession) -> bool:
@@ -156,24 +161,24 @@ def _is_stopped(spark: SparkSession) -> bool:
 
 
 def _java_has_ended(spark: SparkSession) -> bool:
-    """Return whether the session's Java process is gone: only a new session helps then."""
+    """Return whether the session's JVM has ended, so that only a new session can work."""
     from py4j.protocol import Py4JNetworkError
 
     try:
         spark.sparkContext._jsc.sc().isStopped()
     except (OSError, Py4JNetworkError):
         return True
-    except Exception:  # noqa: BLE001  a session without Java, or one that was stopped
+    except Exception:  # noqa: BLE001  a Connect session, which has no JVM here, or a stopped one
         return False
     return False
 
 
 class _FrameReclaimer:
-    """What Java holds for DataFrames that are of no use any more.
+    """Runs Python's garbage collector so that the JVM can free DataFrames of finished batches.
 
-    py4j's objects refer to themselves, so that only Python's collector frees them, and what they stand for in Java. A
-    bridge makes few objects and many bytes: left alone, Java would be out of memory long before Python collects its
-    oldest generation, into which objects come when a batch takes its time.
+    py4j's proxy objects are in reference cycles, so only the garbage collector frees them, and the JVM objects that they
+    hold. A bridge creates few objects but many bytes: the JVM would run out of memory long before Python collects its
+    oldest generation, which objects reach when a batch takes long.
     """
 
     def __init__(self) -> None:
@@ -181,14 +186,14 @@ class _FrameReclaimer:
         self._size = self._kept = 0
 
     def track(self, frame: Any, size: int) -> None:
-        """A DataFrame of `size` bytes was made."""
+        """Record that a DataFrame of `size` bytes was created."""
         java = getattr(frame, "_jdf", None)
         self._newest, self._size = None if java is None else weakref.ref(java), size
 
     def collect(self) -> None:
-        """The function has returned. All generations are collected, which takes tens of milliseconds, only at times."""
+        """Collect garbage after a call; all generations, which takes tens of milliseconds, only when enough bytes remain."""
         gc.collect(1)
-        # it is as old as anything that the function has made of it
+        # if the frame is freed, then so is everything that the function has derived from it, which is not older
         if self._newest is None or self._newest() is None:
             return
         self._kept += self._size

@@ -1,4 +1,4 @@
-"""What claims have handed over and no batch has taken yet; pure state."""
+"""`RecordQueue`: records that claims have delivered and that are not in a batch yet. Pure state, no I/O."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 __all__ = ["Chunk", "RecordQueue", "chunk_ranges"]
 
 MAX_QUEUED_BATCHES: Final = 2
-"""How many batches may wait behind the one that is with the function: one would leave it idle while the next is made up
-from many small fetches, more would only cost memory."""
+"""How many batches may be queued while the function runs: with one it would be idle while the next is put together from
+many small fetches, more would only cost memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Consecutive records of one partition, in Arrow; `at` is the loop's time when they came.
-
-    `leader_epoch` is that of the last record, -1 if unknown.
-    """
+    """Consecutive records of one partition, as Arrow data."""
 
     tp: TopicPartition
     start: int
     end: int
+    """The offset after the last record."""
     at: float
+    """The loop's time when the records came."""
     records: pa.RecordBatch
     leader_epoch: int = -1
+    """Leader epoch of the last record, -1 if unknown."""
     rows: int = field(init=False)
     bytes: int = field(init=False)
-    """The size of `records`, which pyarrow adds up at every look."""
+    """Size of `records`; stored, because pyarrow computes it at every access."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", self.records.num_rows)
         object.__setattr__(self, "bytes", self.records.nbytes)
 
     def before(self, offset: int) -> Chunk | None:
-        """What of it lies before `offset`; None if that holds no record."""
+        """Return the part before `offset`; None if it has no records."""
         if self.end <= offset:
             return self
         rows = bisect_left(self.records["offset"].to_pylist(), offset)
@@ -51,49 +51,52 @@ class Chunk:
 
 
 class RecordQueue:
-    """Pieces in the order in which they came, which is fair to all partitions and keeps each one's own order.
+    """Chunks in order of arrival, which is fair to all partitions and keeps the order of each.
 
-    A batch holds at most `max_rows` rows and `max_bytes` bytes (in Arrow), or one piece if that alone is larger. Two
-    batches may wait; then partitions hand over nothing more, except a first piece each.
+    A batch has at most `max_rows` rows and `max_bytes` bytes (as Arrow data), or is one chunk if that alone is larger.
+    When two batches are queued, a partition may add a chunk only if it has none in the queue.
     """
 
     def __init__(self, max_rows: int, max_bytes: int) -> None:
-        self.max_rows, self.max_bytes = max_rows, max_bytes
-        self.rows = self.bytes = 0
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self.rows = 0
+        self.bytes = 0
         self._chunks: deque[Chunk] = deque()
         self._waiting: Counter[TopicPartition] = Counter()
+        """Number of chunks in the queue by partition; without zeros."""
 
     def __repr__(self) -> str:
         return f"<RecordQueue: {self.rows} rows, {self.bytes} bytes of {len(self._waiting)} partitions>"
 
     @property
     def oldest(self) -> float | None:
-        """When the first piece came; None if there is none."""
+        """The loop's time when the first chunk came; None if the queue is empty."""
         return self._chunks[0].at if self._chunks else None
 
     @property
     def is_full(self) -> bool:
-        """Whether a batch can be made that need not wait for more."""
+        """Whether the queue holds enough for a full batch."""
         return self.rows >= self.max_rows or self.bytes >= self.max_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether less than two batches wait."""
+        """Whether fewer than two full batches are queued."""
         return (
             self.rows < MAX_QUEUED_BATCHES * self.max_rows
             and self.bytes < MAX_QUEUED_BATCHES * self.max_bytes
         )
 
     def accepts(self, tp: TopicPartition) -> bool:
-        """Whether a partition may hand over more: while there is room, and always a first piece."""
+        """Return whether a partition may add a chunk: while there is room, or if it has none in the queue."""
         return self.has_room or not self._waiting[tp]
 
     def next_start(self, tp: TopicPartition, default: int) -> int:
-        """Where what waits of a partition begins; `default` if nothing does."""
+        """Return the start of a partition's first chunk; `default` if it has none."""
         return next((chunk.start for chunk in self._chunks if chunk.tp == tp), default)
 
     def rewind(self, tp: TopicPartition, offset: int) -> int:
-        """Forget what waits of a partition from `offset` on; returns where the piece that comes now has to start."""
+        """Drop a partition's records from `offset` on; return where the range of its next chunk must start."""
         waiting = [chunk for chunk in self._chunks if chunk.tp == tp]
         self.drop(tp)
         for chunk in waiting:
@@ -103,18 +106,18 @@ class RecordQueue:
         return offset
 
     def put(self, chunk: Chunk) -> None:
-        """Take in a piece behind all others."""
+        """Append a chunk."""
         self._chunks.append(chunk)
         self._count(chunk, 1)
 
     def requeue(self, chunks: Iterable[Chunk]) -> None:
-        """Take in again, before all others, what was taken and not delivered."""
+        """Put the chunks of a batch that was not processed back, before all others."""
         for chunk in reversed(list(chunks)):
             self._chunks.appendleft(chunk)
             self._count(chunk, 1)
 
     def pop_batch(self, is_alive: Callable[[TopicPartition], bool] = lambda _: True) -> list[Chunk]:
-        """The next batch; pieces of partitions that are not alive are dropped. Empty if nothing is left."""
+        """Remove and return the next batch; chunks of partitions that are not alive are dropped. May be empty."""
         for tp in [tp for tp in self._waiting if not is_alive(tp)]:
             self.drop(tp)
         taken: list[Chunk] = []
@@ -129,7 +132,7 @@ class RecordQueue:
         return taken
 
     def drop(self, tp: TopicPartition) -> None:
-        """Forget what a partition has handed over."""
+        """Remove all chunks of a partition."""
         if not self._waiting[tp]:
             return
         waiting, self._chunks = self._chunks, deque()
@@ -148,7 +151,7 @@ class RecordQueue:
 
 
 def chunk_ranges(chunks: Iterable[Chunk]) -> tuple[OffsetRange, ...]:
-    """One range for each partition in `chunks`, whose pieces follow one another; sorted."""
+    """Return one range for each partition in `chunks`, sorted; the chunks of a partition must be consecutive."""
     ranges: dict[TopicPartition, OffsetRange] = {}
     for chunk in chunks:
         start = ranges[chunk.tp].start if chunk.tp in ranges else chunk.start

@@ -1,4 +1,4 @@
-"""What becomes of a batch whose function raised: tried again, or its exception goes on."""
+"""Retries of a batch whose function has raised."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ __all__ = ["OnError", "Retry", "RetryState"]
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Call the function again with the same rows, ranges and number, up to `times` more times.
+    """Retry a batch: call the function again with the same rows, ranges and number, up to `times` more times.
 
-    The pauses double from `backoff` to `backoff_max` seconds, each spread by a fifth either way (KIP-580). Only what is
-    an instance of `only` is tried again, and never SparkUnavailable, which no later call can heal. The last exception goes on as if there were no retries: nothing is skipped.
-    Raises ConfigError.
+    The pauses double from `backoff` to `backoff_max` seconds, with a jitter of 20 % either way (KIP-580). Only instances
+    of `only` are retried, and never SparkUnavailable, which no retry can fix. After the last attempt the exception is
+    raised as without retries: no batch is ever skipped. Raises ConfigError.
     """
 
     times: int = 5
     backoff: float = 0.5
+    """Seconds."""
     backoff_max: float = 30.0
+    """Seconds."""
     only: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
@@ -36,15 +38,15 @@ class Retry:
         if not isinstance(kinds, tuple) or not all(
             isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds
         ):
-            raise ConfigError("only", kinds, "a tuple of exception types, all below Exception")
+            raise ConfigError("only", kinds, "a tuple of subclasses of Exception")
 
 
 OnError: TypeAlias = Literal["raise"] | Retry
-"""What `ForeachBatch` does about a function that raises."""
+"""What `ForeachBatch` does if the function raises."""
 
 
 class RetryState:
-    """The calls of the function for one batch: how often it failed, and how long to wait before the next."""
+    """Failed calls of the function for one batch, and the pause before the next one."""
 
     def __init__(self, on_error: OnError, rng: random.Random) -> None:
         self._policy = on_error if isinstance(on_error, Retry) else None
@@ -54,7 +56,7 @@ class RetryState:
         self.failures = 0
 
     def backoff_after(self, error: BaseException) -> float | None:
-        """Seconds until the next call; None if this failure was the last."""
+        """Record a failure; return the seconds until the next call, None if there is no other."""
         self.failures += 1
         policy = self._policy
         if policy is None or self.failures > policy.times or not isinstance(error, policy.only):

@@ -1,4 +1,4 @@
-"""What the bridge of a session is made of: a place for each claim, and the batch that is under way."""
+"""State of a session's bridge: one `ClaimState` per claim, and the `RunningBatch` that is being processed."""
 
 from __future__ import annotations
 
@@ -16,66 +16,71 @@ __all__ = ["BatchInterrupted", "ClaimState", "RunningBatch"]
 
 
 class BatchInterrupted(AsyncGroupError):
-    """A rebalance could not wait for a batch any longer: its Spark jobs were cancelled, and nothing of it was committed.
+    """A batch did not finish within the rebalance timeout: its Spark jobs were cancelled, and nothing was committed.
 
-    The batch is delivered again, by whoever gets its partitions. It needs smaller batches (`max_rows`, `max_bytes`) or
-    a longer `rebalance_timeout`, or it will meet the same end.
+    The batch is delivered again to the partitions' next owners. Use smaller batches (`max_rows`, `max_bytes`) or a longer
+    `rebalance_timeout`, otherwise it is interrupted again.
     """
 
 
 class ClaimState:
-    """A claim's place in the bridge. `position` is where its next range starts."""
+    """A claim's state in the bridge."""
 
     def __init__(self, claim: Claim, start: int | None) -> None:
         self.claim = claim
         self.tp = TopicPartition(claim.topic, claim.partition)
         self.position = first_range_start(claim) if start is None else start
+        """Where the claim's next range starts."""
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        """What this claim has to raise for the whole bridge."""
+        """Done with the exception that this claim's `consume` must raise on behalf of the bridge."""
 
     @property
     def ended_by_rebalance(self) -> bool:
-        """Whether the claim ended because the group shares its partitions out anew."""
+        """Whether the claim ended because of a rebalance."""
         return isinstance(self.claim.cause, (Rebalanced, PartitionsChanged, TopicsChanged))
 
 
 class RunningBatch:
-    """A batch that was begun: `function_ended` is done when no call is made any more, `finished` when its offsets are committed too."""
+    """A batch from the first call of the function to the commit of its offsets."""
 
     def __init__(self, chunks: list[Chunk], number: int, retries: RetryState, now: float) -> None:
         loop = asyncio.get_running_loop()
         self.chunks = sorted(chunks, key=lambda chunk: (chunk.tp, chunk.start))
         self.batch_id = BatchId(number, chunk_ranges(self.chunks))
         self.partitions = {chunk.tp for chunk in chunks}
-        self.retries, self.started_at = retries, now
+        self.retries = retries
+        self.started_at = now
         self.no_retry = asyncio.Event()
-        """Set when a claim of the batch has ended, or is cancelled: what runs may end, but nothing is begun any more."""
+        """Set when a claim of the batch has ended or is cancelled: the running call may finish, but none is started."""
         self.interrupted: asyncio.Future[None] = loop.create_future()
+        """Done when the Spark jobs of the batch must be cancelled and its result discarded."""
         self.function_ended: asyncio.Future[None] = loop.create_future()
+        """Done when the function has returned for the last time."""
         self.finished: asyncio.Future[None] = loop.create_future()
+        """Done when the offsets are committed, too, or the batch has failed."""
 
     def __repr__(self) -> str:
         return f"<RunningBatch {self.batch_id!r}: {self.retries.failures} failures>"
 
     @property
     def rows(self) -> int:
-        """How many records it has."""
+        """Number of records in the batch."""
         return sum(chunk.rows for chunk in self.chunks)
 
     @property
     def bytes(self) -> int:
-        """How large it is, in Arrow."""
+        """Size of the batch as Arrow data."""
         return sum(chunk.bytes for chunk in self.chunks)
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the batch counts as not done, whatever comes of it."""
+        """Whether the batch was interrupted: it counts as not processed, even if the function returns."""
         return self.interrupted.done()
 
     def interrupt(self) -> bool:
-        """Let the function end soon, and begin nothing; nothing of the batch is marked. Whether that was news."""
+        """Interrupt the batch: cancel its jobs, start no retry, mark nothing. Return False if that has no effect any more."""
         if self.function_ended.done() or self.interrupted.done():
             return False
         self.interrupted.set_result(None)
-        self.no_retry.set()  # who waits to try again need not
+        self.no_retry.set()  # ends a pause before a retry
         return True

@@ -1,10 +1,10 @@
-"""The bridge of one session: claims hand over records, one runner makes batches of them, delivers and commits.
+"""The bridge of one session: claims put records into a queue, a runner task makes batches, calls the function, commits.
 
-`consume` runs once per claim, in the handler's task; the runner starts with the first claim and ends with the last.
-While a batch is with the user's function, the claims gather the next ones.
+`consume` runs once per claim, in the handler's task; the runner task starts with the first claim and ends with the last.
+While the function processes a batch, the claims queue records for the next ones.
 
-Batches go out one at a time, and the next one, whatever its partitions, waits for the commit of the one before: a commit
-is one request for all of them, so that to overlap it would win a few milliseconds and could lose the order.
+Batches are processed one at a time, and each waits for the commit of the one before, whatever its partitions: a commit is
+one request for all partitions, so overlapping it would save a few milliseconds and could break the order.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ _log = logging.getLogger("asyncgroup.spark")
 
 MAX_CHUNK_ROWS: Final = 16_000
 MAX_CHUNK_BYTES: Final = 1024 * 1024
-"""Records are turned into Arrow on the event loop, at most so many (so many wire bytes) in one go: a few milliseconds.
+"""The most records and wire bytes that are converted to Arrow in one step on the event loop: a few milliseconds.
 
-In a thread of its own that took a sixth more processor time, since thread and loop fight for the interpreter, and
-smaller pieces took more as well. The price: with records of 200 bytes at full speed the loop's turns take 20 to 30 ms
-instead of 5, which heartbeats do not mind.
+A thread for the conversion took a sixth more CPU time, since it competes with the loop for the interpreter; smaller chunks
+took more, too. The cost: with records of 200 bytes at full speed the event loop is blocked for 20 to 30 ms at a time
+instead of 5, which is short enough for heartbeats.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """What the user of a `ForeachBatch` wants of its batches; `max_wait` counts seconds."""
+    """The options of a `ForeachBatch` about its batches."""
 
     max_rows: int
     max_bytes: int
     max_wait: float
+    """Seconds from the first record of a batch."""
     include_headers: bool
     on_error: OnError
 
 
 class Bridge:
-    """Gathers the claims of `session` and delivers batches, one at a time."""
+    """Makes batches of the records of all claims of `session`, and processes them one at a time."""
 
     def __init__(
         self,
@@ -65,13 +66,17 @@ class Bridge:
         metrics: BridgeMetrics,
         rng: random.Random,
     ) -> None:
-        self._session, self._jobs, self._options = session, jobs, options
-        self._numbers, self._metrics, self._rng = numbers, metrics, rng
+        self._session = session
+        self._jobs = jobs
+        self._options = options
+        self._numbers = numbers
+        self._metrics = metrics
+        self._rng = rng
         self._queue = RecordQueue(options.max_rows, options.max_bytes)
         self._claims: dict[TopicPartition, ClaimState] = {}
         self._running: RunningBatch | None = None
-        self._data_available = asyncio.Event()
-        self._batch_taken = asyncio.Event()
+        self._data_available = asyncio.Event()  # set when the queue has grown, or the bridge closes
+        self._batch_taken = asyncio.Event()  # replaced by a new one for each batch
         self._closing = asyncio.Event()
         self.time: Callable[[], float] = asyncio.get_running_loop().time
         self._runner: asyncio.Task[None] | None = None
@@ -82,18 +87,18 @@ class Bridge:
 
     @property
     def queued(self) -> tuple[int, int]:
-        """Rows and bytes that wait for the next batches."""
+        """Queued rows and bytes."""
         return self._queue.rows, self._queue.bytes
 
     @property
     def running(self) -> tuple[BatchId, float] | None:
-        """The batch under way, and the loop's time of its beginning."""
+        """The batch that is being processed, and the loop's time of its start; None if there is none."""
         return (self._running.batch_id, self._running.started_at) if self._running else None
 
     # --- the claims' side ---------------------------------------------------------------------------------------
 
     def open(self, claim: Claim, start: int | None) -> ClaimState:
-        """Make a place for a claim, whose first range starts at `start`; None: where the group says."""
+        """Add a claim, whose first range starts at `start`; None: see `first_range_start`."""
         self._numbers.observe(claim.initial_metadata)
         state = ClaimState(claim, start)
         self._claims[state.tp] = state
@@ -102,13 +107,13 @@ class Bridge:
         return state
 
     def leave(self, state: ClaimState) -> bool:
-        """Give the place up; True if it was the last one, and `aclose` is due."""
+        """Remove a claim; return True if it was the last one, so that `aclose` must be called."""
         self._claims.pop(state.tp, None)
         self._queue.drop(state.tp)
         return not self._claims
 
     async def aclose(self) -> None:
-        """End the runner and its threads; no batch is under way any more."""
+        """End the runner task and the threads. No batch may be running."""
         self._closing.set()
         self._data_available.set()
         try:
@@ -118,10 +123,10 @@ class Bridge:
             self._jobs.close()
 
     async def consume(self, state: ClaimState) -> None:
-        """Hand over a claim's records until it ends; then wait for the batch that holds some of them.
+        """Queue a claim's records until it ends; then wait for the running batch if it holds some of them.
 
-        Raises what the function, the commit or the claim's iterator raised. When cancelled, the batch is interrupted;
-        raises BatchInterrupted if that was for the sake of a rebalance.
+        Raises what the function, the commit or the claim's iterator raised. Cancellation interrupts the batch, and becomes
+        BatchInterrupted if a rebalance caused it.
         """
         pulling = asyncio.create_task(self._pull(state), name=f"{state.tp}: pull")
         ended = asyncio.create_task(state.claim.wait_ended(), name=f"{state.tp}: end")
@@ -136,7 +141,7 @@ class Bridge:
                 raise interrupted from None
             if not state.failure.done():
                 raise
-            # in the same turn: the bridge has failed, and nobody else would raise it
+            # the bridge failed in the same loop iteration: only this claim can raise its error
         finally:
             await cancel_and_wait(pulling, ended)
         if state.failure.done():
@@ -159,14 +164,14 @@ class Bridge:
         # a gap in the log belongs to the range after it, so that a range starts where the last commit was
         start = state.position
         if batch.first_offset < start:
-            # the reader was told to go back, or the log was truncated: what it had read from here on does not count
+            # a backward seek, or the log was truncated: records queued from this offset on are obsolete
             start = self._queue.rewind(state.tp, batch.first_offset)
         state.position = batch.last_offset + 1
         records = batch.to_arrow(include_headers=self._options.include_headers)
         return Chunk(state.tp, start, state.position, self.time(), records, batch.leader_epoch)
 
     async def _drain(self, state: ClaimState) -> None:
-        """Wait for the batch under way, if it holds records of this claim; a lost session's is interrupted."""
+        """Wait for the running batch if it holds records of this claim; interrupt it if the session is lost."""
         batch = self._running
         if batch is None or state.tp not in batch.partitions:
             return
@@ -181,17 +186,17 @@ class Bridge:
             await cancel_and_wait(lost)
 
     async def _interrupt(self, state: ClaimState) -> BatchInterrupted | None:
-        """No time is left: have the batch end, and wait until its thread is free; what this claim has to raise."""
+        """Interrupt the batch and wait until its thread has ended; return the error that this claim must raise, if any."""
         batch = self._running
         if batch is None or state.tp not in batch.partitions:
             return None
         is_first = batch.interrupt()
         await finish(batch.function_ended)
         if not (is_first and state.ended_by_rebalance and self._session.ended):
-            return None  # the others go on, if the session does
+            return None  # only one claim raises, and none if the session goes on with the others
         seconds = self.time() - batch.started_at
         text = (
-            f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, when a rebalance could wait no longer"
+            f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, because the rebalance timeout was over"
         )
         return BatchInterrupted(f"{text}; it will be delivered again")
 
@@ -209,7 +214,7 @@ class Bridge:
         return tp in self._claims and not self._claims[tp].claim.ended
 
     async def _wait_until_due(self) -> bool:
-        """Wait until a batch should be taken; False if the bridge closes."""
+        """Wait until a batch is full or `max_wait` is over; False if the bridge closes."""
         while not self._closing.is_set():
             self._data_available.clear()
             oldest = self._queue.oldest
@@ -220,13 +225,13 @@ class Bridge:
         return False
 
     async def _deliver(self, chunks: list[Chunk]) -> bool:
-        """Call the function, mark, commit; False if the bridge has failed."""
+        """Process a batch: call the function, mark, commit. Return False if the bridge has failed."""
         retries = RetryState(self._options.on_error, self._rng)
         batch = self._running = RunningBatch(chunks, self._numbers.next(), retries, self.time())
         failure: BaseException | None = None
         try:
             failure = await self._call(batch)
-        except BaseException as error:  # noqa: BLE001  a claim raises it
+        except BaseException as error:  # noqa: BLE001  raised by a claim, see _fail
             failure = error
         batch.function_ended.set_result(None)
         if batch.is_interrupted:
@@ -242,7 +247,7 @@ class Bridge:
         return failure is None
 
     async def _call(self, batch: RunningBatch) -> BaseException | None:
-        """Call the function, again if it raises and may; returns its last exception."""
+        """Call the function, with retries; return its last exception, None if it returned or the batch was interrupted."""
         records = [chunk.records for chunk in batch.chunks]
         while True:
             called = await self._jobs.run(records, batch.batch_id, batch.interrupted)
@@ -255,42 +260,42 @@ class Bridge:
             if pause is None:
                 return error
             _log.warning(
-                "%r failed (%d), it is tried again in %.1f s",
+                "%r: the function raised (attempt %d), retrying in %.1f s",
                 batch.batch_id,
                 batch.retries.failures,
                 pause,
                 exc_info=error,
             )
             if await wait_within(batch.no_retry, pause):
-                batch.interrupt()  # nothing is begun for a claim that has ended
+                batch.interrupt()  # no call is started for a claim that has ended
                 return None
 
     def _requeue_chunks(self, batch: RunningBatch) -> None:
-        """Whatever came of it counts as not done; the claims that stay get their part delivered again."""
+        """Requeue an interrupted batch's chunks of the claims that are left; the rest is delivered to other members."""
         self._metrics.interrupted += 1
         _log.warning("%r was interrupted; it will be delivered again", batch.batch_id)
         parts = (self._not_rewound(chunk) for chunk in batch.chunks if chunk.tp in self._claims)
         self._queue.requeue([chunk for chunk in parts if chunk is not None])
 
     def _not_rewound(self, chunk: Chunk) -> Chunk | None:
-        """All of a piece, unless its reader went back meanwhile."""
+        """Return the part of a chunk before the offset to which its claim has gone back since, or all of it."""
         return chunk.before(self._queue.next_start(chunk.tp, self._claims[chunk.tp].position))
 
     async def _commit(self, batch: RunningBatch) -> BaseException | None:
         began = self.time()
         try:
             return await mark_and_commit(self._session, batch, self._claims, self._closing)
-        except Exception as error:  # noqa: BLE001  it ends the batch, as any failure of it
+        except Exception as error:  # noqa: BLE001  raised by a claim, see _fail
             return error
         finally:
             self._metrics.commit_seconds += self.time() - began
 
     def _fail(self, batch: RunningBatch, error: BaseException) -> None:
-        """One claim raises it, of the batch if there is one left; the session then ends for the others."""
+        """Let one claim raise the error, one of the batch if possible; this ends the session for the others."""
         failures = batch.retries.failures
         note(error, f"while delivering {batch.batch_id!r}" + (f", try {failures}" if failures > 1 else ""))
         for tp in sorted(self._claims, key=lambda tp: (tp not in batch.partitions, tp)):
             if not self._claims[tp].failure.done():
                 self._claims[tp].failure.set_result(error)
                 return
-        _log.error("the batch %r failed after all claims had gone", batch.batch_id, exc_info=error)
+        _log.error("%r failed after all claims had ended", batch.batch_id, exc_info=error)

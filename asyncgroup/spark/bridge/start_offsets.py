@@ -1,4 +1,4 @@
-"""Where a session starts if the sink knows it better than the group: offsets that are stored with the rows."""
+"""Start a session at offsets that the sink has stored with its rows, in place of the group's committed offsets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from asyncgroup.spark.bridge.commit_metadata import from_metadata, to_metadata
 __all__ = ["StartOffsets", "seek_to_starts"]
 
 StartOffsets: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""A plain function that says, for partitions, the next offset that the sink wants; it leaves out those it doesn't know."""
+"""A sync function that returns the next offset to read for each of these partitions; it leaves out unknown ones."""
 
 
 async def seek_to_starts(
     start_from: StartOffsets, session: Session, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """Have the claims of `partitions` begin where `start_from` says, called in a thread; marks go there as well.
+    """Seek the claims of `partitions`, and their marks, to the offsets that `start_from` returns; it runs in a thread.
 
-    Returns what it has said. Claims that it leaves out begin at the group's offset. Raises what `start_from` raises,
-    ConfigError for an answer that is none.
+    Returns these offsets. Claims that it leaves out start at the group's offset. Raises what `start_from` raises, and
+    ConfigError if it returns something else than offsets of these partitions.
     """
     if not partitions:
         return {}
@@ -39,7 +39,7 @@ async def seek_to_starts(
 
 
 def _move_claim(session: Session, claim: Claim, offset: int) -> None:
-    """The sink is right, whether it is ahead of the group or behind it."""
+    """Move a claim's position and mark to `offset`, forwards or backwards: the sink's offset wins over the group's."""
     place, metadata = (claim.topic, claim.partition, offset), claim.initial_metadata
     if (last := from_metadata(metadata)) is not None:
         metadata = to_metadata(last.number, offset)
@@ -54,12 +54,12 @@ def _move_claim(session: Session, claim: Claim, offset: int) -> None:
 async def _in_thread(
     start_from: StartOffsets, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """A thread cannot be cancelled: whoever is waits for its end."""
+    """Call `start_from` in a thread. A thread cannot be cancelled: a caller that is cancelled waits for its end."""
 
     def call() -> Mapping[TopicPartition, int] | BaseException:
         try:
             return start_from(list(partitions))
-        except BaseException as error:  # noqa: BLE001  it goes on in the event loop; a future carries not every kind
+        except BaseException as error:  # noqa: BLE001  raised in the event loop; a future cannot hold StopIteration
             return error
 
     with ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-start-offsets") as thread:

@@ -1,4 +1,4 @@
-"""What a bridge has done and does, as a value for people on call and for metrics."""
+"""Statistics of a `ForeachBatch`: counters that the bridges update, and a snapshot for logs and metrics."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["BridgeMetrics", "BridgeStatistics"]
 
 @dataclass(frozen=True, slots=True)
 class BridgeStatistics:
-    """A picture of a `ForeachBatch`, taken by its `statistics()`; it does not change afterwards. Durations are seconds.
+    """A snapshot of a `ForeachBatch`, returned by its `statistics()`. Durations are seconds.
 
-    - `batches`, `rows`, `bytes` (in Arrow): of the batches whose function returned, over all sessions.
-    - `failures`: calls of the function that raised; `interrupted`: batches that were given up for the sake of a
-      rebalance, a loss or an end, and are delivered again.
-    - `frame_seconds`, `fn_seconds`, `commit_seconds`: spent on making DataFrames, in the function, and on commits.
-    - `queued_rows`, `queued_bytes`: what waits for the next batches.
-    - `running`: the batch that is with the function or waits for its commit; `running_for` since when.
-    - `last_batch`: the newest one whose function returned; `last_error`: the newest failure, `last_error_age` since when.
+    - `batches`, `rows`, `bytes` (as Arrow data): totals of the batches whose function returned, over all sessions.
+    - `failures`: calls of the function that raised; `interrupted`: batches that were interrupted by a rebalance, a lost
+      membership or a close, and are delivered again.
+    - `frame_seconds`, `fn_seconds`, `commit_seconds`: time spent creating DataFrames, in the function, and on commits.
+    - `queued_rows`, `queued_bytes`: records that are queued for the next batches.
+    - `running`: the batch whose function is called or whose offsets are committed; `running_for`: since how long.
+    - `last_batch`: the latest one whose function returned; `last_error`: the latest failure, `last_error_age`: its age.
     """
 
     batches: int
@@ -41,7 +41,7 @@ class BridgeStatistics:
     last_error_age: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The same in text and numbers, ready for JSON."""
+        """Return the fields as values that `json.dumps` takes."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     def __str__(self) -> str:
@@ -68,36 +68,42 @@ def _plain(value: Any) -> Any:
 
 
 class BridgeMetrics:
-    """Counts what the bridges of all sessions do; pure state. Times are the loop's."""
+    """Counters shared by the bridges of all sessions of a `ForeachBatch`; pure state."""
 
     def __init__(self) -> None:
-        self.batches = self.rows = self.bytes = 0
-        self.failures = self.interrupted = 0
-        self.frame_seconds = self.fn_seconds = self.commit_seconds = 0.0
+        self.batches = 0
+        self.rows = 0
+        self.bytes = 0
+        self.failures = 0
+        self.interrupted = 0
+        self.frame_seconds = 0.0
+        self.fn_seconds = 0.0
+        self.commit_seconds = 0.0
         self.last_batch: BatchId | None = None
         self._last_error: tuple[str, float] | None = None
+        """The text of the latest failure, and the loop's time."""
 
     def record_call(self, frame_seconds: float, fn_seconds: float) -> None:
-        """The function was called once, whatever came of it."""
+        """Record a call of the function, successful or not."""
         self.frame_seconds += frame_seconds
         self.fn_seconds += fn_seconds
 
     def record_batch(self, batch_id: BatchId, rows: int, size: int) -> None:
-        """The function returned."""
+        """Record a batch whose function has returned."""
         self.batches += 1
         self.rows += rows
         self.bytes += size
         self.last_batch = batch_id
 
     def record_failure(self, error: BaseException, now: float) -> None:
-        """The function raised, or a commit failed for good."""
+        """Record that the function has raised."""
         self.failures += 1
         self._last_error = (describe(error), now)
 
     def snapshot(
         self, queued_rows: int, queued_bytes: int, running: tuple[BatchId, float] | None, now: float
     ) -> BridgeStatistics:
-        """As a value; `running` is the batch under way and the time of its beginning."""
+        """Return a snapshot; `running` is the running batch with the loop's time of its start."""
         batch_id, began = running or (None, now)
         text, at = self._last_error or (None, now)
         return BridgeStatistics(

@@ -387,7 +387,7 @@ async def test_bad_limits_are_refused(limits: dict[str, Any], key: str) -> None:
     ("options", "words"),
     [
         ({"on_error": "skip"}, "on_error='skip'.*'raise' or a Retry"),
-        ({"start_from": 7}, "start_from=7.*a plain function"),
+        ({"start_from": 7}, "start_from=7.*a sync function"),
     ],
 )
 async def test_bad_wishes_are_refused(options: dict[str, Any], words: str) -> None:
@@ -398,5 +398,5 @@ async def test_bad_wishes_are_refused(options: dict[str, Any], words: str) -> No
 async def test_an_async_fn_is_refused() -> None:
     async def fn(df: Any, batch_id: BatchId) -> None: ...
 
-    with pytest.raises(ConfigError, match="plain function"):
+    with pytest.raises(ConfigError, match="sync function"):
         ForeachBatch(FakeSpark(), fn)  # type: ignore[arg-type]
