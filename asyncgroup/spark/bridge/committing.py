@@ -53,7 +53,9 @@ async def mark_and_commit(
                 return None
             if not all(map(_is_retriable, reasons)):
                 return error
-            _log.warning("batch %s: the function has returned, retrying the offset commit: %s", batch.batch_id, error)
+            _log.warning(
+                "batch %s: the function has returned, retrying the offset commit: %s", batch.batch_id, error
+            )
         await wait_within(closing, pause)
     return None
 

@@ -1,10 +1,10 @@
-"""Where rows go: format "asyncgroup" as a sink of Spark's own writers, and ready sinks for the bridge.
+"""Sinks: the format "asyncgroup" for Spark's writers, and functions for `ForeachBatch` that store batches.
 
-- `df.write.format("asyncgroup")` and `df.writeStream.format("asyncgroup")` produce to topics, by the columns and
-  options of Spark's Kafka sink (`writer`, `columns`, `write_settings`; what a crash may do to it: `delivery`). Spark
-  refuses the output mode "update" for every sink in Python: write each batch in `foreachBatch` by `df.write` then.
-- `ParquetByRange`, `Upsert` and `OffsetsInSink` are functions for `ForeachBatch`. Each is told the offset ranges of its
-  batch, and a second delivery of them does no harm.
+- `df.write.format("asyncgroup")` and `df.writeStream.format("asyncgroup")` produce to topics, with the columns and
+  options of Spark's Kafka sink (`writer`, `columns`, `write_settings`; delivery guarantees: `delivery`). Spark does not
+  allow the output mode "update" for sinks written in Python; use `df.write` in `foreachBatch` instead.
+- `ParquetByRange`, `Upsert` and `OffsetsInSink` are functions for `ForeachBatch`. They use the offset ranges of a batch
+  so that a redelivered batch is not stored twice.
 """
 
 from asyncgroup.spark.sink.offsets_in_sink import OffsetGapError, OffsetsInSink, OffsetsMovedError

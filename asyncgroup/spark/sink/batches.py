@@ -1,4 +1,4 @@
-"""What the ready sinks need to know of a batch."""
+"""Helpers of the `ForeachBatch` sinks: a batch's offset ranges, and checks of its columns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "RangedBatch", "require_columns", "require_ranges"]
 
 KEYS = ("topic", "partition", "offset")
-"""The columns by which a row is known: no two rows of a topic's records share them."""
+"""The columns that identify a record; no two records have the same values."""
 
 
 class RangedBatch(Protocol):
-    """A `batch_id` of the bridge: it names the offset ranges that the batch consists of, one for each partition."""
+    """A `batch_id` of `ForeachBatch`, with the batch's offset ranges, one for each partition."""
 
     @property
     def ranges(self) -> Sequence[OffsetRange]:
@@ -26,17 +26,19 @@ class RangedBatch(Protocol):
 
 
 def require_ranges(batch_id: RangedBatch) -> tuple[OffsetRange, ...]:
-    """The ranges; raises ConfigError for the number that Spark's own foreachBatch gives."""
+    """Return the ranges; raise ConfigError for the plain number that Spark's own foreachBatch passes."""
     ranges = getattr(batch_id, "ranges", None)
     if ranges is None:
         raise ConfigError(
-            "batch_id", batch_id, "one of ForeachBatch: Spark's own foreachBatch tells no offset ranges"
+            "batch_id",
+            batch_id,
+            "a BatchId of ForeachBatch: Spark's own foreachBatch passes no offset ranges",
         )
     return tuple(ranges)
 
 
 def require_columns(df: DataFrame, columns: Iterable[str]) -> None:
-    """Raise ConfigError for columns that a sink needs and a transformation has dropped."""
+    """Raise ConfigError if columns that a sink needs are missing, for example dropped by a transformation."""
     missing = [name for name in columns if name not in df.columns]
     if missing:
         raise ConfigError(

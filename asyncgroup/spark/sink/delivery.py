@@ -1,9 +1,9 @@
-"""What a task's records are worth, and who ends them: the place for transactions.
+"""Delivery guarantees of the sink: when the records of a Spark task become visible. Only at-least-once exists so far.
 
-A task `begin`s before its first record and `finish`es after its last one was acknowledged; both run on an executor.
-What `finish` returns travels in the task's commit message to the driver, which calls `commit` with the messages of all
-tasks, or `abort` with those that there are. A delivery in transactions would leave them open at `finish`, hand over
-their ids, and end them at `commit`; which batch a message belongs to is then known by its number.
+A task calls `begin` before its first record and `finish` after its last one; both run on an executor. The receipt that
+`finish` returns is sent to the driver in the task's commit message; the driver calls `commit` with the receipts of all
+tasks, or `abort` with the existing ones. A transactional guarantee would keep transactions open at `finish`, return their
+ids as receipts, and end them at `commit`, for the batch with the number `batch_id`.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from asyncgroup.producer import Producer
 __all__ = ["AtLeastOnce", "DeliveryGuarantee", "TaskReceipt"]
 
 TaskReceipt = Mapping[str, str]
-"""What the driver has to know to end what a task has begun."""
+"""What the driver needs in order to commit or abort a task's records."""
 
 
 class DeliveryGuarantee(Protocol):
-    """How records become visible to readers. Can be pickled: it goes to the executors with the task."""
+    """How records become visible to readers. Must be picklable, as it is sent to the executors with the task."""
 
     async def begin(self, producer: Producer) -> None:
-        """Before a task's first record."""
+        """Start a task; called before its first record."""
 
     async def finish(self, producer: Producer) -> TaskReceipt:
-        """After a task's last record: when this returns, all its records are acknowledged."""
+        """Wait until all records of a task are acknowledged; called after its last record."""
 
     def commit(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
-        """On the driver, when all tasks of a batch have finished; `batch_id` is None outside streams."""
+        """Commit a batch; called on the driver when all tasks have finished. `batch_id` is None in batch queries."""
 
     def abort(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
-        """On the driver, when a task has failed for good; `receipts` are those of the others."""
+        """Abort a batch; called on the driver when a task has finally failed. `receipts` are those of the other tasks."""
 
 
 @dataclass(frozen=True)
 class AtLeastOnce:
-    """Records are visible as soon as they are written, as with Spark's own sink.
+    """At-least-once delivery: records are visible as soon as they are written, as with Spark's own sink.
 
-    A task or batch that is tried again writes its records again, so readers may see some of them twice; after a batch
-    was aborted, what its tasks had written stays.
+    A task or batch that is retried writes its records again, so readers may see duplicates. The records that the tasks of
+    an aborted batch have written remain.
     """
 
     async def begin(self, producer: Producer) -> None:
-        """Nothing has to be begun."""
+        """Do nothing."""
 
     async def finish(self, producer: Producer) -> TaskReceipt:
-        """Wait until everything is acknowledged; raises DeliveryFailedError for what was not."""
+        """Wait until all records are acknowledged; raise DeliveryFailedError if some cannot be delivered."""
         await producer.flush()
         return {}
 
     def commit(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
-        """Nothing was left open."""
+        """Do nothing: the records are visible already."""
 
     def abort(self, receipts: Sequence[TaskReceipt], batch_id: int | None) -> None:
-        """Nothing can be taken back."""
+        """Do nothing: written records cannot be removed."""

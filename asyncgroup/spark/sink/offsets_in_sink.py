@@ -1,11 +1,11 @@
-"""`OffsetsInSink`: rows and offsets in one transaction, so that each record is stored exactly once.
+"""`OffsetsInSink`: store rows and offsets in one database transaction, so that each record is stored exactly once.
 
     store = OffsetsInSink(connect, "orders", name="orders-to-db", transform=columns_of_the_table)
     store.create_offsets_table()
-    await group.run("orders", ForeachBatch(spark, store, …))   # starts where the sink says it is
+    await group.run("orders", ForeachBatch(spark, store, …))   # starts at the offsets in the database
 
-The offsets in Kafka lag behind after a crash, those in the database never do: whatever is delivered again is passed over.
-A zombie that writes late finds the offsets moved on, and its transaction fails or changes nothing.
+After a crash the offsets committed in Kafka may be too small, those in the database are exact: records that are delivered
+again are skipped. A fenced member that writes late finds other offsets, and its transaction fails or changes nothing.
 """
 
 from __future__ import annotations
@@ -34,28 +34,30 @@ CHUNK_ROWS: Final = 1_000
 
 
 class OffsetGapError(AsyncGroupError):
-    """A batch starts beyond what the sink has: records in between would be missing for ever.
+    """A batch starts after the stored offset: the records in between would never be stored.
 
-    The table was restored from an older copy, say, while the group's own offsets went on. Start the session from the
-    sink's offsets (`start_offsets`), or move the stored offsets by hand.
+    This happens, for example, if the table was restored from an older backup while the group's offsets went on. Start the
+    session from the sink's offsets (`start_offsets`), or change the stored offsets by hand.
     """
 
 
 class OffsetsMovedError(AsyncGroupError):
-    """Another writer has stored offsets of the same partitions meanwhile: this one is late, or there are two of them."""
+    """Another writer has changed the stored offsets of the same partitions: this writer is late, or there are two."""
 
     retriable = True
 
 
 class OffsetUpdate(NamedTuple):
-    """A partition's stored offset goes from `before` (None: there is none yet) to `part.end`; `part` is to be stored."""
+    """A change of a partition's stored offset, to `part.end`."""
 
     before: int | None
+    """The stored offset that is replaced; None: there is none yet."""
     part: OffsetRange
+    """The records to be stored."""
 
 
 def plan_updates(stored: Mapping[TopicPartition, int], ranges: Iterable[OffsetRange]) -> list[OffsetUpdate]:
-    """What of a batch is not in the sink yet; raises OffsetGapError. Pure."""
+    """Return an update for each range of a batch that is not stored completely; raise OffsetGapError. Pure."""
     updates = []
     for part in ranges:
         before = stored.get(TopicPartition(part.topic, part.partition))
@@ -74,16 +76,17 @@ def plan_updates(stored: Mapping[TopicPartition, int], ranges: Iterable[OffsetRa
 class OffsetsInSink:
     """A function for `ForeachBatch`: adds a batch's rows to a table and its offsets to another, in one transaction.
 
-    - `connect()` opens a DB-API connection with a transaction of its own, to a database that has transactions.
-    - `table`: where the rows go, or a function `(connection, df)` that writes them; whatever it does by the connection,
-      a sum updated or a row deleted, is done exactly once. It must neither commit nor close.
-    - `name`: whose offsets these are; the group's id will do.
-    - `transform(df)` makes the table's rows of the batch; what it gives are the columns that are written.
+    - `connect()` opens a DB-API connection without autocommit, to a database with transactions.
+    - `table`: the table for the rows, or a function `(connection, df)` that writes them. All that it does on this
+      connection is done exactly once, such as updating a sum or deleting a row. It must neither commit nor close.
+    - `name`: the key of these offsets in the offsets table, for example the group id.
+    - `transform(df)` converts the batch to rows of the table; its columns are the columns that are written.
 
-    A topic that was deleted and made anew begins at offset 0 again: remove its stored offsets, or its first records pass
-    for ones that were stored before.
+    A recreated topic starts at offset 0 again: delete its stored offsets, otherwise its first records are skipped as
+    stored already.
 
-    Rows are collected on the driver, which alone must reach the database: a transaction cannot be shared by executors.
+    Rows are collected on the driver, since executors cannot share a transaction; only the driver needs to reach the
+    database.
     """
 
     def __init__(
@@ -96,14 +99,18 @@ class OffsetsInSink:
         offsets_table: str = "kafka_offsets",
         dialect: Dialect | None = None,
     ) -> None:
-        self._connect, self._table, self._name, self._transform = connect, table, name, transform
-        self._offsets_table, self._dialect = offsets_table, dialect or Dialect()
+        self._connect = connect
+        self._table = table
+        self._name = name
+        self._transform = transform
+        self._offsets_table = offsets_table
+        self._dialect = dialect or Dialect()
 
     def __repr__(self) -> str:
         return f"<OffsetsInSink of {self._name!r}, in {self._offsets_table}>"
 
     def create_offsets_table(self) -> None:
-        """Make the table of offsets, unless it is there."""
+        """Create the table of offsets if it does not exist."""
         dialect, names = self._dialect, ", ".join(map(self._dialect.name, _KEY_COLUMNS))
         columns = [
             f"{dialect.name(_CONSUMER_COLUMN)} VARCHAR(255) NOT NULL",
@@ -117,12 +124,12 @@ class OffsetsInSink:
             connection.cursor().execute(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(columns)})")
 
     def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offset to read of each partition that the sink has something of; a session starts there."""
+        """Return the stored offsets, from which a session starts; partitions without one are left out."""
         with transaction(self._connect) as connection:
             return self._stored(connection.cursor(), partitions)
 
     def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:
-        """Store what the sink does not have of a batch; all of it or nothing.
+        """Store the records of a batch that are not stored yet, all of them or none.
 
         Raises OffsetGapError, OffsetsMovedError, ConfigError, and what the database raises.
         """
@@ -131,7 +138,7 @@ class OffsetsInSink:
             cursor = connection.cursor()
             stored = self._stored(cursor, (TopicPartition(*part[:2]) for part in ranges))
             updates = plan_updates(stored, ranges)
-            # the offsets first: whoever else wants to move them waits for this transaction, or fails
+            # offsets first: another writer of the same partitions then waits for this transaction, or fails
             for update in updates:
                 self._update_offset(cursor, update)
             if updates:
@@ -148,7 +155,7 @@ class OffsetsInSink:
         return found
 
     def _update_offset(self, cursor: Any, update: OffsetUpdate) -> None:
-        """Compare and set: the stored offset must be what was read."""
+        """Replace a stored offset (compare and set); raise OffsetsMovedError if it is not the one that was read."""
         dialect, part = self._dialect, update.part
         key = (self._name, part.topic, part.partition)
         if update.before is None:
@@ -182,7 +189,7 @@ class OffsetsInSink:
 def _unstored_rows(
     df: DataFrame, ranges: Sequence[OffsetRange], updates: Sequence[OffsetUpdate]
 ) -> DataFrame:
-    """The rows that are not in the sink yet: usually all of them."""
+    """Return the rows that are not stored yet, usually all of them."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
     parts = [update.part for update in updates]

@@ -1,11 +1,11 @@
-"""`ParquetByRange`: batches as Parquet files, each range of offsets at a place of its own.
+"""`ParquetByRange`: store batches as Parquet files, in a directory for each range of offsets.
 
     store = ParquetByRange(spark, "/data/orders")
     await group.run("orders", ForeachBatch(spark, store))
     …
     df = ParquetByRange.read(spark, "/data/orders")            # each row once
 
-How a directory is laid out, and why no crash can show a row twice or hide one, stands in `range_layout`.
+`range_layout` describes the directories, and why readers see each row exactly once after any crash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ParquetByRange"]
 _log = logging.getLogger("asyncgroup.spark")
 
 _READ_OPTIONS: Final = {"mergeSchema": "true", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Columns of all files, and an error rather than fewer rows, whatever the session prefers."""
+"""Read the columns of all files, and raise an error rather than return fewer rows; overrides the session's settings."""
 
 MIB: Final = 1024 * 1024
 
@@ -42,18 +42,19 @@ Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 class ParquetByRange:
     """A function for `ForeachBatch`: writes each range of a batch to a directory named by topic, partition and start.
 
-    A batch that is delivered again replaces its first delivery, also where it is cut differently now. A delivery is
-    written aside and renamed into place; nothing of it is seen before. Read with `read`, which gives each row once at
-    any moment; who reads the files in another way may see a range and its replacement together for a while.
+    A batch that is delivered again replaces its first delivery, even if its ranges are cut differently. Batches are written
+    to a staging directory and renamed into place; readers see nothing of them before. Use `read`, which returns each row
+    exactly once at any moment; other readers of the files may temporarily see a range together with its replacement.
 
-    - `transform(df)` makes the rows to be stored of the batch; it must keep the columns topic, partition and offset.
-    - `options`: Spark's for writing Parquet (`compression`, …).
-    - `compact_after`: when a partition has got so many more ranges, the small committed ones are joined, at most one
-      partition in each batch; None: only when `compact` is called. `target_bytes`: how large a range becomes by that.
+    - `transform(df)` converts the batch to the rows to be stored; it must keep the columns topic, partition and offset.
+    - `options`: Spark's options for writing Parquet (`compression`, …).
+    - `compact_after`: after this number of new ranges in a partition, its small committed ranges are joined, for at most
+      one partition per batch; None: only when `compact` is called. `target_bytes`: the size of a joined range.
 
-    A topic that was deleted and made anew begins at offset 0 again, and its rows replace the old ones: give it another
-    directory. Members of a group may share one. Executors write the rows, the driver renames: see `range_files` for what
-    is assumed of the file system, of which `files` may be another one. Needs a classic session.
+    A recreated topic starts at offset 0 again, and its rows would replace the old ones: use another directory for it.
+    Members of a group may share a directory. Executors write the rows, the driver renames directories; see `range_files`
+    for the requirements on the file system, and `files` to use another implementation. Needs a classic session, not Spark
+    Connect.
     """
 
     def __init__(
@@ -70,19 +71,24 @@ class ParquetByRange:
         if compact_after is not None:
             check_count("compact_after", compact_after)
         check_count("target_bytes", target_bytes)
-        self._spark, self._path = spark, os.fspath(path)
-        self._transform, self._options = transform, dict(options or {})
+        self._spark = spark
+        self._path = os.fspath(path)
+        self._transform = transform
+        self._options = dict(options or {})
         self._compact_after = compact_after
         self._files = HadoopFiles(spark, path) if files is None else files
         self._store = RangeStore(self._files, functools.partial(secrets.token_hex, 6), target=target_bytes)
         if not self._files.has_atomic_rename:
-            _log.warning("%s renames by copying: readers may see half a range, nothing is compacted", path)
+            _log.warning(
+                "%s: this file system renames by copying, so readers may see incomplete ranges; ranges are not compacted",
+                path,
+            )
 
     def __repr__(self) -> str:
         return f"<ParquetByRange {self._path}>"
 
     def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:
-        """Store a batch; returns when all of it can be read.
+        """Store a batch; return when all of it can be read.
 
         Raises ConfigError if a column is missing, StorageError, and what Spark raises.
         """
@@ -94,7 +100,7 @@ class ParquetByRange:
             self._store.compact_fullest(stored, self._join, self._compact_after)
 
     def _write(self, rows: DataFrame, ranges: Sequence[OffsetRange], staging: str) -> None:
-        """One job for all ranges: Spark splits the files by the number of each row's range."""
+        """Write all ranges in one job: Spark partitions the files by the number of each row's range."""
         from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
         numbered = rows.withColumn(RANGE, F.expr(_range_number_sql(ranges)))
@@ -105,17 +111,17 @@ class ParquetByRange:
         rows.write.options(**self._options).parquet(self._files.locate(staging))
 
     def compact(self) -> int:
-        """Join the small committed ranges of all partitions; returns how many ranges went into others.
+        """Join the small committed ranges of all partitions; return how many ranges were joined.
 
-        What was joined stays until the next compaction of its partition or `vacuum`, for readers that have begun.
-        Raises UsageError where renaming is copying: a compaction that breaks off there could hide rows.
+        The old ranges remain until the next compaction of their partition or `vacuum`, for readers that have started.
+        Raises UsageError if the file system renames by copying: an interrupted compaction could hide rows.
         """
         return self._store.compact(self._join)
 
     def vacuum(self, *, stale_after: float = 24 * 3600.0) -> int:
-        """Remove what no reader sees: replaced ranges, and deliveries that broke off `stale_after` seconds ago or more.
+        """Remove directories that readers ignore: replaced ranges, and staging directories older than `stale_after` seconds.
 
-        Returns how many directories went. Readers that have begun may miss files of replaced ranges and fail.
+        Returns how many were removed. Readers that have started may fail if they use files of replaced ranges.
         """
         return self._store.vacuum(stale_after)
 
@@ -123,26 +129,27 @@ class ParquetByRange:
     def read(
         spark: SparkSession, path: str | os.PathLike[str], *, files: RangeFiles | None = None
     ) -> DataFrame:
-        """Everything that was stored, each row once, as it is at this moment.
+        """Return all stored rows, each once, as of now.
 
-        A row may be of a batch that is not yet committed; should that batch be delivered again, its rows are replaced.
-        The frame has the columns of all files together. Raises StorageError if there are no rows.
+        This includes rows of batches whose offsets are not committed yet; if such a batch is delivered again, its rows are
+        replaced. The frame has the union of the columns of all files. Raises StorageError if there are no rows.
         """
         files = HadoopFiles(spark, path) if files is None else files
         slices = [slice_ for slice_ in visible_slices(files.ranges()) if not slice_.stored.empty]
         if not slices:
-            raise StorageError(f"{path}: no rows are stored there (by ParquetByRange)")
+            raise StorageError(f"{path}: the directory holds no rows stored by ParquetByRange")
         return _rows(spark, files, slices)
 
 
 def _range_number_sql(ranges: Sequence[OffsetRange]) -> str:
-    """SQL, since each Column costs several calls into the JVM: for 50 ranges they took longer than the write."""
+    """Return SQL for the number of a row's range. Column objects cost several JVM calls each: longer than the write itself
+    for 50 ranges."""
     cases = [
         f"WHEN `partition` = {part.partition} AND topic = {_literal(part.topic)} "
         f"AND `offset` BETWEEN {part.start} AND {part.end - 1} THEN {number}"
         for number, part in enumerate(ranges)
     ]
-    stray = "raise_error('a row of the batch lies in none of its offset ranges')"
+    stray = "raise_error('a row of the batch is in none of its offset ranges')"
     return f"CASE {' '.join(cases)} ELSE CAST({stray} AS INT) END"
 
 
@@ -152,7 +159,7 @@ def _literal(text: str) -> str:
 
 
 def _rows(spark: SparkSession, files: RangeFiles, slices: Sequence[RangeSlice]) -> DataFrame:
-    """The rows of some pieces: one frame for the whole ranges, one for each that counts only in part."""
+    """Return the rows of some slices: one frame for all whole ranges, one for each range that is read in part."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def load(names: Sequence[str]) -> DataFrame:

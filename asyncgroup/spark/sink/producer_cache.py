@@ -1,8 +1,8 @@
-"""The producers of an executor's Python process: one for each set of `kafka.*` options, kept between tasks.
+"""Cache of producers in an executor's Python worker: one for each set of `kafka.*` options, kept between tasks.
 
-Spark uses its Python workers again, and runs one task at a time in each, so connections and metadata are found ready
-by the next task. Their event loop runs while a task writes and stands still in between: whatever a broker closed
-meanwhile is noticed by the first request and made anew.
+Spark reuses its Python workers and runs one task at a time in each, so the next task finds open connections and metadata.
+The producers' event loop runs only while a task writes: connections that brokers close in between are replaced at the
+first request.
 """
 
 from __future__ import annotations
@@ -29,80 +29,84 @@ _log = logging.getLogger("asyncgroup.spark")
 T = TypeVar("T")
 
 OPEN_TIMEOUT: Final = 60.0
-"""Seconds that brokers may be out of reach when a task begins (`max.block.ms` of kafka-clients)."""
+"""Seconds for which opening a producer is retried if no broker can be reached (`max.block.ms` of kafka-clients)."""
 
 IDLE_TIMEOUT: Final = 600.0
-"""Seconds after which a producer that no task used is closed (`spark.kafka.producer.cache.timeout`)."""
+"""Seconds after which an unused producer is closed (`spark.kafka.producer.cache.timeout`)."""
 
 
 class WrittenRange(NamedTuple):
-    """Records of one partition: where the first and the last of them stand (-1 with acks=0), and how many they are.
-
-    Records of other producers may lie in between.
-    """
+    """The records that a task has written to one partition. Records of other producers may be in between."""
 
     topic: str
     partition: int
     first_offset: int
+    """-1 with acks=0."""
     last_offset: int
+    """-1 with acks=0."""
     records: int
+    """The number of records."""
 
 
 class AckRecorder:
-    """A producer's hook: adds up where the records of a task were put, and notices the first failure."""
+    """A producer hook that records the offsets of a task's records, and whether any batch has failed."""
 
     def __init__(self) -> None:
         self._ranges: dict[TopicPartition, WrittenRange] = {}
         self.failed = False
+        """Whether a batch has failed; the task then sends no more records."""
 
     def __repr__(self) -> str:
         return f"<AckRecorder: {sum(each.records for each in self._ranges.values())} records>"
 
     def on_delivered(self, topic: str, partition: int, base_offset: int, records: int) -> None:
-        """A batch stands in the log."""
+        """Record a batch that was written to the log."""
         tp = TopicPartition(topic, partition)
         last = base_offset + records - 1 if base_offset >= 0 else -1
         if (before := self._ranges.get(tp)) is None:
             self._ranges[tp] = WrittenRange(topic, partition, base_offset, last, records)
         else:
-            # a partition's batches go one after another, so offsets only grow
+            # batches of a partition are written in order, so offsets only increase
             self._ranges[tp] = before._replace(last_offset=last, records=before.records + records)
 
     def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:  # noqa: ARG002
-        """A batch is done, one way or the other."""
+        """Record whether a batch has failed."""
         self.failed |= error is not None
 
     def pop_ranges(self) -> tuple[WrittenRange, ...]:
-        """What was written since the last call, sorted; and forget it, and any failure."""
+        """Return what was written since the last call, sorted; reset it and `failed`."""
         written, self._ranges, self.failed = self._ranges, {}, False
         return tuple(sorted(written.values()))
 
 
 class OpenProducer(NamedTuple):
-    """A producer that runs, and what it tells of its records."""
+    """An open producer and its hook."""
 
     producer: Producer
     acks: AckRecorder
 
 
 class ProducerCache:
-    """Opens, keeps and closes producers. For one thread; none of its methods may be called from a coroutine."""
+    """Opens, keeps and closes producers. For use by one thread; its methods must not be called from a coroutine."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._random = rng or random.Random()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._producers: dict[tuple[tuple[str, str], ...], OpenProducer] = {}
+        """By `WriteSettings.properties`."""
         self._last_used: dict[tuple[tuple[str, str], ...], float] = {}
+        """By `WriteSettings.properties`; the loop's time."""
         self._pid = 0
+        """The process that the loop and the producers belong to."""
 
     def __repr__(self) -> str:
         return f"<ProducerCache: {len(self._producers)} open>"
 
     def run(self, settings: WriteSettings, work: Callable[[OpenProducer], Awaitable[T]]) -> T:
-        """Await `work(open_producer)` with the producer of these settings, which is opened if there is none.
+        """Run `work(open_producer)` with the producer of these settings, which is opened if necessary.
 
-        A producer whose work failed is closed, so that nothing of it can turn up among the records of another task;
-        records that were not delivered are gone from it already.
+        If the work fails, the producer is closed, so that its records cannot be sent during another task. It is kept
+        after DeliveryFailedError, since undelivered records have been removed from it.
         """
         loop = self._process_loop()
         return loop.run_until_complete(self._run(settings, work))
@@ -127,7 +131,7 @@ class ProducerCache:
                 self._last_used[key] = asyncio.get_running_loop().time()
 
     async def _open(self, settings: WriteSettings) -> OpenProducer:
-        """Open a producer, and wait for brokers that are away: a task that fails may end its query."""
+        """Open a producer; retry while no broker can be reached, as a failed task may end its query."""
         loop, config = asyncio.get_running_loop(), settings.config
         deadline = loop.time() + OPEN_TIMEOUT
         backoff = Backoff(config.retry_backoff, config.retry_backoff_max, self._random)
@@ -140,7 +144,7 @@ class ProducerCache:
                 pause = backoff.next()
                 if loop.time() + pause > deadline:
                     raise
-                _log.warning("%s; trying again for %.0f s more", error, deadline - loop.time())
+                _log.warning("%s; retrying for up to %.0f s", error, deadline - loop.time())
                 await asyncio.sleep(pause)
 
     async def _discard(self, key: tuple[tuple[str, str], ...]) -> None:
@@ -151,18 +155,18 @@ class ProducerCache:
         try:
             await open_producer.producer.aclose()
         except AsyncGroupError as error:
-            _log.warning("a producer was closed: %s", error)
+            _log.warning("an error while closing a producer: %s", error)
 
     def _process_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
-            # a process that was forked has copies of our sockets, which are its parent's to use
+            # a forked process inherits its parent's sockets, which only the parent may use
             self._producers, self._last_used, self._pid = {}, {}, os.getpid()
             self._loop = asyncio.new_event_loop()
             atexit.register(self.close)
         return self._loop
 
     def close(self) -> None:
-        """Close all producers and the loop; the next `run` begins anew."""
+        """Close all producers and the loop; the next `run` creates new ones."""
         loop, self._loop = self._loop, None
         atexit.unregister(self.close)
         if loop is None or self._pid != os.getpid():
@@ -174,4 +178,4 @@ class ProducerCache:
 
 
 producer_cache: Final = ProducerCache()
-"""Those of this process."""
+"""The cache of this process."""

@@ -1,7 +1,7 @@
-"""The file system under a directory of ranges: a small seam, and Hadoop's FileSystem behind it.
+"""File system access for stored ranges: the protocol `RangeFiles`, implemented with Hadoop's FileSystem.
 
-Assumed of the file system: that a directory is renamed in one step, so that it is there whole or not at all (HDFS, local
-disks, NFS, ABFS with hierarchical names). Object stores copy file by file.
+The file system must rename directories atomically: HDFS, local disks, NFS, ABFS with hierarchical namespace. Object stores
+rename by copying file by file.
 """
 
 from __future__ import annotations
@@ -20,71 +20,72 @@ if TYPE_CHECKING:
 __all__ = ["STAGING", "HadoopFiles", "RangeFiles", "StorageError"]
 
 STAGING: Final = "_staging"
-"""Where a delivery is written before it counts; no reader looks into names that begin with an underscore."""
+"""The directory where batches are written before they are renamed; readers ignore names that begin with an underscore."""
 
 COPYING_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "swift", "wasb", "wasbs"})
-"""Schemes of stores that rename by copying."""
+"""URI schemes of stores that rename by copying."""
 
 _GLOB_CHARACTERS: Final = frozenset("*?[]{}\\")
 
 
 class StorageError(AsyncGroupError):
-    """The file system refused what a sink asked of it; the message says what."""
+    """A file system operation of a sink has failed; the message names it."""
 
 
 class RangeFiles(Protocol):
-    """What a sink of ranges needs of a file system. Names are relative to the sink's directory."""
+    """The file system operations of a sink that stores ranges. Names are relative to the sink's directory."""
 
     has_atomic_rename: bool
-    """Whether a directory is renamed in one step."""
+    """Whether directories are renamed atomically."""
 
     def ranges(self, topic: str | None = None, partition: int | None = None) -> list[StoredRange]:
-        """The stored ranges, of one partition or of all."""
+        """Return the stored ranges of one partition or of all."""
 
     def locate(self, name: str) -> str:
-        """The path that Spark reads and writes."""
+        """Return the path that Spark reads and writes."""
 
     def children(self, name: str) -> list[str]:
-        """The names inside a directory; none if it does not exist."""
+        """Return the names in a directory; empty if it does not exist."""
 
     def rename(self, name: str, target: str) -> None:
-        """Give a directory another name, making what is above it; raises StorageError."""
+        """Rename a directory, creating the parents of the target; raise StorageError."""
 
     def mkdir(self, name: str) -> None:
-        """Make an empty directory; raises StorageError."""
+        """Create an empty directory; raise StorageError."""
 
     def remove(self, name: str) -> None:
-        """Remove a directory with all in it, if it is there."""
+        """Remove a directory with its content, if it exists."""
 
     def size(self, name: str) -> int:
-        """The bytes of the files inside a directory."""
+        """Return the total size in bytes of the files in a directory."""
 
     def age(self, name: str) -> float:
-        """Seconds since a directory was changed, by the file system's own clock."""
+        """Return the seconds since a directory was modified, by the file system's clock."""
 
 
 class HadoopFiles:
-    """A directory in any file system that Hadoop knows, through the JVM of a classic session.
+    """A directory in any file system supported by Hadoop, accessed through the JVM of a classic Spark session.
 
-    `path` is taken as Spark takes it: without a scheme it is on the default file system. Each method is a call or a few
-    into the JVM; a listing is one, whatever its length.
+    `path` is interpreted as by Spark: without a scheme it is on the default file system. Each method makes one or a few
+    JVM calls; a listing makes the same number whatever its length.
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
         text = os.fspath(path)
         if not text or _GLOB_CHARACTERS.intersection(text):
             raise ConfigError(
-                "path", text, "a path without any of *?[]{}\\, by which Hadoop and Spark mean patterns"
+                "path", text, "a path without *?[]{}\\, which are pattern characters of Hadoop and Spark"
             )
         context: Any = spark.sparkContext
-        self._jvm, self._gateway = context._jvm, context._gateway
+        self._jvm = context._jvm
+        self._gateway = context._gateway
         self._new_path = self._jvm.org.apache.hadoop.fs.Path
         with _storage_errors(f"{text!r} cannot be used"):
             root = self._new_path(text)
             self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
             root = self._files.makeQualified(root)
         if ":" in root.toUri().getPath():
-            raise ConfigError("path", text, "a path without a colon, which Hadoop cannot list")
+            raise ConfigError("path", text, "a path without a colon: Hadoop cannot list names with one")
         self._root: str = root.toString().rstrip("/") + "/"
         self.has_atomic_rename = root.toUri().getScheme() not in COPYING_SCHEMES
 
@@ -92,47 +93,47 @@ class HadoopFiles:
         return f"<HadoopFiles {self._root}>"
 
     def ranges(self, topic: str | None = None, partition: int | None = None) -> list[StoredRange]:
-        """The stored ranges."""
+        """Return the stored ranges of one partition or of all."""
         topics, partitions = "*" if topic is None else topic, "*" if partition is None else partition
         names = self._glob(f"topic={topics}/partition={partitions}/offsets=*")
         return sorted(stored for name in names if (stored := StoredRange.parse(name)) is not None)
 
     def locate(self, name: str) -> str:
-        """The path with its scheme."""
+        """Return the path with its scheme."""
         return self._root + name
 
     def children(self, name: str) -> list[str]:
-        """The names inside a directory."""
+        """Return the names in a directory; empty if it does not exist."""
         return [found.removeprefix(f"{name}/") for found in self._glob(f"{name}/*")]
 
     def rename(self, name: str, target: str) -> None:
-        """Give a directory another name."""
+        """Rename a directory, creating the parents of the target."""
         with _storage_errors(f"{self.locate(name)} could not be renamed to {self.locate(target)}"):
             self._files.mkdirs(self._path(target.rpartition("/")[0]))
             if not self._files.rename(self._path(name), self._path(target)):
                 raise StorageError("the file system said no")
 
     def mkdir(self, name: str) -> None:
-        """Make an empty directory."""
-        with _storage_errors(f"{self.locate(name)} could not be made"):
+        """Create an empty directory."""
+        with _storage_errors(f"{self.locate(name)} could not be created"):
             if not self._files.mkdirs(self._path(name)):
                 raise StorageError("the file system said no")
 
     def remove(self, name: str) -> None:
-        """Remove a directory with all in it."""
+        """Remove a directory with its content, if it exists."""
         with _storage_errors(f"{self.locate(name)} could not be removed"):
             self._files.delete(self._path(name), True)
 
     def size(self, name: str) -> int:
-        """The bytes of the files inside a directory."""
-        with _storage_errors(f"{self.locate(name)} could not be measured"):
+        """Return the total size in bytes of the files in a directory."""
+        with _storage_errors(f"the size of {self.locate(name)} could not be determined"):
             found: int = self._files.getContentSummary(self._path(name)).getLength()
         return found
 
     def age(self, name: str) -> float:
-        """Seconds since a directory was changed: a new one beside it tells the time."""
+        """Return the seconds since a directory was modified; a new directory gives the file system's present time."""
         probe = self._path(f"{STAGING}/_clock")
-        with _storage_errors(f"the age of {self.locate(name)} is unknown"):
+        with _storage_errors(f"the age of {self.locate(name)} could not be determined"):
             self._files.mkdirs(probe)
             now: int = self._files.getFileStatus(probe).getModificationTime()
             self._files.delete(probe, True)
@@ -143,12 +144,12 @@ class HadoopFiles:
         return self._new_path(self._root + name)
 
     def _glob(self, pattern: str) -> Iterator[str]:
-        """Names that match: in one text, since each Java object that crosses over to Python costs a call."""
+        """Yield the names that match a pattern. They are fetched as one string, since each Java object costs a JVM call."""
         with _storage_errors(f"{self.locate(pattern)} could not be listed"):
             found = self._files.globStatus(self._path(pattern))
         if found is None:
             return
-        # py4j finds no method that takes a Path[], but this one, if it is inside an Object[]
+        # py4j cannot pass a Path[] to a Java method, but it can pass an Object[] that holds it
         holder = self._gateway.new_array(self._jvm.java.lang.Object, 1)
         holder[0] = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(found)
         text: str = self._jvm.java.util.Arrays.deepToString(holder)
@@ -158,7 +159,7 @@ class HadoopFiles:
 
 @contextlib.contextmanager
 def _storage_errors(what: str) -> Iterator[None]:
-    """Errors of Java, and refusals, as StorageError."""
+    """Raise Java's errors, and refused operations, as StorageError beginning with `what`."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 
@@ -168,5 +169,5 @@ def _storage_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}") from None
     except Py4JJavaError as error:
         raise StorageError(f"{what}: {error.java_exception.toString()}") from error
-    except CapturedException as error:  # what pyspark makes of some of them
+    except CapturedException as error:  # pyspark converts some Java exceptions
         raise StorageError(f"{what}: {error}") from error

@@ -1,9 +1,8 @@
-"""Which stored ranges a reader sees, which ones nothing needs any more, and which small ones should become one.
+"""Rules for stored ranges: which ones a reader uses, which can be removed, which small ones should be joined. Pure.
 
-Pure. A directory of ranges is nothing but a set of names: each names a range of offsets and a version. Whatever
-overlaps, at every offset the highest version is the one that counts, so each offset is read exactly once in every state
-that a crash, a second delivery or a compaction can leave behind; and to replace a range is to add one of a higher
-version. Nothing has to happen at the same time as anything else.
+The state is a set of directory names, each with a range of offsets and a version. Ranges may overlap: at each offset the
+range with the highest version is valid. So each offset is read exactly once in every state that a crash, a redelivery or
+a compaction can leave, and a range is replaced by adding one with a higher version. No two operations have to be atomic.
 """
 
 from __future__ import annotations
@@ -33,30 +32,29 @@ _NAME: Final = re.compile(
 
 
 class StoredRange(NamedTuple):
-    """Rows of the offsets from `start` to before `end`, in a directory of their own.
-
-    `version` counts from 1 and decides between ranges that overlap; `token` makes the name unique; `empty` says that
-    the range is known to have no rows.
-    """
+    """A directory with the rows of the offsets from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     partition: int
     start: int
     end: int
     version: int
+    """Counts from 1; the highest one wins where ranges overlap."""
     token: str
+    """Makes the name unique."""
     empty: bool = False
+    """Whether the range is known to have no rows."""
 
     @property
     def name(self) -> str:
-        """Its directory, relative to the sink's; `topic=` keeps names like `_schemas` from being hidden."""
+        """The directory, relative to the sink's; without `topic=` topics like `_schemas` would be hidden from Spark."""
         suffix = ".empty" if self.empty else ""
         offsets = f"offsets={self.start}-{self.end}.v{self.version}.{self.token}{suffix}"
         return f"topic={self.topic}/partition={self.partition}/{offsets}"
 
     @classmethod
     def parse(cls, name: str) -> StoredRange | None:
-        """The range of a directory's name; None for what is none of ours."""
+        """Return the range that a directory's name describes; None for other names."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -67,7 +65,7 @@ class StoredRange(NamedTuple):
 
 
 class RangeSlice(NamedTuple):
-    """What a reader takes of a stored range: the rows from offset `start` to before `end`."""
+    """The part of a stored range that a reader uses: the rows from offset `start` (inclusive) to `end` (exclusive)."""
 
     stored: StoredRange
     start: int
@@ -75,18 +73,18 @@ class RangeSlice(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether that is all of the range."""
+        """Whether this is the whole range."""
         return self.start == self.stored.start and self.end == self.stored.end
 
 
 class Compaction(NamedTuple):
-    """A compaction: these pieces, which follow each other without a gap, become one range."""
+    """A planned compaction: these slices, which are consecutive, are joined to one range."""
 
     slices: tuple[RangeSlice, ...]
     version: int
 
     def stored(self, token: str) -> StoredRange:
-        """The range that it becomes."""
+        """Return the resulting range."""
         first, last = self.slices[0], self.slices[-1]
         empty = all(slice_.stored.empty for slice_ in self.slices)
         topic, partition = first.stored.topic, first.stored.partition
@@ -94,7 +92,7 @@ class Compaction(NamedTuple):
 
 
 def visible_slices(ranges: Iterable[StoredRange]) -> list[RangeSlice]:
-    """What a reader takes, in order of topic, partition and offset; no offset twice."""
+    """Return the slices that a reader uses, by topic, partition and offset; they do not overlap."""
     by_partition = sorted(ranges)
     return [
         slice_
@@ -104,7 +102,11 @@ def visible_slices(ranges: Iterable[StoredRange]) -> list[RangeSlice]:
 
 
 def _visible_of_partition(ranges: list[StoredRange]) -> Iterator[RangeSlice]:
-    """A sweep over the offsets; the heap holds the ranges that have begun, the one that counts on top."""
+    """Sweep over the offsets; the heap `begun` holds the ranges that have started, the one with the highest version first.
+
+    `last` is the slice that grows as long as the same range is valid. Ranges that have ended leave the heap when they are
+    on top.
+    """
     order = {each: rank for rank, each in enumerate(sorted(ranges, key=lambda each: each[4:6], reverse=True))}
     boundaries = sorted({offset for each in ranges for offset in (each.start, each.end)})
     begun: list[tuple[int, StoredRange]] = []
@@ -129,29 +131,29 @@ def _visible_of_partition(ranges: list[StoredRange]) -> Iterator[RangeSlice]:
 
 
 def unused_ranges(ranges: Iterable[StoredRange]) -> list[StoredRange]:
-    """The ranges of which a reader takes nothing. All of them can go, in any order, without a reader's noticing."""
+    """Return the ranges that readers do not use; they can be removed in any order."""
     ranges = list(ranges)
     seen = {slice_.stored for slice_ in visible_slices(ranges)}
     return [each for each in ranges if each not in seen]
 
 
 def next_version(ranges: Iterable[StoredRange], start: int, end: int) -> int:
-    """The version that a delivery of this range needs to count; `ranges` are those of its partition."""
+    """Return the version that a new range needs to win over overlapping ones; `ranges` are those of its partition."""
     return 1 + max((each.version for each in ranges if each.start < end and start < each.end), default=0)
 
 
 def ranges_replaced_by(new: StoredRange, ranges: Iterable[StoredRange]) -> list[StoredRange]:
-    """Those of `ranges` of which `new` has taken the last visible row: an earlier delivery, usually."""
+    """Return those of `ranges` that readers no longer use because of `new`, usually an earlier delivery."""
     before = list(ranges)
     seen = {slice_.stored for slice_ in visible_slices(before)}
     return [each for each in unused_ranges([*before, new]) if each in seen]
 
 
 def committed_slices(ranges: Sequence[StoredRange]) -> list[RangeSlice]:
-    """The visible pieces of one partition whose offsets are committed, as far as that can be told from here.
+    """Return the visible slices of one partition that are known to be committed.
 
-    A batch of a partition is begun only after the one before it was committed. So everything before the last range's
-    start is, and will not be delivered again.
+    A batch starts only after the commit of the one before. So everything before the start of the last range is committed,
+    and will not be delivered again.
     """
     boundary = max((each.start for each in ranges), default=0)
     return [slice_ for slice_ in visible_slices(ranges) if slice_.end <= boundary]
@@ -164,11 +166,11 @@ def plan_compactions(
     *,
     everything: bool = False,
 ) -> list[Compaction]:
-    """The compactions that the committed ranges of one partition are due for; `size_of` and `target` are bytes.
+    """Return the compactions of the committed ranges of one partition; `size_of` and `target` are in bytes.
 
-    Each result has about `target` bytes; what has as many already stays. From the newest range backwards one joins its
-    successors if it isn't larger than all of them together, so that a row is written again only a logarithmic number
-    of times; with `everything` any small ones are joined.
+    Each result has about `target` bytes; larger ranges are left alone. From the newest range backwards, a range is joined
+    with its successors if it is not larger than all of them together, so that each row is rewritten only a logarithmic
+    number of times; with `everything` all small ranges are joined.
     """
     compactions = []
     version = 1 + max((each.version for each in ranges), default=0)
@@ -189,13 +191,13 @@ def plan_compactions(
 
 
 def _compaction(group: list[RangeSlice], version: int) -> list[Compaction]:
-    """A lone range is merged only to get rid of the part of it that does not count."""
+    """Return the compaction of a group, if needed; a single range is rewritten only if readers use just a part of it."""
     due = len(group) > 1 or (group and not group[0].is_whole)
     return [Compaction(tuple(group), version)] if due else []
 
 
 def _runs(slices: Iterable[RangeSlice]) -> Iterator[list[RangeSlice]]:
-    """Pieces that follow each other without a gap."""
+    """Yield groups of consecutive slices, without gaps in between."""
     run: list[RangeSlice] = []
     for slice_ in slices:
         if run and run[-1].end != slice_.start:

@@ -1,7 +1,7 @@
-"""A directory of ranges at work: deliveries go in, replaced ranges go out, small ones are joined.
+"""`RangeStore`: store batches in a directory of ranges, remove replaced ranges, join small ones.
 
-Every method may break off anywhere, by a crash or by an error of the file system: a reader finds each row once all the
-same, and the next call goes on from what it finds. See `range_layout` for the reason.
+Each method may be interrupted at any point by a crash or a file system error: readers still find each row exactly once,
+and the next call continues from what it finds. `range_layout` explains why.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _log = logging.getLogger("asyncgroup.spark")
 RANGE: Final = "__asyncgroup_range"
 
 WriteRanges = Callable[[str], None]
-"""Writes the rows of a batch below a directory, those of range number n at `staged_name(n)`; no rows, no directory."""
+"""Writes the rows of a batch below the given directory, those of range n in `staged_name(n)`, if there are any."""
 
 JoinSlices = Callable[[Sequence[RangeSlice], str], None]
-"""Writes the rows of some pieces into a directory."""
+"""Writes the rows of some slices into the given directory."""
 
 
 Partitions = dict[tuple[str, int], list[StoredRange]]
@@ -43,17 +43,19 @@ Partitions = dict[tuple[str, int], list[StoredRange]]
 
 
 def staged_name(number: int) -> str:
-    """The directory of a batch's nth range before it is put into its place, as Spark names it when it splits by RANGE."""
+    """Return the staging directory of a batch's nth range, as Spark names it when it partitions by the column RANGE."""
     return f"{RANGE}={number}"
 
 
 class RangeStore:
-    """Puts deliveries into place and joins small ranges. `token()` makes names that nobody else has."""
+    """Stores batches and joins small ranges. `token()` returns unique names, `target` is the size of a joined range."""
 
     def __init__(self, files: RangeFiles, token: Callable[[], str], *, target: int) -> None:
-        self._files, self._token, self._target = files, token, target
+        self._files = files
+        self._token = token
+        self._target = target  # bytes
         self._counts_after_compaction: dict[tuple[str, int], int] = {}
-        """How many visible pieces a partition had after its last compaction by us."""
+        """How many visible slices each partition had after its last compaction by this object."""
 
     def __repr__(self) -> str:
         return f"<RangeStore in {self._files!r}>"
@@ -61,9 +63,9 @@ class RangeStore:
     # --- deliveries ---------------------------------------------------------------------------------------------
 
     def deliver(self, ranges: Sequence[OffsetRange], write: WriteRanges) -> Partitions:
-        """Store a batch; when this returns, each range can be read and has replaced what was there of its offsets.
+        """Store a batch; when this returns, readers see each of its ranges in place of older ranges of the same offsets.
 
-        Returns what is stored now of the partitions concerned.
+        Returns the ranges that are now stored of the batch's partitions.
         """
         token = self._token()
         staging = f"{STAGING}/{token}"
@@ -81,7 +83,7 @@ class RangeStore:
         return partitions
 
     def _list(self, ranges: Sequence[OffsetRange]) -> Partitions:
-        """What is stored of the partitions of a batch, by one listing."""
+        """Return the stored ranges of the partitions of a batch, with one listing."""
         concerned = {part[:2] for part in ranges}
         stored = self._files.ranges(*ranges[0][:2]) if len(concerned) == 1 else self._files.ranges()
         found: Partitions = {tp: [] for tp in concerned}
@@ -100,24 +102,24 @@ class RangeStore:
             self._files.mkdir(stored.name)
         else:
             self._files.rename(staged, stored.name)
-        # only after the new one is in place; a reader that has begun with the old one may fail, and tries again
+        # only after the new range is in place; a reader that has started with the old one may fail and must retry
         replaced = ranges_replaced_by(stored, present)
         self._remove(replaced)
         partitions[part[:2]] = sorted({*present, stored}.difference(replaced))
 
     def _discard(self, staging: str) -> None:
-        """Leave nothing of a write that failed, if that can be; `vacuum` finds the rest."""
+        """Remove the staging directory of a failed write; if that fails, `vacuum` removes it later."""
         try:
             self._files.remove(staging)
-        except Exception as error:  # noqa: BLE001  the failure of the write is what counts
+        except Exception as error:  # noqa: BLE001  the caller raises the error of the write
             _log.warning("%r: %s could not be removed: %s", self._files, staging, error)
 
     # --- compaction ---------------------------------------------------------------------------------------------
 
     def compact_fullest(self, partitions: Partitions, join: JoinSlices, limit: int) -> None:
-        """Compact the fullest one of these partitions, if it has got more than `limit` ranges since the last time.
+        """Compact the partition with the most new ranges, if these are more than `limit` since its last compaction.
 
-        A failure is logged and no more: the batch is stored, and the next one tries again.
+        Failures are only logged: the batch is stored, and the next one tries again.
         """
         if not self._files.has_atomic_rename:
             return
@@ -129,23 +131,23 @@ class RangeStore:
             fullest = max(grown, key=lambda tp: grown[tp])
             if grown[fullest] > limit:
                 self._compact(partitions[fullest], join, everything=False)
-        except Exception:  # noqa: BLE001  whatever it was, the batch is stored
-            _log.exception("%r: small ranges could not be joined; the next batch tries again", self._files)
+        except Exception:  # noqa: BLE001  the batch is stored in any case
+            _log.exception("%r: compaction failed; it is retried with the next batch", self._files)
 
     def compact(self, join: JoinSlices) -> int:
-        """Join the small committed ranges of all partitions; returns how many ranges went into others.
+        """Join the small committed ranges of all partitions; return how many ranges were joined.
 
-        Raises UsageError where renaming is copying: a compaction that breaks off there could hide rows.
+        Raises UsageError if the file system renames by copying: an interrupted compaction could hide rows.
         """
         if not self._files.has_atomic_rename:
             raise UsageError(
-                f"{self._files!r}: ranges cannot be joined where directories are renamed by copying"
+                f"{self._files!r}: ranges cannot be joined on a file system that renames directories by copying"
             )
         partitions = groupby(self._files.ranges(), key=lambda stored: stored[:2])
         return sum(self._compact(list(ranges), join, everything=True) for _, ranges in partitions)
 
     def _compact(self, ranges: list[StoredRange], join: JoinSlices, *, everything: bool) -> int:
-        # what earlier compactions have joined stayed until now, for readers that had begun
+        # ranges joined by earlier compactions were kept until now for readers that had started
         self._remove(unused_ranges(ranges))
         compactions = plan_compactions(
             ranges, lambda stored: self._files.size(stored.name), self._target, everything=everything
@@ -163,7 +165,7 @@ class RangeStore:
     def _run_compaction(
         self, compaction: Compaction, join: JoinSlices, known: frozenset[StoredRange]
     ) -> bool:
-        """Join; False if it took so long that something else has come to these offsets meanwhile."""
+        """Join ranges; return False, without effect, if other ranges of these offsets were stored meanwhile."""
         token = self._token()
         stored, staging = compaction.stored(token), f"{STAGING}/{token}"
         if stored.empty:
@@ -176,16 +178,16 @@ class RangeStore:
             raise
         present = set(self._files.ranges(stored.topic, stored.partition)) - known
         if any(each.start < stored.end and stored.start < each.end for each in present):
-            # the group was rewound and reads again, or somebody else compacts: theirs is the newer one
+            # the group's offsets were reset and records are read again, or another member compacts: theirs is newer
             self._files.remove(staging)
             return False
         self._files.rename(staging, stored.name)
         return True
 
-    # --- what is left over --------------------------------------------------------------------------------------
+    # --- removal ------------------------------------------------------------------------------------------------
 
     def vacuum(self, stale_after: float) -> int:
-        """Remove what no reader sees, and what deliveries that broke off have left; returns how many directories."""
+        """Remove unused ranges, and staging directories older than `stale_after` seconds; return how many directories."""
         hidden = unused_ranges(self._files.ranges())
         self._remove(hidden)
         staged = [f"{STAGING}/{child}" for child in self._files.children(STAGING)]
@@ -195,11 +197,11 @@ class RangeStore:
         return len(hidden) + len(stale)
 
     def _remove(self, ranges: Iterable[StoredRange]) -> None:
-        """Take ranges away in one step each: a reader must not find a part of one and take it for all."""
+        """Remove ranges atomically, by renaming them first: a reader must not find a part of one."""
         for stored in ranges:
             gone = f"{STAGING}/{self._token()}"
             try:
                 self._files.rename(stored.name, gone)
             except StorageError:
-                gone = stored.name  # somebody else was faster, or the file system cannot do it
+                gone = stored.name  # another member has renamed it, or the file system refuses
             self._files.remove(gone)

@@ -1,4 +1,4 @@
-"""SQL for any database with a DB-API 2.0 module (PEP 249), and one transaction on it."""
+"""SQL statements for databases with a DB-API 2.0 module (PEP 249), and transactions."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["Connect", "Dialect", "execute_in_chunks", "rows_of", "transaction"]
 _log = logging.getLogger("asyncgroup.spark")
 
 Connect: TypeAlias = Callable[[], Any]
-"""Opens a DB-API connection, which is closed after use. To be used on executors it must be picklable."""
+"""Opens a DB-API connection, which is closed after use. Must be picklable if it is used on executors."""
 
 Row: TypeAlias = tuple[Any, ...]
 
 _PLACEHOLDERS: Final[dict[str, Callable[[int], str]]] = {
     "qmark": lambda _: "?",
     "format": lambda _: "%s",
-    "pyformat": lambda _: "%s",  # drivers of this style (psycopg) take sequences as well
+    "pyformat": lambda _: "%s",  # drivers with this style (psycopg) accept sequences, too
     "numeric": lambda number: f":{number}",
 }
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What databases do differently. The defaults suit SQLite; PostgreSQL wants `paramstyle="format"`.
+    """The SQL dialect of a database. The defaults are for SQLite; PostgreSQL needs `paramstyle="format"`.
 
     - `paramstyle`: that of the DB-API module; `named` is not supported.
-    - `quote`: what stands around names, some of which are words of SQL (`partition`, `offset`); MySQL has a backtick.
+    - `quote`: the quote around names, needed as some are SQL keywords (`partition`, `offset`); a backtick for MySQL.
     - `upsert`: `on_conflict` (SQLite 3.24, PostgreSQL), `on_duplicate_key` (MySQL), or `delete_insert`, for any database.
     """
 
@@ -53,26 +53,26 @@ class Dialect:
             raise ConfigError("upsert", self.upsert, "on_conflict, on_duplicate_key or delete_insert")
 
     def name(self, name: str) -> str:
-        """A column's name, quoted."""
+        """Return a column name, quoted."""
         return f"{self.quote}{name.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def table(self, name: str) -> str:
-        """A table's name, quoted; `schema.table` in two parts."""
+        """Return a table name, quoted; the parts of `schema.table` separately."""
         return ".".join(map(self.name, name.split(".")))
 
     def insert(self, table: str, columns: Sequence[str]) -> str:
-        """Adds a row."""
+        """Return a statement that inserts a row."""
         places = ", ".join(map(self._placeholder, range(1, len(columns) + 1)))
         return f"INSERT INTO {self.table(table)} ({self._names(columns)}) VALUES ({places})"  # noqa: S608  quoted names
 
     def where(self, columns: Sequence[str], first: int = 1) -> str:
-        """A condition on all of these columns, whose values are the parameters from number `first` on."""
+        """Return a condition on all of these columns, whose values are the parameters from number `first` on."""
         return " AND ".join(
             f"{self.name(name)} = {self._placeholder(first + n)}" for n, name in enumerate(columns)
         )
 
     def merge(self, table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-        """Adds a row, or puts it in the place of the one with the same keys; not for `delete_insert`."""
+        """Return a statement that inserts a row or replaces the one with the same keys; not for `delete_insert`."""
         values = [self.name(name) for name in columns if name not in keys]
         insert = self.insert(table, columns)
         if self.upsert == "on_duplicate_key":
@@ -83,7 +83,7 @@ class Dialect:
         return f"{insert} ON CONFLICT ({self._names(keys)}) {action}"
 
     def delete(self, table: str, keys: Sequence[str]) -> str:
-        """Removes the row with these keys."""
+        """Return a statement that deletes the row with these keys."""
         return f"DELETE FROM {self.table(table)} WHERE {self.where(keys)}"  # noqa: S608
 
     def _names(self, columns: Iterable[str]) -> str:
@@ -95,9 +95,9 @@ class Dialect:
 
 @contextlib.contextmanager
 def transaction(connect: Connect) -> Iterator[Any]:
-    """A connection whose work is committed at the end of the block, or rolled back; then it is closed.
+    """Open a connection; commit at the end of the block, or roll back if it raises; then close the connection.
 
-    Raises ConfigError for a connection that would commit each statement by itself.
+    Raises ConfigError for a connection in autocommit mode.
     """
     connection = connect()
     try:
@@ -113,20 +113,20 @@ def transaction(connect: Connect) -> Iterator[Any]:
 
 
 def _call_and_log(call: Callable[[], Any]) -> None:
-    """Where the connection is gone, this fails as well; what counts is what failed before, or that nothing did."""
+    """Call `rollback` or `close` and log its error: if the connection is broken, the error before is the one to raise."""
     try:
         call()
     except Exception as error:  # noqa: BLE001  each driver has its own
-        _log.warning("a connection of a sink was not ended in order: %s", describe(error))
+        _log.warning("rollback or close of a sink's database connection failed: %s", describe(error))
 
 
 def rows_of(batch: pyarrow.RecordBatch) -> Iterator[Row]:
-    """The rows of an Arrow batch as Python values (bytes, str, int, float, Decimal, date, aware datetime, None, …)."""
+    """Yield the rows of an Arrow batch as Python values (bytes, str, int, float, Decimal, date, aware datetime, None, …)."""
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def execute_in_chunks(cursor: Any, statement: str, rows: Iterable[Row], chunk_rows: int) -> None:
-    """`executemany` with so many rows at a time."""
+    """Call `executemany` with at most `chunk_rows` rows at a time."""
     check_count("chunk_rows", chunk_rows)
     remaining = iter(rows)
     while chunk := list(islice(remaining, chunk_rows)):

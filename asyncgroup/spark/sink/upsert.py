@@ -1,4 +1,4 @@
-"""`Upsert`: rows into a table that has a key, so that a second delivery puts them where the first one did.
+"""`Upsert`: store rows in a table by key, so that redelivered rows replace those of the first delivery.
 
 connect = functools.partial(psycopg.connect, "host=db dbname=orders")
 store = Upsert(DbApiMerge(connect, "orders", Dialect(paramstyle="format")), transform=columns_of_the_table)
@@ -27,17 +27,17 @@ CHUNK_ROWS: Final = 1_000
 
 
 class Merger(Protocol):
-    """Puts rows into a table by their keys. To be used on executors it must be picklable."""
+    """Inserts or replaces rows of a table by key. Must be picklable if it is used on executors."""
 
     def merge(self, columns: Sequence[str], keys: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        """Insert each row, or replace the one with the same keys, be it of this call; when this returns, all will stay."""
+        """Insert each row or replace the one with the same keys, also one of the same call; the rows are durable at return."""
 
 
 class DbApiMerge:
-    """Merges into a table of a database with a DB-API module, in one transaction for each call.
+    """Merges rows into a database table through a DB-API module, with one transaction per call.
 
-    `connect()` opens a connection; `table` may be `schema.table` and must have a unique index on the keys (with
-    `delete_insert` it may do without). `chunk_rows` are handed over at a time.
+    `connect()` opens a connection; `table` may be `schema.table` and must have a unique index on the keys (not needed with
+    `delete_insert`). Rows are sent in chunks of `chunk_rows`.
     """
 
     def __init__(
@@ -49,14 +49,16 @@ class DbApiMerge:
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         check_count("chunk_rows", chunk_rows)
-        self._connect, self._table, self._chunk_rows = connect, table, chunk_rows
+        self._connect = connect
+        self._table = table
+        self._chunk_rows = chunk_rows
         self._dialect = dialect or Dialect()
 
     def __repr__(self) -> str:
         return f"<DbApiMerge into {self._table}>"
 
     def merge(self, columns: Sequence[str], keys: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        """Insert or replace; raises what the driver raises, and then nothing is changed."""
+        """Insert or replace rows; if the driver raises, nothing is changed."""
         dialect = self._dialect
         with transaction(self._connect) as connection:
             cursor = connection.cursor()
@@ -75,13 +77,13 @@ class DbApiMerge:
 class Upsert:
     """A function for `ForeachBatch`: merges a batch's rows into a table by topic, partition and offset.
 
-    - `merger`: `DbApiMerge`, or anything else that can replace rows by keys.
-    - `transform(df)` makes the table's rows of the batch; what it gives are the columns that are written.
-    - `keys`: more than the three where a record becomes several rows. A record should always become the same ones: a
-      row that only the first delivery had would stay.
-    - `run_on`: `driver` collects the batch, which the bridge keeps small, and needs the database to be in reach of the
-      driver only. With `executors` each task merges its rows by itself, so the merger goes there, and whatever it
-      connects to must be in reach of every executor (a file of SQLite on a local disk is not).
+    - `merger`: `DbApiMerge`, or another object that replaces rows by keys.
+    - `transform(df)` converts the batch to rows of the table; its columns are the columns that are written.
+    - `keys`: needs more columns if a record becomes several rows. A record must always become the same rows: a row that
+      only the first delivery has would remain.
+    - `run_on`: `driver` collects the batch (whose size the bridge limits) and merges it; only the driver needs to reach the
+      database. With `executors` each task merges its own rows: the merger is sent to the executors, all of which must
+      reach the database (a SQLite file on a local disk cannot be used).
     """
 
     def __init__(
@@ -96,13 +98,16 @@ class Upsert:
             raise ConfigError("run_on", run_on, "driver or executors")
         if isinstance(keys, str) or not keys:
             raise ConfigError("keys", keys, "names of columns, at least one")
-        self._merger, self._transform, self._keys, self._run_on = merger, transform, tuple(keys), run_on
+        self._merger = merger
+        self._transform = transform
+        self._keys = tuple(keys)
+        self._run_on = run_on
 
     def __repr__(self) -> str:
         return f"<Upsert by {', '.join(self._keys)}: {self._merger!r}>"
 
-    def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:  # noqa: ARG002  the keys say it all
-        """Merge a batch; returns when the database has it all. Raises ConfigError, and what the merger raises."""
+    def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:  # noqa: ARG002  the keys are sufficient
+        """Merge a batch; return when all rows are stored. Raises ConfigError, and what the merger raises."""
         rows = df if self._transform is None else self._transform(df)
         require_columns(rows, self._keys)
         merge = _MergeJob(self._merger, tuple(rows.columns), self._keys)
@@ -113,10 +118,12 @@ class Upsert:
 
 
 class _MergeJob:
-    """What goes to the executors."""
+    """Merges rows on the driver or in a task; pickled for the executors."""
 
     def __init__(self, merger: Merger, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:
-        self._merger, self._columns, self._keys = merger, columns, keys
+        self._merger = merger
+        self._columns = columns
+        self._keys = keys
 
     def all(self, batches: Iterable[pyarrow.RecordBatch]) -> None:
         self._merger.merge(self._columns, self._keys, (row for batch in batches for row in rows_of(batch)))

@@ -1,4 +1,4 @@
-"""What a query that writes to Kafka has asked for: its options, checked."""
+"""`WriteSettings`: the checked options of a query that writes to Kafka."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ PREFIX: Final = "kafka."
 SERVERS: Final = "bootstrap.servers"
 
 _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
-    "key.serializer": "a key is written as it is: cast the column to string or binary",
-    "value.serializer": "a value is written as it is: cast the column to string or binary",
+    "key.serializer": "keys are written unchanged: cast the column to string or binary",
+    "value.serializer": "values are written unchanged: cast the column to string or binary",
 }
 
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """What a task needs for writing; can be pickled. `topic` is where all rows go, None: the column says it."""
+    """The settings that a task needs for writing; can be pickled."""
 
     bootstrap_servers: str
     config: ProducerConfig
     topic: str | None = None
+    """The topic of all rows; None: each row has it in the column `topic`."""
     properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """The `kafka.*` options that this was made from; tasks that have the same ones share a producer."""
+    """The `kafka.*` options that these settings are made of; tasks with the same ones share a producer."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles for tasks hold the passwords and keys that they connect with."""
+        """Pickle with passwords and keys, which tasks need for connecting."""
         return reduce_with_secrets(self)
 
 
 def write_settings(options: Mapping[str, str]) -> WriteSettings:
-    """The settings of `format("asyncgroup")` as a sink, out of Spark's options (names in any case).
+    """Return the settings of the sink `format("asyncgroup")` from Spark's options (names in any case).
 
-    `topic` and `kafka.*` count, as in Spark's sink (`KafkaSourceProvider.kafkaParamsForProducer`); anything else is
-    for others (`checkpointLocation`, `path`). Raises ConfigError naming the option.
+    Reads `topic` and `kafka.*`, as Spark's sink does (`KafkaSourceProvider.kafkaParamsForProducer`); ignores other options,
+    such as `checkpointLocation` and `path`. Raises ConfigError naming the option.
     """
     given = {name.lower(): value for name, value in options.items()}
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
     for name, instead in _REFUSED_PROPERTIES.items():
         if name in kafka:
-            raise ConfigError(PREFIX + name, kafka[name], f"no value at all; {instead}")
+            raise ConfigError(PREFIX + name, kafka[name], f"nothing, leave it out; {instead}")
     refuse_oauthbearer(kafka)
     try:
         config, rest = ProducerConfig.from_properties(kafka)
@@ -61,7 +62,9 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     check_tls(config, kafka)
     servers = rest.get(SERVERS, "").strip()
     if not servers:
-        raise ConfigError(f"option {PREFIX}{SERVERS} is missing: it says where the brokers are, host:port,…")
+        raise ConfigError(
+            f"option {PREFIX}{SERVERS} is missing: host:port of the brokers, several separated by commas"
+        )
     topic = given.get("topic")
     return WriteSettings(
         check_servers(SERVERS, servers),

@@ -1,6 +1,6 @@
-"""The writers of format "asyncgroup": what Spark calls on the driver and on its executors.
+"""The writers of format "asyncgroup", which Spark calls on the driver and on executors.
 
-The data source's `writer` and `streamWriter` are `make_writer(options, schema, stream=…, overwrite=…)`.
+The data source's `writer` and `streamWriter` call `make_writer(options, schema, stream=…, overwrite=…)`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ __all__ = ["BatchWriter", "StreamWriter", "TaskCommitMessage", "make_writer"]
 
 @dataclass(frozen=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """What a task has written, all of it acknowledged: one range for each partition, and the number of rows."""
+    """The result of a task, all of whose records are acknowledged."""
 
     ranges: tuple[WrittenRange, ...]
+    """One for each partition."""
     rows: int
+    """The number of rows written."""
     receipt: TaskReceipt = field(default_factory=dict)
 
 
@@ -49,10 +51,10 @@ def make_writer(
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: bool, overwrite: bool = False
 ) -> StreamWriter | BatchWriter:
-    """A writer for rows of this schema; raises ConfigError naming the option, the column or the save mode.
+    """Return a writer for rows of this schema; raise ConfigError naming the option, the column or the save mode.
 
-    `overwrite` is what Spark's save mode or output mode asks for. A topic cannot be overwritten, so a batch query is
-    refused; in a stream it stands for the output mode "complete", whose batches are appended as in Spark's own sink.
+    `overwrite` comes from Spark's save mode or output mode. A topic cannot be overwritten, so it is an error in a batch
+    query; in a stream it means the output mode "complete", whose batches are appended, as in Spark's own sink.
     """
     if overwrite and not stream:
         raise ConfigError("save mode", "overwrite", "append: a topic's records cannot be replaced")
@@ -62,19 +64,20 @@ def make_writer(
 
 
 class _Writer:
-    """What both kinds of queries share. Pickled for the executors, so it holds nothing but settings."""
+    """The common part of both writers. Pickled for the executors, so it holds only settings."""
 
     def __init__(self, settings: WriteSettings, guarantee: DeliveryGuarantee) -> None:
-        self._settings, self._guarantee = settings, guarantee
+        self._settings = settings
+        self._guarantee = guarantee
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
 
     @without_traceback
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        """On an executor: write the rows of a task; returns when every one is acknowledged.
+        """Write the rows of a task; return when all are acknowledged. Runs on an executor.
 
-        Raises ConfigError for a row that is no record, DeliveryFailedError for records that the brokers did not take.
+        Raises ConfigError for a row that is not a valid record, DeliveryFailedError for records that were not delivered.
         """
         try:
             return producer_cache.run(self._settings, functools.partial(self._write, iterator))
@@ -88,7 +91,7 @@ class _Writer:
         await self._guarantee.begin(producer)
         rows = 0
         loop = asyncio.get_running_loop()
-        # the next batch is received in a thread while the present one is sent
+        # a thread receives the next batch from Spark while this one is sent
         upcoming = loop.run_in_executor(None, next, batches, None)
         try:
             while (batch := await upcoming) is not None and not acks.failed:
@@ -113,24 +116,24 @@ def _receipts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReceip
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """`df.write.format("asyncgroup").mode("append").save()`."""
+    """The writer of `df.write.format("asyncgroup").mode("append").save()`."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: all tasks have written."""
+        """Commit a batch query, on the driver: all tasks have finished."""
         self._guarantee.commit(_receipts(messages), None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: a task has failed for good."""
+        """Abort a batch query, on the driver: a task has finally failed."""
         self._guarantee.abort(_receipts(messages), None)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("asyncgroup")`."""
+    """The writer of `df.writeStream.format("asyncgroup")`."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """On the driver: all tasks of a batch have written."""
+        """Commit a batch of a stream, on the driver: all its tasks have finished."""
         self._guarantee.commit(_receipts(messages), batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: a task of a batch has failed for good."""
+        """Abort a batch of a stream, on the driver: one of its tasks has finally failed."""
         self._guarantee.abort(_receipts(messages), batchId)

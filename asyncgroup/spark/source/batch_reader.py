@@ -1,4 +1,4 @@
-"""`spark.read.format("asyncgroup")`: what the topics hold between two places."""
+"""The reader of batch queries, `spark.read.format("asyncgroup")`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["AsyncGroupReader"]
 
 
 class AsyncGroupReader(DataSourceReader):
-    """A batch query's reader. `partitions` asks the brokers once, when the query is planned."""
+    """A batch query's reader. The brokers are asked for offsets once, in `partitions`, when the query is planned."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
@@ -35,18 +35,18 @@ class AsyncGroupReader(DataSourceReader):
 
     @without_traceback
     def partitions(self) -> list[InputPartition]:
-        """What the tasks read."""
+        """Return the ranges of each task."""
         self._settings.warn()
         with BrokerClient(self._settings) as client:
             ranges, topic_ids = client.call(self._find_ranges)
         return [TaskRanges(part, topic_ids) for part in split_into_tasks(ranges, self._settings)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The records of a task."""
+        """Yield the records of a task."""
         from asyncgroup.spark.source.workers import read_ranges
 
         if not isinstance(partition, TaskRanges):
-            return iter(())  # Spark makes up a partition without a value where there is none
+            return iter(())  # if there are no partitions, Spark passes one without a value
         return batches_without_traceback(read_ranges(self._settings, partition.ranges, partition.topic_ids))
 
     async def _find_ranges(self, lookups: BrokerLookups) -> tuple[list[OffsetRange], TopicIds]:
@@ -54,14 +54,14 @@ class AsyncGroupReader(DataSourceReader):
         start = await resolve_offsets(
             settings.starting, lookups, position="start", group_id=settings.group_id
         )
-        # should a topic be made anew from now on, its start and its end are of different logs: nobody reads them
+        # if a topic is recreated from here on, start and end belong to different logs, and tasks refuse to read the range
         topic_ids = lookups.topic_ids
         end = await resolve_offsets(settings.ending, lookups, position="end", group_id=settings.group_id)
         return ranges_between(start, end), topic_ids
 
 
 def ranges_between(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[OffsetRange]:
-    """The range of each partition; raises SourceError where one ends before it starts, or has no start or no end."""
+    """Return the range of each partition; raise SourceError if one ends before it starts, or lacks a start or end."""
     if start.keys() != end.keys():
         raise errors.mismatched_start_and_end(start, end)
     for tp, first in sorted(start.items()):

@@ -1,7 +1,7 @@
-"""The brokers, for a driver that calls and waits: an event loop that runs only inside of calls.
+"""`BrokerClient`: blocking access to brokers for the driver, with an event loop that runs only during calls.
 
-Spark calls a stream's reader on one thread of a process of its own, and nothing happens between the calls. So nothing
-runs between them here: no thread, no timer. What brokers send meanwhile waits in the sockets.
+Spark calls a stream's reader on one thread of a separate process. Between the calls nothing runs here, neither thread nor
+timer; data that brokers send meanwhile waits in the sockets.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["BrokerClient"]
 T = TypeVar("T")
 
 CLOSE_TIMEOUT: Final = 2.0
-"""How long closing may take: Spark has ended the process's input by then."""
+"""Maximum seconds for closing connections: Spark has closed the process's stdin by then."""
 
 
 class BrokerClient:
-    """One query's connections, made by the first call and kept until `close`. For one thread.
+    """One query's connections, opened by the first call and kept until `close`. For use by one thread.
 
-    `call(function)` runs the coroutine function with the query's `BrokerLookups` and returns its result.
+    `call(function)` runs a coroutine function with the query's `BrokerLookups` and returns its result.
     """
 
     def __init__(self, settings: ReadSettings) -> None:
@@ -37,7 +37,9 @@ class BrokerClient:
         self._lookups: BrokerLookups | None = None
         self._commits: GroupCommitter | None = None
         self._running: asyncio.Task[Any] | None = None
-        self._busy = self._interrupted = self._closed = False
+        self._busy = False  # during `call`
+        self._interrupted = False
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -46,20 +48,20 @@ class BrokerClient:
         self.close()
 
     def call(self, work: Callable[[BrokerLookups], Coroutine[Any, Any, T]]) -> T:
-        """What `work(lookups)` returns; connects before, if need be.
+        """Run `work(lookups)` and return its result; connect first if necessary.
 
-        Raises what it raises, ClosedError, and CancelledError after `interrupt`.
+        Raises what it raises, ClosedError after `close`, and CancelledError after `interrupt`.
         """
         self._busy = True
         try:
             return self._run(self._call_with_lookups(work))
         finally:
             self._busy = False
-            if self._interrupted:  # at whatever moment that came
+            if self._interrupted:  # also if the interrupt came before or after the loop ran
                 raise asyncio.CancelledError
 
     def commits(self) -> GroupCommitter | None:
-        """The commits of the query's group; None if it commits nothing. To be used inside of `call` only."""
+        """Return the committer of the query's group; None if it commits nothing. For use inside `call` only."""
         settings = self._settings
         if settings.group_id is None or not settings.commit_offsets:
             return None
@@ -69,9 +71,9 @@ class BrokerClient:
         return self._commits
 
     def interrupt(self) -> bool:
-        """End the call that runs, if one does, by CancelledError; whether one did. For signal handlers.
+        """Cancel the running call, if there is one; return whether there was. For signal handlers.
 
-        What the handler raised itself would come out in the midst of the event loop's own work.
+        An exception raised by the handler itself would appear inside the event loop's code.
         """
         if not self._busy:
             return False
@@ -81,7 +83,7 @@ class BrokerClient:
         return True
 
     def close(self) -> None:
-        """Close the connections, in at most `CLOSE_TIMEOUT`. Safe to call twice."""
+        """Close the connections, in at most `CLOSE_TIMEOUT` seconds. Safe to call twice."""
         self._closed = True
         loop, self._loop = self._loop, None
         if loop is not None:

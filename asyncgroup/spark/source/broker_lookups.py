@@ -1,6 +1,6 @@
-"""What the driver asks the brokers: the partitions of a query, and their offsets; tried again for as long as that helps.
+"""The driver's broker requests: the partitions of a query, and their offsets, with retries.
 
-Spark's own source asks the same by an admin client (`KafkaOffsetReaderAdmin`, `ConsumerStrategy`).
+Spark's own source uses an admin client for that (`KafkaOffsetReaderAdmin`, `ConsumerStrategy`).
 """
 
 from __future__ import annotations
@@ -30,33 +30,37 @@ __all__ = ["Assigned", "BrokerLookups"]
 Offsets: TypeAlias = dict[TopicPartition, int]
 
 Assigned: TypeAlias = dict[TopicPartition, UUID]
-"""Partitions, each with the id of its topic (nil where brokers are older than the ids)."""
+"""Partitions, each with its topic id (nil with brokers that have no topic ids)."""
 
 METADATA_MAX_AGE: Final = 1.0
-"""Seconds for which partitions are believed without asking again: an idle query asks for offsets many times a second."""
+"""Seconds for which metadata is reused without a request: an idle query asks for offsets many times a second."""
 
 CHEAP_REFRESH_SECONDS: Final = 0.05
-"""Where asking for partitions takes no longer it is done for each batch, so that topics made anew are noticed at once."""
+"""If a metadata request takes at most these seconds, metadata is refreshed for each batch: recreated topics are detected
+at once."""
 
 METADATA_AGE_FACTOR: Final = 50
-"""They are believed for so many times the time that asking took, too: thousands of topics cost 2 % of it at most."""
+"""Metadata is also reused for this multiple of its request's duration: with thousands of topics, requests take at most
+2 % of the time."""
 
 UNAVAILABLE_TIMEOUT: Final = 5.0
-"""After which the others no longer wait for a partition that has no leader, or whose leader is silent."""
+"""Seconds for which the query waits for the offset of a partition that has no leader, or whose leader does not answer;
+afterwards it continues with the other partitions."""
 
 UNAVAILABLE_METADATA_AGE: Final = 0.25
-"""Seconds for which partitions are believed meanwhile."""
+"""Seconds for which metadata is reused while such a partition is unavailable."""
 
 
 class BrokerLookups:
-    """The questions of one query, as coroutines: `open` comes first, `aclose` last.
+    """The broker requests of one query. Call `open` first and `aclose` last.
 
-    What can heal is tried again as `RetryPolicy` says; what remains is raised: BrokerError, AuthenticationError,
-    ProtocolError, or a coded SourceError where brokers or topics cannot be found.
+    Retriable errors are retried as `RetryPolicy` describes. Raises BrokerError, AuthenticationError, ProtocolError, or a
+    SourceError with a code if brokers or topics cannot be found.
     """
 
     def __init__(self, settings: ReadSettings, rng: random.Random | None = None) -> None:
-        self._settings, self._strategy = settings, settings.strategy
+        self._settings = settings
+        self._strategy = settings.strategy
         self.retries = RetryPolicy(settings, rng)
         pattern = settings.strategy.pattern if isinstance(settings.strategy, SubscribePattern) else None
         self._pattern = None if pattern is None else java_pattern(pattern)
@@ -64,15 +68,15 @@ class BrokerLookups:
         self._assigned: Assigned = {}
         self._metadata_valid_until = float("-inf")
         self._refresh_seconds = 0.0
-        """Seconds that finding them took the last time."""
+        """Duration of the last metadata request."""
         self._known_topics: set[str] = set()
-        """Topics that were there once: without them a query cannot begin, but it may survive their end."""
+        """Topics that have existed: a query cannot start without its topics, but continues if one is deleted."""
         self._unavailable_since: dict[TopicPartition, float] = {}
-        """Partitions whose leaders do not answer, with the time since when."""
+        """The loop's time since when a partition's leader is missing or has not answered."""
 
     @property
     def cluster(self) -> Cluster:
-        """The open cluster."""
+        """The cluster; only after `open`."""
         assert self._cluster is not None
         return self._cluster
 
@@ -83,7 +87,7 @@ class BrokerLookups:
         await self.retries.retry_until_timeout("Connecting", self._connect)
 
     async def _connect(self) -> None:
-        # a query reads topics and makes none, as Java's admin client does, which Spark's source asks
+        # a query must not create topics; Java's admin client, which Spark's source uses, does not either
         config = replace(
             self._settings.config, allow_auto_topic_creation=False, metadata_full=self._pattern is not None
         )
@@ -98,7 +102,7 @@ class BrokerLookups:
             await self._cluster.aclose()
 
     def _topics(self) -> list[str]:
-        """The topics that the strategy names."""
+        """Return the topics named by the strategy; none for a pattern."""
         if isinstance(self._strategy, Subscribe):
             return list(self._strategy.topics)
         if isinstance(self._strategy, Assign):
@@ -109,17 +113,17 @@ class BrokerLookups:
 
     @property
     def topic_ids(self) -> Assigned:
-        """The partitions as they were found the last time."""
+        """The partitions and topic ids of the last metadata response."""
         return self._assigned
 
     def mark_topics_known(self, partitions: Iterable[TopicPartition]) -> None:
-        """These were read once, so it is no error of the options if they are gone."""
+        """Record that the topics of these partitions have existed: it is no error of the options if they are missing."""
         self._known_topics.update(tp.topic for tp in partitions)
 
     async def assigned(self, *, refresh: bool = False) -> Assigned:
-        """The partitions to read, asked for again if the last answer is older than a second or so, or if `refresh`.
+        """Return the partitions to read; with a metadata request if the last one is too old, or if `refresh`.
 
-        Topics that were there once and are gone are left out; others raise ASYNCGROUP_TOPICS_NOT_FOUND.
+        Deleted topics are left out; topics that have never existed raise ASYNCGROUP_TOPICS_NOT_FOUND.
         """
         return await self.retries.retry_attempts(
             "Finding partitions", lambda retrying: self._find_assigned(refresh or retrying)
@@ -140,7 +144,7 @@ class BrokerLookups:
         return self._assigned
 
     def _select_partitions(self, topics: Mapping[str, TopicInfo]) -> Assigned:
-        """What the strategy takes of the cluster's topics; raises BrokerError for a topic that cannot be used."""
+        """Return the partitions that the strategy selects; raise BrokerError for a topic with an error."""
         if self._pattern is not None:
             find = self._pattern.search
             names = [name for name, topic in topics.items() if not topic.is_internal and find(name)]
@@ -172,7 +176,7 @@ class BrokerLookups:
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(refresh or retrying, require_topics=require_topics)
             found = await self._list_offsets(dict.fromkeys(partitions, spec), last_known=last_known)
-            # offsets are asked for by name: those of a topic made anew would be taken for news of the old one
+            # offsets are requested by topic name: those of a recreated topic look like new records of the old one
             news = last_known is not None and any(
                 offset > last_known.get(tp, offset) for tp, offset in found.items()
             )
@@ -183,7 +187,7 @@ class BrokerLookups:
         return await self.retries.retry_attempts("Finding offsets", find)
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """The offsets at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition; those that are gone are left out."""
+        """Return the offset at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition; without deleted partitions."""
 
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(retrying)
@@ -192,7 +196,7 @@ class BrokerLookups:
         return await self.retries.retry_attempts("Finding offsets", find) if wanted else {}
 
     async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offsets that are not older than the timestamps (ms), -1 for those behind the last record."""
+        """Return the first offset with a timestamp (ms) equal or greater, -1 if there is no such record."""
 
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(retrying)
@@ -203,14 +207,14 @@ class BrokerLookups:
         return await self.retries.retry_attempts("Finding offsets", find)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """What the group has committed; partitions without a commit are left out.
+        """Return the group's committed offsets.
 
-        So are commits whose metadata names another topic: one of the same name that was deleted.
+        Partitions without one are left out, as are offsets whose metadata has another topic id: the topic was recreated.
         """
         return same_topic_offsets(await self.committed_with_topic_ids(partitions), self._assigned)
 
     async def committed_with_topic_ids(self, partitions: Iterable[TopicPartition]) -> Commits:
-        """What the group has committed, with the topic ids that its metadata names."""
+        """Return the group's committed offsets, with the topic ids in their metadata."""
         wanted, group_id = list(partitions), self._settings.group_id
         assert group_id is not None
 
@@ -230,7 +234,10 @@ class BrokerLookups:
         or_end: bool = True,
         last_known: Mapping[TopicPartition, int] | None = None,
     ) -> Offsets:
-        """One round to all leaders. Raises the worst of what went wrong."""
+        """Send one ListOffsets request to each leader. Raises one of the errors, preferably one that is not retriable.
+
+        With `last_known`, partitions that have been unavailable for `UNAVAILABLE_TIMEOUT` get their offset from there.
+        """
         if not wanted:
             return {}
         found = await look_up(self.cluster, wanted, self._settings.config.isolation_level, or_end=or_end)
@@ -238,12 +245,14 @@ class BrokerLookups:
         self._unavailable_since = {tp: self._unavailable_since.get(tp, now) for tp in found.problems}
         if not found.problems:
             return found.offsets
-        # a final error tells more than one that passes
+        # False sorts first: an error that is not retriable is raised rather than a retriable one
         problem = min(found.problems.values(), key=heals)
         if last_known is None or not self._may_use_last_known(found.problems, last_known, now):
             raise problem
         places = ", ".join(map(str, sorted(found.problems)))
-        self.retries.warn("The query", f"goes on without news of {places}: {problem}")
+        self.retries.warn(
+            "The query", f"continues without new records of unavailable partitions {places}: {problem}"
+        )
         self._metadata_valid_until = min(self._metadata_valid_until, now + UNAVAILABLE_METADATA_AGE)
         return found.offsets | {tp: last_known[tp] for tp in found.problems}
 

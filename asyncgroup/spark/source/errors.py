@@ -1,11 +1,11 @@
-"""Errors of the source, by the stable codes of Spark's own Kafka source (`kafka-error-conditions.json`).
+"""Errors of the source, with the stable codes of Spark's own Kafka source (`kafka-error-conditions.json`).
 
-An exception that leaves a Python data source becomes a line of text in the JVM: its type and its attributes are lost.
-So the text begins with the code, as Spark prints its error conditions:
+An exception that leaves a Python data source becomes text in the JVM: its type and attributes are lost. So the text begins
+with the code, in the way Spark prints its error conditions:
 
-    [KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions … SQLSTATE: 22000
+    [KAFKA_DATA_LOSS.PARTITIONS_DELETED] The partitions … SQLSTATE: 22000
 
-Codes and parameters are Spark's, the sentences are ours. Conditions that Spark has no code for begin with `ASYNCGROUP_`.
+Codes and parameters are Spark's, the texts are not. Codes that Spark does not have begin with `ASYNCGROUP_`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _log = logging.getLogger("asyncgroup.spark")
 class OptionError(ConfigError):
     """An option that is missing, unknown, or has a value that is not allowed.
 
-    A ValueError, as Spark's source raises IllegalArgumentException. The text names the option and what is allowed; a
-    value that may be secret is not shown, nor more than the beginning of a long one.
+    A ValueError, where Spark's source raises IllegalArgumentException. The text names the option and what is allowed;
+    values that may be secret are hidden, and long values are shortened.
     """
 
     _SHOWN: Final = 300
@@ -70,7 +70,7 @@ class OptionError(ConfigError):
 
 
 class SourceError(AsyncGroupError):
-    """A condition of `CONDITIONS`: `code`, `sql_state`, and `parameters`, the values that the text names."""
+    """An error condition of `CONDITIONS`, with `code`, `sql_state`, and `parameters`, the values in the text."""
 
     def __init__(self, code: str, parameters: Mapping[str, object]) -> None:
         self.code = code
@@ -84,15 +84,15 @@ class SourceError(AsyncGroupError):
 
 
 class SourceArgumentError(SourceError, ValueError):
-    """Options that contradict each other, where Spark has a code for that (its IllegalArgumentException)."""
+    """Options that contradict each other, with a code (in Spark an IllegalArgumentException)."""
 
 
 class DataLossError(SourceError):
-    """Records are not there any more, or may have been skipped: `KAFKA_DATA_LOSS` with its kind."""
+    """Records do not exist any more, or may have been skipped: `KAFKA_DATA_LOSS` and its subclasses."""
 
 
 def report_data_loss(error: DataLossError, *, fail: bool) -> None:
-    """Raises `error` with `failOnDataLoss=true`, and warns otherwise."""
+    """Raise `error` if `fail` (`failOnDataLoss=true`); log it as a warning otherwise."""
     if fail:
         raise error
     _log.warning("%s", error)
@@ -106,12 +106,12 @@ def _data_loss(kind: str, **parameters: object) -> DataLossError:
 
 
 def added_partition_does_not_start_from_zero(tp: TopicPartition, start: int) -> DataLossError:
-    """A partition that was found while the query ran begins at `start`: what lay before it was never read."""
+    """A new partition's first offset is `start`: records before it were never read."""
     return _data_loss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", topicPartition=tp, startOffset=start)
 
 
 def could_not_read_offset_range(tp: TopicPartition, start: int, end: int, reason: object) -> DataLossError:
-    """The log lacks records between the offsets `start` and `end`, by more than compaction explains."""
+    """Records between the offsets `start` and `end` are missing, and not because of compaction."""
     return _data_loss(
         "COULD_NOT_READ_OFFSET_RANGE",
         topicPartition=tp,
@@ -122,15 +122,15 @@ def could_not_read_offset_range(tp: TopicPartition, start: int, end: int, reason
 
 
 def initial_offset_not_found(partitions: Iterable[TopicPartition]) -> DataLossError:
-    """New partitions disappeared before their first offset was known."""
+    """New partitions were deleted before their first offset was known."""
     return _data_loss("INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", partitions=_names(partitions))
 
 
 def partitions_deleted(partitions: Iterable[TopicPartition], group_id: str | None = None) -> DataLossError:
-    """Partitions that the query read are gone.
+    """Partitions that the query has read were deleted.
 
-    Spark has a code of its own for queries with a `kafka.group.id`, as another member might have taken the partitions.
-    Here that cannot be, since a query reads without joining its group; the code is Spark's all the same.
+    Spark has another code for queries with a `kafka.group.id`, whose partitions may have been reassigned to another
+    member. That cannot happen here, since a query does not join its group; the code is used for compatibility.
     """
     if group_id is None:
         return _data_loss("PARTITIONS_DELETED", partitions=_names(partitions))
@@ -139,17 +139,17 @@ def partitions_deleted(partitions: Iterable[TopicPartition], group_id: str | Non
 
 
 def partition_offset_changed(tp: TopicPartition, previous: int, new: int) -> DataLossError:
-    """A partition ends at `new`, before `previous`, which was read already."""
+    """A partition's end offset `new` is less than `previous`, which the query has reached already."""
     return _data_loss("PARTITION_OFFSET_CHANGED", topicPartition=tp, prevOffset=previous, newOffset=new)
 
 
 def start_offset_reset(tp: TopicPartition, offset: int, first: int) -> DataLossError:
-    """A range begins at `offset`, but the log does at `first`."""
+    """A range begins at `offset`, but the log's first offset is `first`."""
     return _data_loss("START_OFFSET_RESET", topicPartition=tp, offset=offset, fetchedOffset=first)
 
 
 def group_lacks_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> DataLossError:
-    """The checkpoint has offsets of topics for which the group has none: the topics were probably recreated."""
+    """The checkpoint has offsets of topics without committed offsets: the topics were probably recreated."""
     return DataLossError(
         "ASYNCGROUP_GROUP_LACKS_OFFSETS", {"groupId": group_id, "offsets": _offsets(offsets)}
     )
@@ -161,7 +161,7 @@ def group_lacks_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) ->
 def start_offsets_do_not_match_assigned(
     specified: Iterable[TopicPartition], assigned: Iterable[TopicPartition]
 ) -> SourceArgumentError:
-    """startingOffsets (or endingOffsets) as JSON names other partitions than there are."""
+    """startingOffsets (or endingOffsets) as JSON does not name exactly the partitions that are read."""
     return SourceArgumentError(
         "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
         {"specifiedPartitions": _names(specified), "assignedPartitions": _names(assigned)},
@@ -181,7 +181,7 @@ def topic_offsets_do_not_match_assigned(
 def timestamps_do_not_match_assigned(
     position: Literal["start", "end"], specified: Iterable[TopicPartition], assigned: Iterable[TopicPartition]
 ) -> SourceArgumentError:
-    """startingOffsetsByTimestamp or endingOffsetsByTimestamp names other partitions than there are."""
+    """startingOffsetsByTimestamp or endingOffsetsByTimestamp does not name exactly the partitions that are read."""
     return SourceArgumentError(
         "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
         {
@@ -195,7 +195,7 @@ def timestamps_do_not_match_assigned(
 def mismatched_start_and_end(
     start: Iterable[TopicPartition], end: Iterable[TopicPartition]
 ) -> SourceArgumentError:
-    """The JSON of the starting offsets, or timestamps, names other partitions than that of the ending ones."""
+    """The starting and ending offsets (or timestamps) name different partitions."""
     return SourceArgumentError(
         "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
         {"tpsForStartOffset": _names(start), "tpsForEndOffset": _names(end)},
@@ -211,7 +211,7 @@ _OPTIONS: Final = {
 def unresolved_start_greater_than_end(
     tp: TopicPartition, start: int, end: int, *, kind: Literal["offset", "timestamp"] = "offset"
 ) -> SourceArgumentError:
-    """The options themselves say that a partition ends before it starts."""
+    """According to the options, a partition ends before it starts."""
     return SourceArgumentError(
         "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
         {
@@ -226,7 +226,7 @@ def unresolved_start_greater_than_end(
 
 
 def resolved_start_greater_than_end(tp: TopicPartition, start: int, end: int) -> SourceError:
-    """A partition ends before it starts, once the options had become offsets."""
+    """A partition ends before it starts, according to the offsets that the options were resolved to."""
     return SourceError(
         "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
         {"startOffset": start, "endOffset": end, "topic": tp.topic, "partition": tp.partition},
@@ -239,7 +239,7 @@ def resolved_start_greater_than_end(tp: TopicPartition, start: int, end: int) ->
 def mismatched_partitions_with_prefetched(
     prefetched: Iterable[TopicPartition], end: Iterable[TopicPartition]
 ) -> SourceError:
-    """The batch's end has other partitions than the trigger began with."""
+    """The partitions of a batch's end offsets are not those found when the trigger started."""
     return SourceError(
         "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
         {"tpsForPrefetched": _names(prefetched), "tpsForEndOffset": _names(end)},
@@ -249,7 +249,7 @@ def mismatched_partitions_with_prefetched(
 def end_offset_beyond_prefetched(
     prefetched: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> SourceError:
-    """The batch ends behind what the trigger began with."""
+    """A batch ends after the offsets found when the trigger started."""
     return SourceError(
         "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
         {"prefetchedOffset": _offsets(prefetched), "endOffset": _offsets(end)},
@@ -259,7 +259,7 @@ def end_offset_beyond_prefetched(
 def lost_partitions_with_available_now(
     latest: Iterable[TopicPartition], end: Iterable[TopicPartition]
 ) -> SourceError:
-    """Partitions of the batch's end are gone."""
+    """Partitions of the batch's end offsets were deleted."""
     return SourceError(
         "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
         {"tpsForLatestOffset": _names(latest), "tpsForEndOffset": _names(end)},
@@ -269,7 +269,7 @@ def lost_partitions_with_available_now(
 def end_offset_beyond_latest(
     latest: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> SourceError:
-    """The batch ends behind the logs' ends."""
+    """The batch ends after the end of the log."""
     return SourceError(
         "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW",
         {"latestOffset": _offsets(latest), "endOffset": _offsets(end)},
@@ -280,14 +280,14 @@ def end_offset_beyond_latest(
 
 
 def malformed_timestamp(tp: TopicPartition, offset: int, timestamp: int) -> SourceError:
-    """A record's timestamp (ms) overflows Spark's microseconds."""
+    """A record's timestamp (ms) is out of range for Spark's timestamps in microseconds."""
     return SourceError(
         "KAFKA_MALFORMED_RECORD_TIMESTAMP", {"topicPartition": tp, "offset": offset, "timestamp": timestamp}
     )
 
 
 def no_progress(tp: TopicPartition, start: int, end: int, seconds: float, reason: object) -> SourceError:
-    """A task waited `seconds` for records between the offsets `start` and `end`; `reason` is the last failure."""
+    """A task received no records of the range for `seconds`; `reason` is the last failure."""
     return SourceError(
         "ASYNCGROUP_NO_PROGRESS",
         {
@@ -301,43 +301,43 @@ def no_progress(tp: TopicPartition, start: int, end: int, seconds: float, reason
 
 
 def brokers_unreachable(what: str, servers: str, reason: object) -> SourceError:
-    """`what` (a few words, beginning a sentence) was tried as often as allowed, and no broker answered."""
+    """No broker answered, after all retries; `what` is the operation, as the beginning of a sentence."""
     return SourceError(
         "ASYNCGROUP_BROKERS_UNREACHABLE", {"what": what, "servers": servers, "reason": _clause(reason)}
     )
 
 
 def topics_not_found(topics: Iterable[str]) -> SourceError:
-    """Topics of `subscribe` or `assign` that the cluster does not have."""
+    """Topics of `subscribe` or `assign` do not exist."""
     return SourceError("ASYNCGROUP_TOPICS_NOT_FOUND", {"topics": _list(sorted(topics))})
 
 
 def group_in_use(group_id: str, members: Iterable[str]) -> SourceError:
-    """The group has live members, so that the broker takes no commit from anybody else (UNKNOWN_MEMBER_ID)."""
+    """The group has members, so that the broker refuses commits of a query (UNKNOWN_MEMBER_ID)."""
     return SourceError("ASYNCGROUP_GROUP_IN_USE", {"groupId": group_id, "members": _list(sorted(members))})
 
 
 def no_committed_offset(group_id: str, partitions: Iterable[TopicPartition]) -> SourceError:
-    """`startingOffsets=group` with `groupFallback=error`, and partitions without a commit."""
+    """Partitions have no committed offset, with `startingOffsets=group` and `groupFallback=error`."""
     return SourceError(
         "ASYNCGROUP_NO_COMMITTED_OFFSET", {"groupId": group_id, "partitions": _names(partitions)}
     )
 
 
 def no_offset_at_timestamp(timestamps: Mapping[TopicPartition, int]) -> SourceArgumentError:
-    """No record of these partitions has its timestamp (ms) or a later one, and the strategy is `error`."""
+    """These partitions have no record with the timestamp (ms) or a later one, and the strategy is `error`."""
     return SourceArgumentError("ASYNCGROUP_NO_OFFSET_AT_TIMESTAMP", {"timestamps": _offsets(timestamps)})
 
 
 def commit_failed(group_id: str, reason: object) -> SourceError:
-    """A commit failed as often as allowed, and `commitFailure=fail`."""
+    """Offsets could not be committed, with `commitFailure=fail`."""
     return SourceError("ASYNCGROUP_COMMIT_FAILED", {"groupId": group_id, "reason": _clause(reason)})
 
 
-# --- values in a text -------------------------------------------------------------------------------------------------
+# --- values in texts --------------------------------------------------------------------------------------------------
 
 _NAMED: Final = 20
-"""How many things a text names: a cluster may have thousands of partitions."""
+"""Maximum number of items listed in a text: there may be thousands of partitions."""
 
 
 def _list(names: Iterable[str]) -> str:
@@ -356,6 +356,6 @@ def _offsets(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def _clause(reason: object) -> str:
-    """A reason as the end of a sentence; an exception without words by its type."""
+    """Return a reason as the end of a sentence; an exception without text as the name of its type."""
     text = str(reason).rstrip(".")
     return text or type(reason).__name__

@@ -1,10 +1,11 @@
-"""The offsets of a query in its group: committed after each batch and, while nothing comes, from time to time again.
+"""`GroupCommitter`: commit a streaming query's offsets to its group, after each batch and periodically while idle.
 
-Spark calls `commit` one batch late, and never for the last batch; but `latestOffset` gets the end of the last finished
-batch each time. So that is what is committed, beside the question for the log's ends, where it costs no time.
+Spark calls `commit` one batch late, and never for the last batch; but it passes the end of the last finished batch to each
+call of `latestOffset`. That offset is committed, concurrently with the lookup of the latest offsets, so it takes no extra
+time.
 
-A query is no member of its group: brokers take such commits while the group has none, and refuse them with
-UNKNOWN_MEMBER_ID when it has one (`GroupMetadataManager.validateOffsetCommit`). The group is the query's own, then.
+A query is not a member of its group: brokers accept its commits while the group has no members, and otherwise refuse them
+with UNKNOWN_MEMBER_ID (`GroupMetadataManager.validateOffsetCommit`). So the group must be used by this query only.
 """
 
 from __future__ import annotations
@@ -31,63 +32,66 @@ _log = logging.getLogger("asyncgroup.spark")
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 COMMIT_WAIT: Final = 1.0
-"""Seconds that a trigger waits for its commit at most; it goes on while the driver does something else."""
+"""Maximum seconds that a trigger waits for its commit; the commit then continues during later calls."""
 
 INITIAL_WAIT: Final = 10.0
-"""Seconds that the first trigger waits to hear whether the group is free, if `commitFailure=warn`: a coordinator that is
-not there must not keep records back that can be had.
+"""Maximum seconds that the first trigger waits for the group's members and offsets with `commitFailure=warn`: a missing
+coordinator must not delay the reading of records.
 """
 
 FAILURE_TIMEOUT: Final = 60.0
-"""Seconds of failures after which `commitFailure=fail` ends the query: Java's `default.api.timeout.ms`."""
+"""Seconds of retriable failures after which `commitFailure=fail` fails the query: Java's `default.api.timeout.ms`."""
 
 RETRY_PAUSE: Final = 1.0
-"""The pause after a commit that failed with all its tries."""
+"""Seconds until the next attempt after a commit that failed with all its retries."""
 
 WARNING_INTERVAL: Final = 60.0
-"""How often a failure that goes on is logged again."""
+"""Seconds between warnings about repeated failures."""
 
 
 class GroupCommitter:
-    """Commits for `settings.group_id` what a query has finished; `lookups` stays open as long as this is used."""
+    """Commits a query's offsets for `settings.group_id`; `lookups` must stay open while this is used."""
 
     def __init__(self, lookups: BrokerLookups, settings: ReadSettings) -> None:
         assert settings.group_id is not None
-        self._lookups, self._settings, self.group_id = lookups, settings, settings.group_id
+        self._lookups = lookups
+        self._settings = settings
+        self.group_id = settings.group_id
         self._cluster = lookups.cluster
         self._committer = Committer(
             self._cluster,
             self.group_id,
             retry_max=settings.config.commit_retry_max,
-            with_topic_ids=True,  # the query's next run tells by them whether a topic was recreated
+            with_topic_ids=True,  # by these the query's next run detects recreated topics
         )
         self._initial_commits: Commits | None = None
         self._last_marked: Offsets = {}
-        self._started = False
-        self._committed_at = self._not_before = float("-inf")
+        self._started = False  # after `_start` has succeeded
+        self._committed_at = float("-inf")
+        self._not_before = float("-inf")  # the loop's time before which no commit is attempted
         self._failing_since: float | None = None
         self._warned_at = float("-inf")
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # the running `_start` or `_commit`
 
     # --- the life of a query ------------------------------------------------------------------------------------
 
     async def initial_commits(self, offsets: Offsets) -> Commits | None:
-        """What the group had committed for these partitions when the query began; None if that is not known (yet).
+        """Return the group's offsets of these partitions from when the query started; None if not known (yet).
 
-        Raises as `commit_finished`.
+        Raises what `commit_finished` raises.
         """
         if not self._started:
             await self._ensure_started(offsets)
         return self._initial_commits
 
     async def commit_finished(self, offsets: Offsets, ids: TopicIds) -> None:
-        """Everything before `offsets` is done. Commits what is new, or all of it if the last time is long ago.
+        """Commit `offsets`, up to which the query has finished: changed ones, or all after `commitInterval`.
 
-        `ids` says of which topics the offsets are, as far as that is known.
+        `ids` are the topic ids of the offsets, as far as known.
 
-        Returns when that is committed or has failed, after `COMMIT_WAIT` in any case. Raises a coded error if the group has
-        members, who would be at odds with the query, when it begins; and for a failure if `commitFailure=fail`: at once
-        for a final one, after `FAILURE_TIMEOUT` seconds of those that may heal.
+        Returns when the commit has succeeded or failed, at the latest after `COMMIT_WAIT` seconds. Raises a SourceError if
+        the group has members when the query starts. With `commitFailure=fail` it also raises for a failed commit: at once
+        if the error is not retriable, otherwise after `FAILURE_TIMEOUT` seconds of failures.
         """
         if not self._started and not await self._ensure_started(offsets):
             return
@@ -97,22 +101,22 @@ class GroupCommitter:
             self._mark(offsets, ids, again=again)
             self._last_marked = dict(offsets)
         self._raise_task_error()
-        patience = 0.0  # for one that goes on since an earlier call
+        wait = 0.0  # do not wait for a commit that was started by an earlier call
         if self._committer.dirty and self._task is None and now >= self._not_before:
             self._task = asyncio.create_task(self._commit(), name=f"commit of group {self.group_id!r}")
-            patience = COMMIT_WAIT
+            wait = COMMIT_WAIT
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=patience)
+            await asyncio.wait([self._task], timeout=wait)
             self._raise_task_error()
 
     def _raise_task_error(self) -> None:
-        """See how the last commit ended, if it has; raises what it raised."""
+        """Clear `_task` if it has finished; raise what it has raised."""
         if self._task is not None and self._task.done():
             task, self._task = self._task, None
             task.result()
 
     async def aclose(self) -> None:
-        """Wait a moment for what is under way, then give it up."""
+        """Wait up to `COMMIT_WAIT` seconds for a running commit, then cancel it."""
         task, self._task = self._task, None
         if task is not None:
             await asyncio.wait([task], timeout=COMMIT_WAIT)
@@ -122,19 +126,20 @@ class GroupCommitter:
     # --- steps --------------------------------------------------------------------------------------------------
 
     async def _ensure_started(self, offsets: Offsets) -> bool:
-        """Whether it is known by now how things stand with the group; raises what `_start` raises."""
+        """Run `_start`; return whether it has finished within the time to wait. Raises what it raises."""
         strict, first = self._settings.commit_failure == "fail", self._task is None
         if self._task is None:
             self._task = asyncio.create_task(self._start(offsets), name=f"look at group {self.group_id!r}")
-        patience = None if strict else INITIAL_WAIT if first else COMMIT_WAIT
-        await asyncio.wait([self._task], timeout=patience)
+        wait = None if strict else INITIAL_WAIT if first else COMMIT_WAIT
+        await asyncio.wait([self._task], timeout=wait)
         self._raise_task_error()
         return self._started
 
     async def _start(self, offsets: Offsets) -> None:
-        """See what the group has: going back from there is said, since the group's own lag would jump.
+        """Get the group's members and offsets; log a warning if the query's offsets are lower, as the group's lag jumps.
 
-        A query without a right to use the group, or without its coordinator, fails only if its commits are asked to.
+        If the query is not authorized for the group, or the coordinator cannot be reached, this fails only with
+        `commitFailure=fail`.
         """
         members: Members = []
         committed: Offsets = {}
@@ -146,14 +151,14 @@ class GroupCommitter:
         except AsyncGroupError as error:
             if self._settings.commit_failure == "fail":
                 raise errors.commit_failed(self.group_id, error) from error
-            _log.warning("what group %r has committed is not known: %s", self.group_id, error)
+            _log.warning("the committed offsets of group %r are not known: %s", self.group_id, error)
         if members:
             raise errors.group_in_use(self.group_id, members)
         back = [tp for tp, offset in sorted(offsets.items()) if offset < committed.get(tp, offset)]
         if back:
             places = ", ".join(f"{tp} from {committed[tp]} to {offsets[tp]}" for tp in back)
             _log.warning(
-                "group %r has committed more than this query has read; its offsets go back: %s",
+                "the committed offsets of group %r are ahead of this query and are reset: %s",
                 self.group_id,
                 places,
             )
@@ -174,9 +179,9 @@ class GroupCommitter:
         for tp, offset in offsets.items():
             topic = self._cluster.view.topics.get(tp.topic)
             if topic is None:
-                continue  # the topic is gone, and with it what groups have committed for it
+                continue  # the topic was deleted, and with it the groups' offsets
             if ids.get(tp, topic.topic_id) != topic.topic_id:
-                continue  # it is an offset of the topic that is gone, and means nothing in its namesake
+                continue  # an offset of a deleted topic is meaningless for the recreated one
             if tp in self._committer and self._committer.of(*tp).topic_id != topic.topic_id:
                 self._committer.drop(tp)
             marks = self._committer.of(*tp) if tp in self._committer else self._committer.manage(tp, -1)
@@ -213,9 +218,11 @@ class GroupCommitter:
         if now - self._warned_at >= WARNING_INTERVAL:
             self._warned_at = now
             told = (
-                f"the group is in use by {'; '.join(await self._members()) or 'others'}" if in_use else error
+                f"the group is in use by {'; '.join(await self._members()) or 'other members'}"
+                if in_use
+                else error
             )
-            _log.warning("group %r: offsets were not committed, the query goes on: %s", self.group_id, told)
+            _log.warning("group %r: offsets were not committed, the query continues: %s", self.group_id, told)
 
     async def _members(self) -> Members:
         try:

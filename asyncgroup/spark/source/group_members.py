@@ -1,4 +1,4 @@
-"""Who is in a group: a query commits for a group without members only."""
+"""Look up a group's members: a query can commit offsets only to a group without members."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from asyncgroup.wire import messages as m
 __all__ = ["Members", "group_members"]
 
 Members: TypeAlias = list[str]
-"""Each in a few words: client id, host, member id."""
+"""One text per member, with member id, client id and host."""
 
 _NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 
 
 async def group_members(cluster: Cluster, group_id: str) -> Members:
-    """The members of a group of either protocol; none of a group that does not exist.
+    """Return the members of a group of the classic or the consumer protocol; none if the group does not exist.
 
-    One try. Raises BrokerError where the coordinator is unknown or the group may not be described, TransportError.
+    Makes no retries. Raises BrokerError if the coordinator is not found or the group may not be described, TransportError.
     """
     response = await cluster.coordinators.request(
         group_id, m.DescribeGroupsRequest(groups=[group_id]), lane=GROUP_LANE
@@ -31,7 +31,7 @@ async def group_members(cluster: Cluster, group_id: str) -> Members:
         raise _error(cluster, group_id, classic.error_code)
     if classic.members:
         return [_shown(member.client_id, member.client_host, member.member_id) for member in classic.members]
-    # a group of KIP-848 looks like none, or like a dead one, to the older question
+    # DescribeGroups reports a group of the consumer protocol (KIP-848) as missing or dead
     if classic.error_code or classic.group_state == "Dead":
         return await _consumer_members(cluster, group_id)
     return []
@@ -44,7 +44,7 @@ async def _consumer_members(cluster: Cluster, group_id: str) -> Members:
     except AsyncGroupError as error:
         if error.retriable:
             raise
-        return []  # a broker older than KIP-848 has no such groups
+        return []  # brokers without KIP-848 have no such groups
     found = response.groups[0]
     if found.error_code in _NO_GROUP:
         return []

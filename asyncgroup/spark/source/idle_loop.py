@@ -1,4 +1,4 @@
-"""Event loops that stand still between calls, as those of drivers and workers do."""
+"""Event loops that run only during calls, as in the driver's and the workers' processes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Final
 __all__ = ["notice_closed_connections"]
 
 LOOP_TURNS: Final = 3
-"""Of the loop: one to look at the sockets and the clock, one to read the sockets' ends, one to close them."""
+"""Iterations of the loop: one polls sockets and timers, one reads end-of-file, one closes the transports."""
 
 
 async def notice_closed_connections() -> None:
-    """See which connections have ended, or were idle for too long, while no loop ran: before they are used."""
+    """Let the loop process what happened while it was not running: connections closed by brokers, or idle for too long.
+
+    Call this before the connections are used again.
+    """
     for _ in range(LOOP_TURNS):
         await asyncio.sleep(0)

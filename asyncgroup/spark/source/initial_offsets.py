@@ -1,6 +1,6 @@
-"""Where a query starts and, if it is a batch, ends: what the options say becomes offsets.
+"""Resolve the starting offsets of a query, and the ending offsets of a batch query, from its options.
 
-As in Spark's `KafkaOffsetReaderAdmin`, and from what a group has committed, which Spark's source cannot do.
+Like Spark's `KafkaOffsetReaderAdmin`, and in addition from a group's committed offsets, which Spark's source cannot use.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 Position: TypeAlias = Literal["start", "end"]
 
 NO_MATCH: Final = -1
-"""What brokers answer for a timestamp behind the last record."""
+"""The offset that brokers return for a timestamp after the last record."""
 
 
 class OffsetLookups(Protocol):
-    """What has to be asked for that (`BrokerLookups`)."""
+    """The broker requests needed for that; implemented by `BrokerLookups`."""
 
     async def assigned(self) -> Iterable[TopicPartition]:
-        """The partitions to read."""
+        """Return the partitions to read."""
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Offsets at `EARLIEST` or `LATEST`."""
+        """Return the offsets at `EARLIEST` or `LATEST`."""
 
     async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Offsets at timestamps (ms), `NO_MATCH` where there is none."""
+        """Return the offsets at timestamps (ms), `NO_MATCH` if there is none."""
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """What the group has committed; partitions without a commit are left out."""
+        """Return the group's committed offsets; partitions without one are left out."""
 
 
 async def resolve_offsets(
     limit: OffsetLimit, lookups: OffsetLookups, *, position: Position, group_id: str | None
 ) -> Offsets:
-    """The offset of each partition to read. Raises SourceError for what does not fit, and what `lookups` raises."""
+    """Return the offset of each partition to read. Raises SourceError if `limit` cannot be applied to them."""
     partitions = sorted(await lookups.assigned())
     if isinstance(limit, Earliest):
         return await lookups.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -70,21 +70,21 @@ async def resolve_offsets(
 
 
 def is_reproducible(limit: OffsetLimit) -> bool:
-    """Whether another process would find the same start a moment later, but for what retention takes away."""
+    """Return whether another process would resolve the same start later, apart from records deleted by retention."""
     if isinstance(limit, Specific):
         return LATEST not in (*limit.offsets.values(), *limit.topics.values())
     return isinstance(limit, Earliest)
 
 
 def may_start_at_end(limit: OffsetLimit, tp: TopicPartition) -> bool:
-    """Whether the start of a partition may be the log's end of the moment at which it is looked up."""
+    """Return whether a partition's start may be the end of the log at the time of the lookup."""
     if isinstance(limit, Specific):
         return limit.resolve([tp]).get(tp) == LATEST
     return not isinstance(limit, Earliest)
 
 
 async def _with_ends(offsets: Mapping[TopicPartition, int], lookups: OffsetLookups) -> Offsets:
-    """`offsets` with numbers for -1 and -2, which Kafka's protocol happens to ask by the same."""
+    """Return `offsets` with -1 and -2 replaced by the log's end and start; ListOffsets uses the same two numbers."""
     named = {tp: offset for tp, offset in offsets.items() if offset in (EARLIEST, LATEST)}
     return {**offsets, **await lookups.list_offsets(named)} if named else dict(offsets)
 

@@ -1,7 +1,7 @@
-"""`kafka.*`: properties of Kafka's client, as Spark's source takes and refuses them (`KafkaSourceProvider`).
+"""Read the options `kafka.*`: Kafka client properties, accepted and refused as by Spark's source (`KafkaSourceProvider`).
 
-What they mean stands in `asyncgroup.property_names`. Not all that Java's client can do is there, and what would be
-silently something else is refused: stores of JKS, for example (PEM files do), or Kerberos.
+`asyncgroup.property_names` maps them to configuration. Features of Java's client that do not exist here are refused, for
+example JKS key stores (PEM files can be used) and Kerberos.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
-    "auto.offset.reset": "leave it out; startingOffsets says where a new query begins, and later ones go on from there",
-    "key.deserializer": "leave it out; keys come as bytes, to be cast or decoded by the query",
-    "value.deserializer": "leave it out; values come as bytes, to be cast or decoded by the query",
-    "enable.auto.commit": "leave it out; commitOffsets says whether finished batches are committed",
+    "auto.offset.reset": "leave it out; startingOffsets sets where a new query starts, restarted ones use the checkpoint",
+    "key.deserializer": "leave it out; keys are bytes, which the query can cast or decode",
+    "value.deserializer": "leave it out; values are bytes, which the query can cast or decode",
+    "enable.auto.commit": "leave it out; commitOffsets sets whether finished batches are committed",
     "interceptor.classes": "leave it out; interceptors could change the records",
 }
-"""Refused whatever their value, as in Spark's source."""
+"""Refused with any value, as by Spark's source."""
 
 _PRODUCER_PROPERTIES: Final = frozenset(BY_CLASS["ProducerConfig"]) - frozenset(BY_CLASS["ClientConfig"]) | {
     "enable.idempotence",
@@ -43,7 +43,7 @@ _PRODUCER_PROPERTIES: Final = frozenset(BY_CLASS["ProducerConfig"]) - frozenset(
     "transaction.timeout.ms",
     "partitioner.class",
 }
-"""A dictionary of options for source and sink has them; Java's consumer warns of them and goes on."""
+"""Producer properties, ignored with a warning, as by Java's consumer: options are often shared by source and sink."""
 
 _MEMBER_PROPERTIES: Final = frozenset(
     {
@@ -51,10 +51,10 @@ _MEMBER_PROPERTIES: Final = frozenset(
         *("partition.assignment.strategy", "group.protocol", "group.instance.id", "group.remote.assignor"),
     }
 )
-"""About members of groups, and a source is none: without effect, as in Spark's, but times must be such."""
+"""Properties of group members, ignored as by Spark's source, since a query is no member; times are still checked."""
 
 _PUBLIC_SUFFIXES: Final = (".mechanism", ".mechanisms", ".type", ".location", ".algorithm")
-"""What no secret's name ends with: such a value helps to see what is wrong."""
+"""Suffixes of property names whose values are not secret, so that an error message may show them."""
 
 _NO_EFFECT_PREFIXES: Final = tuple(IGNORED_PREFIXES)
 
@@ -62,20 +62,20 @@ _READ_SEPARATELY: Final = ("bootstrap.servers", "metadata.broker.list", "group.i
 
 
 class KafkaOptions(NamedTuple):
-    """What `kafka.*` says."""
+    """The settings from `kafka.*`."""
 
     bootstrap_servers: str
     config: ConsumerConfig
-    """Never commits or resets an offset by itself: those are the driver's to decide."""
+    """With automatic commits and offset resets disabled: the driver decides about both."""
     group_id: str | None
     fetch_bytes: int | None
-    """`kafka.max.partition.fetch.bytes`, if it is given."""
+    """`kafka.max.partition.fetch.bytes`, if set."""
     warnings: tuple[str, ...] = ()
-    """Properties without effect, to be logged once per query."""
+    """About properties without effect; to be logged once per query."""
 
 
 def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
-    """The options without their prefix; raises OptionError, which names them with it and never shows a secret."""
+    """Return the settings from properties without prefix. Raises OptionError, with prefix and without secrets."""
     for name, allowed in _REFUSED_PROPERTIES.items():
         if name in properties:
             raise OptionError(KAFKA_PREFIX + name, properties[name], allowed)
@@ -103,11 +103,11 @@ def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
         config.max_partition_fetch_bytes if given else None,
         (
             *(
-                f"{KAFKA_PREFIX}{name} is a producer's, and ignored by a source"
+                f"{KAFKA_PREFIX}{name} is a producer property, ignored by the source"
                 for name in sorted(_PRODUCER_PROPERTIES & properties.keys())
             ),
             *(
-                f"{KAFKA_PREFIX}{name} has no effect on a source: {_reason_ignored(name)}"
+                f"{KAFKA_PREFIX}{name} has no effect on the source: {_reason_ignored(name)}"
                 for name in sorted(ignored)
             ),
         ),
@@ -123,17 +123,15 @@ def _reason_ignored(name: str) -> str:
 
 
 def refuse_oauthbearer(properties: Mapping[str, str]) -> None:
-    """Raise OptionError for OAUTHBEARER, whose tokens come from a function (`OAuthBearer.token_provider`)."""
+    """Raise OptionError for OAUTHBEARER, which needs a function for tokens (`OAuthBearer.token_provider`)."""
     for name in ("sasl.mechanism", "sasl.mechanisms"):
         if properties.get(name, "").strip().upper() == "OAUTHBEARER":
-            allowed = (
-                "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: tokens need a function, which no option can be"
-            )
+            allowed = "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: tokens need a function, which cannot be an option"
             raise OptionError(KAFKA_PREFIX + name, "OAUTHBEARER", allowed)
 
 
 def _fixed_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """What is not left to Kafka's defaults. Asking for a topic must not make a deleted one anew."""
+    """Return settings that differ from Kafka's defaults. Metadata requests must not recreate deleted topics."""
     keys: dict[str, Any] = {"auto_commit": False, "auto_offset_reset": "error"}
     if "allow.auto.create.topics" not in properties:
         keys["allow_auto_topic_creation"] = False
@@ -155,11 +153,11 @@ _TLS_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "cert_file": ("ssl.keystore.location", "ssl.certificate.location"),
     "cert_data": ("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
 }
-"""Java's name of each key of `Tls`, and librdkafka's."""
+"""The property names of Java and librdkafka for each field of `Tls`."""
 
 
 def check_tls(config: ClientConfig, properties: Mapping[str, str]) -> None:
-    """Raise OptionError for certificates and keys that cannot be read; connections would fail on the executors."""
+    """Raise OptionError for certificates and keys that cannot be read, before connections fail on executors."""
     if config.security is None or config.security.tls is None:
         return
     try:
@@ -175,7 +173,7 @@ def _servers(properties: Mapping[str, str]) -> str:
     servers = properties.get(name)
     if servers is None:
         raise OptionError(
-            f"option {KAFKA_PREFIX}bootstrap.servers must be given: host:port, several separated by commas"
+            f"option {KAFKA_PREFIX}bootstrap.servers is missing: host:port of the brokers, several separated by commas"
         )
     return check_servers(name, servers)
 
@@ -200,7 +198,7 @@ def _group_id(properties: Mapping[str, str]) -> str | None:
 
 
 def as_option_error(error: ConfigError, properties: Mapping[str, str]) -> OptionError:
-    """The error by the option's name, without secrets; its own words may name other properties, without the prefix."""
+    """Convert an error to one that names the option with its prefix; secrets are hidden."""
     if error.allowed is None:
         return OptionError(f"kafka.* options: {error}")
     is_hidden = is_secret(error.key) and not error.key.endswith(_PUBLIC_SUFFIXES)

@@ -1,4 +1,4 @@
-"""How much a batch takes: the limits of Spark's source (`KafkaMicroBatchStream`), and one in bytes."""
+"""Limits of a batch's size: those of Spark's source (`KafkaMicroBatchStream`), and one in bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Offsets = Mapping[TopicPartition, int]
 def rate_limit(
     limit: int, start: Offsets, end: Offsets, earliest_of_new: Offsets | None = None
 ) -> dict[TopicPartition, int]:
-    """Where a batch of about `limit` offsets ends: each partition's share is in proportion to what it has.
+    """Return the end offsets of a batch of about `limit` offsets, shared in proportion to what each partition has to read.
 
-    `earliest_of_new`: the first offsets of partitions that `start` lacks. A partition with anything to read gets one
-    offset at least, and none ends behind `end`. One that is in neither, or that has gone backwards, is passed on with
-    its `end`: to notice that is the planner's business. The arithmetic is that of Spark's `rateLimit`, in doubles.
+    `earliest_of_new` has the first offsets of partitions that are not in `start`. A partition with records gets at least
+    one offset, and at most all up to `end`. A partition in neither of them, or whose offset has gone back, keeps its
+    `end`; the planner reports it. The arithmetic is that of Spark's `rateLimit`, with doubles.
     """
     sizes = _sizes(start, end, earliest_of_new or {})
     total = float(sum(sizes.values()))
@@ -36,32 +36,34 @@ def rate_limit(
 
 
 def _sizes(start: Offsets, end: Offsets, earliest_of_new: Offsets) -> dict[TopicPartition, int]:
-    """How many offsets each partition has to read; those with none, and those without a known start, are left out."""
+    """Return the number of offsets to read by partition; without partitions with none, or without a known start."""
     begins = {**earliest_of_new, **start}
     sizes = {tp: offset - begins[tp] for tp, offset in end.items() if tp in begins}
     return {tp: size for tp, size in sizes.items() if size > 0}
 
 
 def _cut(end: int, size: int, share: float) -> int:
-    """The offset behind `share` offsets, at least one if it is any at all, and at most `size`."""
+    """Return the end of a partition's share: rounded down, but at least one offset if `share` > 0, and at most `size`."""
     whole = math.ceil(share) if share < 1 else math.floor(min(share, float(_INT64_MAX)))
     return min(end, end - size + whole)
 
 
 class TriggerDelay:
-    """`minOffsetsPerTrigger` with `maxTriggerDelay`: a batch waits until it is worthwhile, but not for ever.
+    """`minOffsetsPerTrigger` and `maxTriggerDelay`: delay a batch until it has enough offsets, for at most `max_delay` s.
 
-    `max_delay` is in seconds, `now` the time by the caller's clock. The first batch never waits.
+    The first batch is never delayed.
     """
 
     def __init__(self, min_offsets: int, max_delay: float) -> None:
-        self._min_offsets, self._max_delay = min_offsets, max_delay
+        self._min_offsets = min_offsets
+        self._max_delay = max_delay
         self._last: float | None = None
+        """When the last batch started, by the caller's clock."""
 
     def delays(self, latest: Offsets, start: Offsets, now: float) -> bool:
-        """Whether there is no batch yet; a False is taken as a batch that begins `now`.
+        """Return whether the batch is delayed; after False, `now` (seconds) is remembered as the start of a batch.
 
-        As in Spark's `delayBatch`, a partition that `start` lacks counts from offset 0.
+        As in Spark's `delayBatch`, the offsets of a partition that is not in `start` count from 0.
         """
         if self._last is not None and now - self._last < self._max_delay:
             available = float(sum(offset - start.get(tp, 0) for tp, offset in latest.items()))
@@ -72,21 +74,20 @@ class TriggerDelay:
 
 
 class BytesPerOffset:
-    """How many bytes of the log an offset takes, by partition: running means of what was seen of it.
+    """Estimates the log bytes per offset of each partition, as moving averages of observed record batches.
 
-    Sizes are those of record batches as they lie in the log and go over the wire, compressed: they can be told from the
-    batches' headers alone. The driver sees no data, so it looks: a Fetch of a few batches from where the next batch
-    starts, now and then. `observe` tells what came.
+    Sizes are those of compressed record batches in the log and on the wire, which are known from the batch headers. The
+    driver does not read records; so `LogSampler` fetches a few batches from time to time and calls `observe`.
     """
 
     WEIGHT: Final = 0.3
-    """Of the newest observation; the older ones share the rest."""
+    """The weight of the newest observation in the average."""
 
     def __init__(self) -> None:
         self._means: dict[TopicPartition, float] = {}
 
     def observe(self, tp: TopicPartition, size: int, offsets: int) -> None:
-        """`offsets` offsets of a partition took `size` bytes."""
+        """Record that `offsets` offsets of a partition take `size` bytes."""
         if offsets <= 0 or size < 0:
             return
         seen = size / offsets
@@ -94,23 +95,23 @@ class BytesPerOffset:
         self._means[tp] = mean + self.WEIGHT * (seen - mean)
 
     def mean(self, tp: TopicPartition) -> float | None:
-        """Bytes per offset; for a partition not seen yet the mean of the others, None if nothing was seen at all."""
+        """Return the mean bytes per offset; for an unknown partition the mean of the others, None if there are none."""
         if (mean := self._means.get(tp)) is not None:
             return mean
         return sum(self._means.values()) / len(self._means) if self._means else None
 
     def retain(self, partitions: Offsets) -> None:
-        """Forgets all other partitions."""
+        """Remove all other partitions."""
         self._means = {tp: mean for tp, mean in self._means.items() if tp in partitions}
 
 
 def byte_limit(
     limit: int, start: Offsets, end: Offsets, earliest_of_new: Offsets | None, sizes: BytesPerOffset
 ) -> dict[TopicPartition, int]:
-    """Where a batch of about `limit` bytes of the log ends, by `sizes`; each partition gives the same part of its bytes.
+    """Return the end offsets of a batch of about `limit` log bytes, estimated with `sizes`; the same part of each partition.
 
-    As with `rate_limit` a partition with anything to read gets one offset at least, and none ends behind `end`. Where
-    nothing is known of the sizes, each gives one offset.
+    As in `rate_limit`, a partition with records gets at least one offset, and at most all up to `end`. If no sizes are
+    known, each partition gets one offset.
     """
     offsets = _sizes(start, end, earliest_of_new or {})
     means = {tp: sizes.mean(tp) for tp in offsets}
@@ -124,28 +125,29 @@ def byte_limit(
 
 
 class TriggerLimits:
-    """All limits of a streaming query together: Spark's composite of a lower and an upper one, and that of bytes."""
+    """All limits of a streaming query: Spark's minimum and maximum of offsets, and the maximum of bytes."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self.sizes = BytesPerOffset()
-        """To be told of what is seen in the log, if there is a limit in bytes."""
-        self._most, self._bytes = settings.max_offsets_per_trigger, settings.max_bytes_per_trigger
-        least = settings.min_offsets_per_trigger
-        self._delay = None if least is None else TriggerDelay(least, settings.max_trigger_delay)
+        """Must be updated from the log if there is a limit in bytes."""
+        self._max_offsets = settings.max_offsets_per_trigger
+        self._max_bytes = settings.max_bytes_per_trigger
+        min_offsets = settings.min_offsets_per_trigger
+        self._delay = None if min_offsets is None else TriggerDelay(min_offsets, settings.max_trigger_delay)
 
     def end_offsets(
         self, start: Offsets, latest: Offsets, earliest_of_new: Offsets | None, now: float
     ) -> dict[TopicPartition, int]:
-        """Where the batch that starts at `start` ends; at `start` itself while there is not enough for one.
+        """Return the end offsets of the batch that starts at `start`; `start` itself while the batch is delayed.
 
         `now` is the time in seconds, by the caller's clock.
         """
         if self._delay is not None and self._delay.delays(latest, start, now):
             return dict(start)
         ends = dict(latest)
-        if self._most is not None:
-            ends = rate_limit(self._most, start, latest, earliest_of_new)
-        if self._bytes is not None:
-            by_bytes = byte_limit(self._bytes, start, latest, earliest_of_new, self.sizes)
+        if self._max_offsets is not None:
+            ends = rate_limit(self._max_offsets, start, latest, earliest_of_new)
+        if self._max_bytes is not None:
+            by_bytes = byte_limit(self._max_bytes, start, latest, earliest_of_new, self.sizes)
             ends = {tp: min(offset, by_bytes[tp]) for tp, offset in ends.items()}
         return ends

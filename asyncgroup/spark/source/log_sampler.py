@@ -1,4 +1,4 @@
-"""How large records are, for `maxBytesPerTrigger`: the driver looks at a few batches of each log, and at their headers only."""
+"""Estimate the size of records for `maxBytesPerTrigger` by fetching a few record batches and reading their headers."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 _log = logging.getLogger("asyncgroup.spark")
 
 SAMPLE_BYTES: Final = 64 * 1024
-"""How much of a log is fetched for a look, about; of a larger batch its beginning, where the header is."""
+"""Approximate bytes of a log that are fetched at a time; the beginning of a larger batch is enough, as it has the header."""
 
 SAMPLE_INTERVAL: Final = 10.0
-"""How often a partition is looked at."""
+"""Seconds between two samples of a partition."""
 
 _HEADER: Final = struct.Struct(">qiibIhi")
-"""How a record batch begins (`DefaultRecordBatch`): offset, length, epoch, magic, checksum, attributes, last offset.
-
-The last offset counts from the first. Older messages, of magic 0 and 1, have one offset each, and no such field."""
+"""The beginning of a record batch (`DefaultRecordBatch`): base offset, length, leader epoch, magic, CRC, attributes, last
+offset delta. Messages of magic 0 and 1 have one offset each, and no last offset delta."""
 
 _UNCOUNTED: Final = 12
-"""Bytes before the end of the length field, which the length does not count."""
+"""Bytes of base offset and length, which the length does not include."""
 
 
 class LogSampler:
-    """Looks at the partitions of a query now and then."""
+    """Samples the partitions of a query periodically."""
 
     def __init__(self) -> None:
         self._sampled_at: dict[TopicPartition, float] = {}
+        """The loop's time of each partition's last sample."""
 
     async def sample(self, cluster: Cluster, start: Offsets, latest: Offsets, sizes: BytesPerOffset) -> None:
-        """Tell `sizes` of partitions that have news and were not looked at for a while. What fails is left for later."""
+        """Update `sizes` for partitions that have new records and are due for a sample. Failures are only logged."""
         now = asyncio.get_running_loop().time()
         due = {
             tp: offset
@@ -70,7 +70,9 @@ async def _fetch(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, Wanted], sizes: BytesPerOffset
 ) -> None:
     known = all(one.topic_id != m.NO_UUID for one in wanted.values())
-    config = ConsumerConfig(fetch_min_bytes=1)  # an answer is bounded, however many partitions there are
+    config = ConsumerConfig(
+        fetch_min_bytes=1
+    )  # its fetch_max_bytes limits the response for any number of partitions
     try:
         response = await cluster.request_built(
             node_id,
@@ -79,7 +81,7 @@ async def _fetch(
             highest=None if known else TOPIC_IDS - 1,
         )
     except AsyncGroupError as error:
-        _log.debug("sizes of records are not known: %s", error)
+        _log.debug("record sizes could not be sampled: %s", error)
         return
     names = {one.topic_id: tp.topic for tp, one in wanted.items()}
     for topic in response.responses:
@@ -91,7 +93,7 @@ async def _fetch(
 
 
 def batch_sizes(records: Any) -> Iterator[tuple[int, int]]:
-    """Bytes and offsets of each record batch whose header is in `records`, which may end in the middle of one."""
+    """Yield bytes and offsets of each record batch whose header is in `records`, which may end inside a batch."""
     view = memoryview(records)
     at = 0
     while at + _HEADER.size <= len(view):

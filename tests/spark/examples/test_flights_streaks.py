@@ -17,9 +17,9 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from asyncgroup.spark.examples.flights.streaks import (
     LATE_MINUTES,
     MIN_STREAK_FLIGHTS,
+    DelayStreak,
     DelayStreakProcessor,
     Departure,
-    DelayStreak,
     fold_departures,
 )
 
@@ -39,7 +39,9 @@ class Simulated:
 
     def __init__(self) -> None:
         self._tester = TwsTester(
-            DelayStreakProcessor(), timeMode="EventTime", eventTimeExtractor=lambda row: int(row["scheduled_ms"])
+            DelayStreakProcessor(),
+            timeMode="EventTime",
+            eventTimeExtractor=lambda row: int(row["scheduled_ms"]),
         )
         self.peekValueState = self._tester.peekValueState
 
@@ -69,7 +71,13 @@ def test_a_streak_comes_out_when_the_watermark_has_passed_its_end() -> None:
     assert test.test("UA", late) == []
     assert test.setWatermark(MIN_STREAK_FLIGHTS * MINUTE) == []
     (found,) = test.setWatermark((MIN_STREAK_FLIGHTS + 1) * MINUTE)
-    assert streak(found) == ("UA", 1, MIN_STREAK_FLIGHTS, MIN_STREAK_FLIGHTS, MIN_STREAK_FLIGHTS * LATE_MINUTES)
+    assert streak(found) == (
+        "UA",
+        1,
+        MIN_STREAK_FLIGHTS,
+        MIN_STREAK_FLIGHTS,
+        MIN_STREAK_FLIGHTS * LATE_MINUTES,
+    )
     assert test.peekValueState("waiting", "UA") is None
     assert test.peekValueState("streak", "UA") is None
 
@@ -91,7 +99,10 @@ def test_a_departure_in_time_ends_it(delay: int) -> None:
 
 
 def test_a_short_one_is_not_worth_telling() -> None:
-    assert fold_departures(DelayStreak(0, 9, MIN_STREAK_FLIGHTS - 1, 500), [Departure(10, 1, 0)]) == (None, [])
+    assert fold_departures(DelayStreak(0, 9, MIN_STREAK_FLIGHTS - 1, 500), [Departure(10, 1, 0)]) == (
+        None,
+        [],
+    )
 
 
 def test_cancelled_flights_neither_end_it_nor_count() -> None:

@@ -175,7 +175,7 @@ def test_paths_of_no_file_system(spark: SparkSession, path: str) -> None:
 
 
 def test_nothing_stored(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no rows are stored there"):
+    with pytest.raises(StorageError, match="holds no rows stored"):
         ParquetByRange.read(spark, str(tmp_path / "nowhere"))
 
 

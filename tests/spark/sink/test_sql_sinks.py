@@ -286,7 +286,7 @@ def test_the_number_of_sparks_own_foreach_batch_will_not_do(
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
     store = OffsetsInSink(connect, "orders", name="to-db")
-    with pytest.raises(ConfigError, match=r"batch_id=7 .*one of ForeachBatch"):
+    with pytest.raises(ConfigError, match=r"batch_id=7 .*a BatchId of ForeachBatch"):
         store(None, 7)  # type: ignore[arg-type]
 
 

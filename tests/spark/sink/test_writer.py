@@ -105,7 +105,7 @@ TLS = SERVERS | {"kafka.security.protocol": "SSL"}
     [
         (
             SASL | {"kafka.sasl.mechanism": "OAUTHBEARER"},
-            "kafka.sasl.mechanism='OAUTHBEARER'.*a function, which no option can be",
+            "kafka.sasl.mechanism='OAUTHBEARER'.*a function, which cannot be an option",
         ),
         (
             SASL | {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u"},
@@ -198,7 +198,7 @@ def test_rows_of_a_batch() -> None:
     with pytest.raises(ConfigError, match="a row's topic is null; the option topic"):
         list(outgoing_rows(batch, None))
     null = pa.RecordBatch.from_pydict({"value": ["v"], "headers": pa.array([[None]], HEADERS)})
-    with pytest.raises(ConfigError, match="a header that is null"):
+    with pytest.raises(ConfigError, match="a row has a null header"):
         list(outgoing_rows(null, "all"))
     assert next(outgoing_rows(batch.select(["value"]), "x")) == ("x", None, "ä".encode(), (), None)
 

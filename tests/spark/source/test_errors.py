@@ -46,7 +46,7 @@ EVERY = [
     errors.commit_failed("g", "no coordinator"),
 ]
 
-SPARK_OPTIONS = {
+SPARK_CODES = {
     "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO": "22000",
     "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE": "22000",
     "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS": "22000",
@@ -71,7 +71,7 @@ SPARK_OPTIONS = {
 
 def test_the_codes_are_sparks_and_others_are_marked_as_ours():
     ours = {code: condition for code, condition in CONDITIONS.items() if code.startswith("ASYNCGROUP_")}
-    assert {code: CONDITIONS[code].sql_state for code in CONDITIONS.keys() - ours.keys()} == SPARK_OPTIONS
+    assert {code: CONDITIONS[code].sql_state for code in CONDITIONS.keys() - ours.keys()} == SPARK_CODES
 
 
 def test_every_condition_has_an_error_and_every_error_is_tried_here():
@@ -116,7 +116,7 @@ def test_kinds():
 def test_long_lists_are_cut():
     text = str(errors.partitions_deleted(MANY))
     assert "a-0, a-1, a-2" in text
-    assert "a-19, and 980 more are gone" in text
+    assert "a-19, and 980 more, which" in text
     assert len(text) < 600
 
 

@@ -231,7 +231,7 @@ def test_commits_that_go_on_failing(
         else:
             with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
                 assert progress.next_end(end) == end
-            assert "the query goes on" in caplog.text
+            assert "the query continues" in caplog.text
 
 
 @pytest.mark.kafka(topics={TOPIC: 2, "other": 1})

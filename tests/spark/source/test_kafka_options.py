@@ -131,7 +131,7 @@ def test_security_reaches_the_executors_and_never_shows(properties, security):
         ),
         (
             SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
-            ["kafka.sasl.mechanism='OAUTHBEARER'", "a function, which no option can be"],
+            ["kafka.sasl.mechanism='OAUTHBEARER'", "a function, which cannot be an option"],
         ),
         (SERVERS | {"isolation.level": "serializable"}, ["kafka.isolation.level='serializable'"]),
         (SERVERS | {"request.timeout.ms": "-1"}, ["kafka.request.timeout.ms"]),
@@ -177,7 +177,7 @@ def test_a_producers_properties_are_warned_of():
     kafka = read(acks="all", linger_ms="5", transactional_id="t", enable_idempotence="true")
     assert kafka._replace(warnings=()) == read()
     assert kafka.warnings == tuple(
-        f"kafka.{name} is a producer's, and ignored by a source"
+        f"kafka.{name} is a producer property, ignored by the source"
         for name in ("acks", "enable.idempotence", "linger.ms", "transactional.id")
     )
 

@@ -11,7 +11,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from asyncgroup.spark.examples.flights.delays import WATERMARK
 
-__all__ = ["LATE_MINUTES", "MIN_STREAK_FLIGHTS", "STREAK_SCHEMA", "DelayStreakProcessor", "Departure", "DelayStreak", "delay_streaks", "fold_departures"]
+__all__ = [
+    "LATE_MINUTES",
+    "MIN_STREAK_FLIGHTS",
+    "STREAK_SCHEMA",
+    "DelayStreak",
+    "DelayStreakProcessor",
+    "Departure",
+    "delay_streaks",
+    "fold_departures",
+]
 
 LATE_MINUTES: Final = 15
 """Minutes from which on a departure counts as late."""
@@ -48,7 +57,9 @@ class DelayStreak(NamedTuple):
     delay_sum: int
 
 
-def fold_departures(streak: DelayStreak | None, departures: Iterable[Departure]) -> tuple[DelayStreak | None, list[DelayStreak]]:
+def fold_departures(
+    streak: DelayStreak | None, departures: Iterable[Departure]
+) -> tuple[DelayStreak | None, list[DelayStreak]]:
     """Go on from a streak with departures in order: the streak that goes on, and those that have ended."""
     ended = []
     for departure in departures:
