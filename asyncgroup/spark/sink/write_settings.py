@@ -53,7 +53,7 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
     for name, instead in _REFUSED_PROPERTIES.items():
         if name in kafka:
-            raise ConfigError(PREFIX + name, kafka[name], f"nothing, leave it out; {instead}")
+            raise ConfigError(PREFIX + name, kafka[name], f"leave it out; {instead}")
     refuse_oauthbearer(kafka)
     try:
         config, rest = ProducerConfig.from_properties(kafka)

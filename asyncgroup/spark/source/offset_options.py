@@ -1,4 +1,4 @@
-"""Where a query starts and ends: `startingOffsets`, `endingOffsets` and their relatives (`getKafkaOffsetRangeLimit`)."""
+"""Read the options for starting and ending offsets and timestamps (Spark's `getKafkaOffsetRangeLimit`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Parse: TypeAlias = Callable[[str], _Parsed]
 
 
 class _OptionNames(NamedTuple):
-    """The options of one end, each winning over those behind it."""
+    """The options for the start or the end, in order of precedence."""
 
     timestamp: str
     by_timestamp: str
@@ -50,36 +50,38 @@ _ENDING: Final = _OptionNames("endingTimestamp", "endingOffsetsByTimestamp", "en
 _WORDS: Final[Mapping[str, OffsetLimit]] = {
     "earliest": Earliest(),
     "latest": Latest(),
-    "group": FromGroup("error"),  # its fallback is read apart
+    "group": FromGroup("error"),  # replaced with the fallback option's value later
 }
 
 
 def read_starting(options: Options, strategy: Strategy, *, stream: bool) -> OffsetLimit:
-    """Where a new query starts; raises OptionError."""
+    """Return where a new query starts; raise OptionError."""
     default: OffsetLimit = Latest() if stream else Earliest()
     limit = _read(options, _STARTING, strategy, default, _on_no_match(options))
     if isinstance(limit, FromGroup):
         return FromGroup(_fallback(options, stream=stream))
     if not stream and isinstance(limit, Latest):
-        raise OptionError(_STARTING.offsets, "latest", "earliest, group or JSON of offsets in batch queries")
+        raise OptionError(
+            _STARTING.offsets, "latest", "earliest, group or JSON with offsets in batch queries"
+        )
     if not stream and isinstance(limit, Specific):
         _refuse(options, _STARTING.offsets, limit, LATEST_OFFSET, "the latest (-1) in batch queries")
     return limit
 
 
 def read_ending(options: Options, strategy: Strategy, starting: OffsetLimit, *, stream: bool) -> OffsetLimit:
-    """Where a batch query ends; raises OptionError, or SourceArgumentError if that is before its start."""
+    """Return where a batch query ends; raise OptionError, or SourceArgumentError if it is before the start."""
     if stream:
         for name in _ENDING:
             if name in options:
                 raise OptionError(name, options.get(name), "leave it out: streaming queries have no end")
         return Latest()
-    # nothing so late is no error at this end: the partition is read to its end
+    # an ending timestamp after the last record is no error: the partition is read to its end
     limit = _read(options, _ENDING, strategy, Latest(), "latest")
     if isinstance(limit, FromGroup):
-        raise OptionError(_ENDING.offsets, options.get(_ENDING.offsets), "latest, or JSON of offsets")
+        raise OptionError(_ENDING.offsets, options.get(_ENDING.offsets), "latest, or JSON with offsets")
     if isinstance(limit, Earliest):
-        raise OptionError(_ENDING.offsets, "earliest", "latest, or JSON of offsets")
+        raise OptionError(_ENDING.offsets, "earliest", "latest, or JSON with offsets")
     if isinstance(limit, Specific):
         _refuse(options, _ENDING.offsets, limit, EARLIEST_OFFSET, "the earliest (-2)")
     _check_order(starting, limit)
@@ -156,17 +158,17 @@ def _parsed(name: str, text: str, strategy: Strategy, example: str, parse: _Pars
     except ValueError as error:
         raise OptionError(name, text, f"{example}; {error}") from None
     if not found and not topics:
-        raise OptionError(name, text, f"{example}; there are no partitions in it")
+        raise OptionError(name, text, f"{example}; it names no partitions")
     if wrong := _unknown(found, topics, strategy):
         raise OptionError(name, text, f"{example}; {wrong}")
     return found, topics
 
 
 def _unknown(partitions: Iterable[TopicPartition], topics: Iterable[str], strategy: Strategy) -> str:
-    """What does not belong to what is read, as far as that is known without a broker; "" if nothing.
+    """Return a text about partitions and topics that the query does not read, as far as known without brokers; "" if none.
 
-    Spark finds it out when the query runs (`KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED`), as the planner does with the
-    rest: partitions that there are not, or that are not named.
+    Spark checks this when the query runs (`KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED`). So does `resolve_offsets` for the
+    rest: partitions that do not exist, or are not named.
     """
     named = sorted({*topics, *(tp.topic for tp in partitions)})
     if isinstance(strategy, Assign):
@@ -182,7 +184,7 @@ def _unknown(partitions: Iterable[TopicPartition], topics: Iterable[str], strate
     return f"{', '.join(strange)} is not in {where}" if strange else ""
 
 
-# --- what contradicts itself ------------------------------------------------------------------------------------------
+# --- contradictions ---------------------------------------------------------------------------------------------------
 
 
 def _refuse(options: Options, name: str, limit: Specific, offset: int, what: str) -> None:
@@ -192,10 +194,10 @@ def _refuse(options: Options, name: str, limit: Specific, offset: int, what: str
 
 
 def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
-    """Where both ends are of a kind they must name the same partitions, and none may end before its start."""
+    """If start and end are of the same kind, check that they name the same partitions and that none ends before it starts."""
     if isinstance(starting, Specific) and isinstance(ending, Specific):
         if starting.topics or ending.topics:
-            return  # what they name is known once there are partitions
+            return  # the partitions of a topic are not known yet
         _check_pairs(starting.offsets, ending.offsets, "offset")
     elif isinstance(starting, ByTimestamp) and isinstance(ending, ByTimestamp):
         _check_pairs(starting.timestamps, ending.timestamps, "timestamp")

@@ -1,11 +1,11 @@
-"""Spark's JSON of offsets: in its checkpoints, in `startingOffsets` and its relatives, and in `assign` (`JsonUtils`).
+"""Spark's JSON format of offsets in checkpoints, `startingOffsets` and similar options, and `assign` (`JsonUtils`).
 
     {"orders":{"0":23,"1":-1}}      offsets, or timestamps
     {"orders":"earliest"}           in options only: the same for all partitions of a topic
     {"orders":[0,1]}                partitions
 
-What Spark writes is read as Spark reads it, so that a checkpoint serves both sources. What a user writes is read more
-strictly than Spark does: a partition named twice, a number in quotes or with a fraction is a mistake there.
+JSON written by Spark is read as Spark reads it, so that both sources can use the same checkpoint. JSON written by users is
+checked more strictly: duplicate partitions, quoted numbers and fractions are errors.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 def parse(text: str | Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets or timestamps out of JSON, or of what `json.loads` made of it; sorted by topic and partition.
+    """Return offsets or timestamps from JSON, or from the result of `json.loads`; sorted by topic and partition.
 
-    Raises ValueError with what is wrong. Negative numbers are allowed; what they mean is the caller's business.
+    Raises ValueError saying what is wrong. Negative numbers are allowed; the caller interprets them.
     """
     found = {}
     for topic, partitions in sorted(_topics(text)):
@@ -45,9 +45,9 @@ def parse(text: str | Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def parse_limits(text: str) -> tuple[dict[TopicPartition, int], dict[str, int]]:
-    """Offsets by partition, and by topic where "earliest" (-2) or "latest" (-1) stands in place of its partitions.
+    """Return offsets by partition, and by topic for topics with "earliest" (-2) or "latest" (-1) in place of partitions.
 
-    So `startingOffsets` and `endingOffsets` are written (SPARK-58774), never a checkpoint. Raises ValueError.
+    This is the format of `startingOffsets` and `endingOffsets` (SPARK-58774), not of checkpoints. Raises ValueError.
     """
     given = dict(_topics(text))
     topics = {
@@ -59,24 +59,24 @@ def parse_limits(text: str) -> tuple[dict[TopicPartition, int], dict[str, int]]:
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """Partitions out of `assign`'s JSON, each once, sorted; raises ValueError with what is wrong."""
+    """Return the partitions of `assign`'s JSON, sorted, without duplicates; raise ValueError saying what is wrong."""
     found = set()
     for topic, numbers in _topics(text):
         if not isinstance(numbers, list):
-            raise ValueError(  # noqa: TRY004  as all that is wrong with the text
+            raise ValueError(  # noqa: TRY004  like all other errors in the text
                 f"topic {topic!r} needs a list of partitions, as in {{{json.dumps(topic)}:[0,1]}}"
             )
         for number in numbers:
             if not _is_whole(number) or not 0 <= number <= _INT32_MAX:
-                raise ValueError(f"{_shown(number)} in topic {topic!r} is no partition")
+                raise ValueError(f"{_shown(number)} in topic {topic!r} is not a partition number")
             found.add(TopicPartition(topic, number))
     return tuple(sorted(found))
 
 
 def dump(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """What `json.dumps` makes Spark's JSON of, in the order in which Spark prints it, however the offsets were."""
+    """Return an object from which `json.dumps` makes Spark's JSON, in the order in which Spark writes it."""
     partitions = by_topic(sorted(offsets))
-    # Spark puts a topic into its map once for each of its partitions: the second time it is there already
+    # Spark puts a topic into its map once for each of its partitions, so the last topic may be put several times
     again = bool(partitions) and len(partitions[max(partitions)]) > 1
     return {
         topic: {
@@ -91,10 +91,10 @@ def dump(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def _in_scala_order(keys: Sequence[K], hash_of: Callable[[K], int], *, again: bool = False) -> Iterable[K]:
-    """The keys in the order in which a map that was filled with them one after another lists them.
+    """Return the keys in the iteration order of a Scala `mutable.HashMap` into which they were put in this order.
 
-    That is by slot, and within a slot by hash. The table doubles when a key is put that would make it three quarters
-    full, were it new; `again` says that the last key was put twice. Spark sorts first, so the order is always the same.
+    The order is by slot, and within a slot by hash. The table doubles when a put would make it three quarters full if the
+    key were new; `again` says that the last key was put twice. Spark sorts the keys first, so its order is always the same.
     """
     slots = _MIN_SLOTS
     while (len(keys) + again) * 4 >= slots * 3:
@@ -107,7 +107,7 @@ def _in_scala_order(keys: Sequence[K], hash_of: Callable[[K], int], *, again: bo
 
 
 def _java_hash(text: str) -> int:
-    """`String.hashCode`; names of topics are ASCII."""
+    """Return Java's `String.hashCode`; topic names are ASCII."""
     code = 0
     for char in text:
         code = code * 31 + ord(char) & 0xFFFFFFFF
@@ -125,49 +125,49 @@ def _topics(text: str | Mapping[str, Any]) -> list[tuple[str, Any]]:
     found = _object(_loaded(text) if isinstance(text, str) else text)
     for topic in found:
         if not is_name(topic):
-            raise ValueError(f"{_shown(topic)} cannot be the name of a topic")
+            raise ValueError(f"{_shown(topic)} is not a valid topic name")
     return list(found.items())
 
 
 def _loaded(text: str) -> Any:
     if len(text) > _MAX_CHARACTERS:
-        raise ValueError(f"{len(text)} characters are too many")
+        raise ValueError(f"{len(text)} characters are more than the allowed {_MAX_CHARACTERS}")
     try:
         return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_no_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"not valid JSON: {error}") from None
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different: of two values for a name one would be silently forgotten."""
+    """Return a JSON object as a dict; raise ValueError for duplicate names, of which `json` would keep only the last."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{_shown(name)} stands there twice")
+            raise ValueError(f"{_shown(name)} is there twice")
         found[name] = value
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"no JSON: {name}")
+    raise ValueError(f"not valid JSON: {name}")
 
 
 def _object(value: Any, topic: str | None = None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        what = "the whole" if topic is None else f"topic {topic!r}"
+        what = "the text" if topic is None else f"topic {topic!r}"
         raise ValueError(f"{what} must be an object in braces, not {_shown(value)}")  # noqa: TRY004
     return value
 
 
 def _partition(key: object, topic: str) -> int:
     if not isinstance(key, str) or not _NUMBER.fullmatch(key) or int(key) > _INT32_MAX:
-        raise ValueError(f"{_shown(key)} in topic {topic!r} is no partition")
+        raise ValueError(f"{_shown(key)} in topic {topic!r} is not a partition number")
     return int(key)
 
 
 def _offset(value: Any, topic: str, key: str) -> int:
     if not _is_whole(value) or abs(value) > _INT64_MAX:
-        raise ValueError(f"{_shown(value)} of {topic}-{key} is no whole number of 64 bits")
+        raise ValueError(f"{_shown(value)} of {topic}-{key} is not a 64-bit integer")
     return int(value)
 
 

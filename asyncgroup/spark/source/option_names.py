@@ -1,4 +1,4 @@
-"""The names of the source's options, and what becomes of others."""
+"""The names of the source's options, and the check for unknown names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from asyncgroup.spark.source.errors import OptionError
 __all__ = ["KAFKA_PREFIX", "STRATEGIES", "Options", "check_names"]
 
 KAFKA_PREFIX: Final = "kafka."
-"""What begins so is a property of Kafka's client."""
+"""The prefix of Kafka client properties."""
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
-"""Of these a query names exactly one."""
+"""A query must have exactly one of these."""
 
 SPARK_OPTIONS: Final = (
     *STRATEGIES,
@@ -32,7 +32,7 @@ SPARK_OPTIONS: Final = (
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
     *("groupIdPrefix", "partition.metadata.cache.ttl.ms"),
 )
-"""Those of Spark's Kafka source; the last two ask for nothing here, see `options`."""
+"""The options of Spark's Kafka source; the last two have no effect here, see `options`."""
 
 OWN_OPTIONS: Final = (
     *("groupFallback", "commitOffsets", "commitFailure", "commitInterval", "missingCommits"),
@@ -41,20 +41,20 @@ OWN_OPTIONS: Final = (
 
 _FOREIGN_NAMES: Final = frozenset(
     {
-        # Spark adds them to the options of load(path) and of tables
+        # added by Spark to the options of load(path) and of tables
         *("path", "paths", "provider", "location", "owner", "external", "is_managed_location", "comment"),
         *("collation", "serialization.format"),
-        # of the sink, of writers, and of every source: one dictionary often serves them all
+        # options of the sink, of writers and of other sources: one dictionary is often used for all
         *("topic", "checkpointlocation", "queryname", "name", "timezone"),
     }
 )
-"""Names that are no options of this source, in lower case, and yet no mistakes."""
+"""Names (in lower case) that are not options of this source, but are accepted."""
 
 _MATCH_CUTOFF: Final = 0.6
 
 
 class Options:
-    """Options by their names in any case; of two that differ in case only the later one counts, as in Spark."""
+    """Options with case-insensitive names; of two names that differ only in case the later one wins, as in Spark."""
 
     def __init__(self, given: Mapping[str, object]) -> None:
         if not isinstance(given, Mapping):
@@ -63,20 +63,20 @@ class Options:
         self._values: dict[str, str] = {}
         for name, value in given.items():
             if not isinstance(name, str):
-                raise OptionError("options", name, "names that are text")
-            if value is not None:  # as in Spark: not given
+                raise OptionError("options", name, "names that are strings")
+            if value is not None:  # None means that the option is not set, as in Spark
                 self._names[name.lower()] = name
                 self._values[name.lower()] = _text(value)
 
     def get(self, name: str) -> str | None:
-        """The value, None where the option is not given."""
+        """Return the value, None if the option is not set."""
         return self._values.get(name.lower())
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
 
     def kafka(self) -> dict[str, str]:
-        """Kafka's properties, without their prefix, in lower case as Kafka writes them all."""
+        """Return the Kafka properties without prefix, in lower case like all of Kafka's names."""
         found = {
             name.removeprefix(KAFKA_PREFIX): value
             for name, value in self._values.items()
@@ -85,17 +85,16 @@ class Options:
         return {name: value for name, value in found.items() if name}
 
     def as_given(self) -> Mapping[str, str]:
-        """Lower case → the name as the user wrote it."""
+        """Return the names as the user wrote them, by lower case."""
         return self._names
 
 
 def check_names(options: Options) -> None:
-    """Raises OptionError for a name that is no option.
+    """Raise OptionError for a name that is not an option.
 
-    Spark's source passes over what it does not know, and so over every spelling mistake: with `maxOffsetPerTrigger` a
-    query runs without its limit, with `startingOffset` it skips a topic's history. Here each is an error, as a wrong
-    value is, but for the names that Spark itself adds (`path`) and those of sinks and writers, as one dictionary of
-    options often serves both.
+    Spark's source ignores unknown names, and so spelling mistakes: with `maxOffsetPerTrigger` a query runs without limit,
+    with `startingOffset` it skips existing records. Here unknown names are errors, except those that Spark adds (`path`)
+    and those of sinks and writers, as the same options are often used for both.
     """
     known = {name.lower(): name for name in (*SPARK_OPTIONS, *OWN_OPTIONS)}
     for lower, name in options.as_given().items():
@@ -118,5 +117,5 @@ def _suggestion(name: str, near: list[str]) -> str:
 
 
 def _text(value: object) -> str:
-    """As pyspark writes values that are no text."""
+    """Convert a value to a string as pyspark does."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,34 +1,34 @@
-"""The options of `format("asyncgroup")`: names, defaults, precedence and refusals of Spark's Kafka source, and our own.
+"""Read the options of `format("asyncgroup")`: those of Spark's Kafka source, with its rules, and additional ones.
 
-Spark's (`KafkaSourceProvider`; names in any case):
+Options of Spark (`KafkaSourceProvider`; names are case-insensitive):
 
 - `kafka.bootstrap.servers`, and exactly one of `subscribe` (topics with commas), `subscribePattern` (a regular
   expression), `assign` (JSON). `kafka.…`: see `kafka_options`.
-- `startingOffsets`: earliest, latest, or JSON: `{"a":{"0":5,"1":-1},"b":"latest"}` (the word for a whole topic is newer
-  than the connector 4.2.0: SPARK-58774). `startingTimestamp` wins over `startingOffsetsByTimestamp`, and that over
-  `startingOffsets`; `startingOffsetsByTimestampStrategy`: error, latest. They count for a new query only. Default: latest
+- `startingOffsets`: earliest, latest, or JSON: `{"a":{"0":5,"1":-1},"b":"latest"}` (a word for a whole topic is newer than
+  the connector 4.2.0: SPARK-58774). `startingTimestamp` takes precedence over `startingOffsetsByTimestamp`, and that over
+  `startingOffsets`; `startingOffsetsByTimestampStrategy`: error, latest. They apply to new queries only. Default: latest
   in a stream, earliest in a batch query. `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`: batch only.
 - `failOnDataLoss` (true), `includeHeaders` (false), `minPartitions`, `maxRecordsPerPartition`, `maxOffsetsPerTrigger`,
   `minOffsetsPerTrigger`, `maxTriggerDelay` (15m), `kafkaConsumer.pollTimeoutMs` (120000), `fetchOffset.numRetries` (3),
   `fetchOffset.retryIntervalMs` (1000).
-- `groupIdPrefix`, `partition.metadata.cache.ttl.ms`: taken and without effect, as nothing here joins a group under a
-  generated id, and partitions are looked up at bounded intervals anyway.
+- `groupIdPrefix`, `partition.metadata.cache.ttl.ms`: accepted without effect, as no group is joined under a generated id,
+  and partitions are looked up at bounded intervals anyway.
 
-Ours:
+Additional options:
 
-- `startingOffsets=group`: where the group `kafka.group.id` has committed; `groupFallback` for partitions without a
-  commit: earliest, latest or error. Default: what a query without startingOffsets does, latest in a stream, earliest in
-  a batch query.
-- `commitOffsets` (auto, off): whether a stream with a `kafka.group.id` commits its finished batches. It does so when
-  Spark next asks for news: at once, but at the next trigger with `processingTime`. `commitFailure` (warn, fail);
-  `commitInterval` (60s): how often it commits again while idle, so that the group does not expire.
-- `missingCommits` (check, ignore): what becomes of partitions whose offsets the checkpoint has and the group lacks when a
-  query starts again. Brokers delete a group's offsets with the topic, so check takes the topic for one that was recreated:
-  an error with failOnDataLoss=true, read from its start with false. ignore believes the checkpoint: for the first start
-  with another kafka.group.id, or after the group's offsets have expired.
-- `maxBytesPerTrigger` (as 64m): about how much of the log a batch takes. `tasks`: into how many Spark tasks a batch is
-  packed at most; auto packs partitions with less than 10,000 offsets in the batch, and leaves larger ones tasks of their
-  own; default: a task for each partition, as in Spark's source. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): what a task asks of a partition at a time.
+- `startingOffsets=group`: the committed offsets of the group `kafka.group.id`; `groupFallback` for partitions without one:
+  earliest, latest or error. Default: as without startingOffsets, latest in a stream, earliest in a batch query.
+- `commitOffsets` (auto, off): whether a stream with a `kafka.group.id` commits the offsets of finished batches. It does so
+  when Spark next asks for the latest offsets: at once, or at the next trigger with `processingTime`. `commitFailure`
+  (warn, fail); `commitInterval` (60s): how often it repeats the commit while idle, so that the offsets do not expire.
+- `missingCommits` (check, ignore): how a restarted query treats partitions whose offsets are in the checkpoint but not in
+  the group. Brokers delete a group's offsets with the topic, so check assumes that the topic was recreated: this is an
+  error with failOnDataLoss=true; with false the topic is read from its start. ignore uses the checkpoint; needed for the
+  first start with another kafka.group.id, or after the group's offsets have expired.
+- `maxBytesPerTrigger` (such as 64m): approximate log bytes of a batch. `tasks`: the maximum number of Spark tasks for a
+  batch; auto combines partitions that have fewer than 10,000 offsets in the batch, and gives larger ones a task each;
+  default: a task for each partition, as in Spark's source. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): bytes
+  that a task requests of a partition at a time.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _POSITIVE_LONG: Final = values.integer(1, values.INT64_MAX)
 
 
 def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
-    """What the options ask for; `stream` for a streaming query, otherwise a batch query.
+    """Return the settings of a streaming query (`stream`) or a batch query.
 
-    Raises OptionError, a ValueError, which names the option, its value and what is allowed; SourceArgumentError, a
-    ValueError too, where starting and ending offsets contradict each other.
+    Raises OptionError, a ValueError that names the option, its value and what is allowed; SourceArgumentError, also a
+    ValueError, if starting and ending offsets contradict each other.
     """
     given = Options(options)
     check_names(given)
@@ -78,10 +78,10 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
     ending = read_ending(given, strategy, starting, stream=stream)
     _check_group(given, kafka, from_group=isinstance(starting, FromGroup))
     ignored = () if stream else tuple(name for name in _STREAM_OPTIONS if name in given)
-    least = _read(given, "minOffsetsPerTrigger", values.integer(0, values.INT64_MAX), None)
-    most = _read(given, "maxOffsetsPerTrigger", _POSITIVE_LONG, None)
-    if least is not None and most is not None and least > most:
-        raise OptionError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger={most}")
+    min_offsets = _read(given, "minOffsetsPerTrigger", values.integer(0, values.INT64_MAX), None)
+    max_offsets = _read(given, "maxOffsetsPerTrigger", _POSITIVE_LONG, None)
+    if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
+        raise OptionError("minOffsetsPerTrigger", min_offsets, f"at most maxOffsetsPerTrigger={max_offsets}")
     count = values.integer(0, values.INT32_MAX)
     fetch = values.size(minimum=1, maximum=values.INT32_MAX)
     return ReadSettings(
@@ -92,8 +92,8 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         ending=ending,
         fail_on_data_loss=_read(given, "failOnDataLoss", values.boolean, True),
         include_headers=_read(given, "includeHeaders", values.boolean, False),
-        max_offsets_per_trigger=most,
-        min_offsets_per_trigger=least,
+        max_offsets_per_trigger=max_offsets,
+        min_offsets_per_trigger=min_offsets,
         max_trigger_delay=_read(
             given, "maxTriggerDelay", values.duration(minimum=0, default_unit="ms"), 900.0
         ),
@@ -128,7 +128,7 @@ def _tasks(text: str) -> int | Literal["auto"]:
 
 
 def read_include_headers(options: Mapping[str, str]) -> bool:
-    """`includeHeaders` alone, which says what columns there are; raises OptionError."""
+    """Return `includeHeaders` alone, which determines the schema; raise OptionError."""
     return _read(Options(options), "includeHeaders", values.boolean, False)
 
 
@@ -148,8 +148,8 @@ def _read(options: Options, name: str, read: Callable[[str], T], default: T) -> 
 def _strategy(options: Options) -> Strategy:
     found = [name for name in STRATEGIES if name in options]
     if len(found) != 1:
-        what = " and ".join(found) + " are given" if found else "none is given"
-        raise OptionError(f"exactly one of the options {', '.join(STRATEGIES)} must be given; {what}")
+        what = " and ".join(found) + " are set" if found else "none is set"
+        raise OptionError(f"exactly one of the options {', '.join(STRATEGIES)} must be set; {what}")
     read: Mapping[str, Callable[[str], Strategy]] = {
         "subscribe": _subscribe,
         "subscribePattern": _subscribe_pattern,
@@ -166,10 +166,10 @@ def _strategy(options: Options) -> Strategy:
 def _subscribe(text: str) -> Subscribe:
     topics = tuple(dict.fromkeys(topic for item in text.split(",") if (topic := item.strip())))
     if not topics:
-        raise ValueError("names of topics, separated by commas")
+        raise ValueError("topic names, separated by commas")
     for topic in topics:
         if not is_name(topic):
-            raise ValueError(f"names of topics, separated by commas; {topic!r} cannot be one")
+            raise ValueError(f"topic names, separated by commas; {topic!r} is not a valid topic name")
     return Subscribe(topics)
 
 
@@ -188,7 +188,7 @@ def _assign(text: str) -> Assign:
     except ValueError as error:
         raise ValueError(f"{example}; {error}") from None
     if not partitions:
-        raise ValueError(f"{example}; there are none")
+        raise ValueError(f"{example}; it names no partitions")
     return Assign(partitions)
 
 
@@ -196,9 +196,11 @@ def _assign(text: str) -> Assign:
 
 
 def _check_group(options: Options, kafka: KafkaOptions, *, from_group: bool) -> None:
-    """Options about a group need one."""
+    """Raise OptionError for options about a group without `kafka.group.id`, or `groupFallback` without its option."""
     if from_group and kafka.group_id is None:
-        raise OptionError("startingOffsets", "group", "only together with kafka.group.id, the group it means")
+        raise OptionError(
+            "startingOffsets", "group", "only together with kafka.group.id, which names the group"
+        )
     if "groupFallback" in options and not from_group:
         raise OptionError(
             "groupFallback", options.get("groupFallback"), "only together with startingOffsets=group"
@@ -206,5 +208,5 @@ def _check_group(options: Options, kafka: KafkaOptions, *, from_group: bool) -> 
     commits = options.get("commitOffsets")
     if commits is not None and commits.strip().lower() == "auto" and kafka.group_id is None:
         raise OptionError(
-            "commitOffsets", commits, "only together with kafka.group.id, the group that is committed"
+            "commitOffsets", commits, "only together with kafka.group.id, the group to commit to"
         )

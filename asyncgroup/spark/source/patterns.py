@@ -1,12 +1,12 @@
-"""`subscribePattern`: Java's regular expressions, for names of topics, by Python's `re`.
+"""Translate Java's regular expressions (`subscribePattern`) to Python's `re`, for matching topic names.
 
-Spark looks for the pattern anywhere in a name (`ConsumerStrategy`: findFirstIn), so `orders` finds `old-orders-2`;
-`^` and `$` tie it to the ends.
+Spark searches the pattern anywhere in a name (`ConsumerStrategy`: findFirstIn), so `orders` matches `old-orders-2`; `^`
+and `$` anchor it.
 
-As names of topics are ASCII letters, digits, `.`, `_` and `-`, much of what the two languages differ in cannot matter
-here. What they write differently is translated: `(?<name>…)`, `\\Q…\\E`, `\\p{Alpha}` and its like, `\\z`, `\\h`. What
-Java would refuse is refused, too. And a few things that only Java has: sets within sets, `&&`, `\\G`, `\\R`, `\\X`, flags
-other than i, m and s, flags in the middle of a pattern, `(?<=…)` of varying length.
+Topic names consist of ASCII letters, digits, `.`, `_` and `-`, so many differences between the two languages do not
+matter. Different syntax is translated: `(?<name>…)`, `\\Q…\\E`, `\\p{Alpha}` and similar, `\\z`, `\\h`. Refused are
+patterns that Java refuses, and some features that only Java has: nested sets, `&&`, `\\G`, `\\R`, `\\X`, flags other than
+i, m and s, flags in the middle of a pattern, `(?<=…)` of varying length.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLASSES: Final = {
     "Alnum": _LETTERS + "0-9", "XDigit": "0-9A-Fa-f", "ASCII": r"\x00-\x7f",
     "Punct": _PUNCTUATION, "Graph": "!-~", "Print": " -~", "Blank": r" \t", "Space": r"\s", "Cntrl": r"\x00-\x1f\x7f",
 }  # fmt: skip
-"""What `\\p{…}` means among ASCII characters."""
+"""The ASCII characters of `\\p{…}`."""
 
 _ESCAPES: Final = {"z": r"\Z", "Z": r"\Z", "e": r"\x1b"}
 _SAME: Final = frozenset("dDsSwWbBAtnrfa")
@@ -44,24 +44,26 @@ _HEX: Final = re.compile(
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """The pattern that finds, by `search`, what Java's `Matcher.find` does in a topic's name.
+    """Return a pattern whose `search` finds the same as Java's `Matcher.find` in a topic name.
 
-    Raises ValueError, saying what is wrong or not understood.
+    Raises ValueError saying what is wrong or not supported.
     """
     translated = _Translator(text).translated()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what Python warns of is about to change its meaning
+        warnings.simplefilter("error")  # Python warns about syntax whose meaning will change
         try:
             return re.compile(translated, re.ASCII)
         except (re.error, OverflowError, RecursionError, Warning) as error:
-            raise ValueError(f"a regular expression that can be understood: {error}") from None
+            raise ValueError(f"a regular expression that can be translated: {error}") from None
 
 
 class _Translator:
-    """From left to right; `_at` is the place in the text, `_out` what is written so far."""
+    """Translates a pattern from left to right."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at, self._out = text, 0, list[str]()
+        self._text = text
+        self._at = 0  # the next character
+        self._out = list[str]()  # the translation so far
 
     def translated(self) -> str:
         while self._at < len(self._text):
@@ -94,7 +96,7 @@ class _Translator:
     # --- escapes ---
 
     def _escape(self, *, within: bool) -> None:
-        """`within` a set, nothing may be written that opens another."""
+        """Translate an escape; `within` a set, the translation must not open another set."""
         rest = self._rest()
         kind = rest[1:2]
         if found := _HEX.match(rest):
@@ -114,7 +116,7 @@ class _Translator:
         elif kind in _SAME and not (within and kind in "bBA"):
             self._take(rest[:2])
         elif kind and kind in "123456789" and not within:
-            self._take(rest[:2], f"(?:\\{kind})")  # a digit behind it is not its own
+            self._take(rest[:2], f"(?:\\{kind})")  # a digit after the back reference does not belong to it
         elif kind and not kind.isalnum():
             self._take(rest[:2], _literal(ord(kind)))
         else:
@@ -152,7 +154,7 @@ class _Translator:
         self._take("]")
 
     def _is_range(self) -> bool:
-        """Whether the hyphen here stands between two characters."""
+        """Return whether the hyphen here is between two characters of a set."""
         return self._out[-1] not in ("[", "[^", "-") and self._rest()[1:2] not in ("]", "")
 
     def _group(self) -> None:
@@ -178,9 +180,11 @@ class _Translator:
 
 
 def _literal(code: int) -> str:
-    """The character as itself, whatever stands around it."""
+    """Return a pattern that matches the character itself in any context."""
     try:
         char = chr(code)
     except (ValueError, OverflowError):
-        raise ValueError(f"a regular expression of characters; there is none of code {code:#x}") from None
+        raise ValueError(
+            f"a regular expression without the code {code:#x}, which is not a character"
+        ) from None
     return re.escape(char) if char.isascii() and not char.isalnum() else char

@@ -1,4 +1,4 @@
-"""What a batch reads: the ranges between two offsets, and what has been lost on the way. Pure.
+"""Plan a batch: the ranges to read between two offsets, and the data losses between them. Pure.
 
 The rules are those of Spark's `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets` and
 `KafkaMicroBatchStream.verifyEndOffsetForTriggerAvailableNow`.
@@ -22,10 +22,12 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 
 class BatchPlan(NamedTuple):
-    """`ranges` to read, one for each partition with news, and the `losses` noticed."""
+    """A planned batch."""
 
     ranges: list[OffsetRange]
+    """To be read; one for each partition with new records."""
     losses: list[errors.DataLossError]
+    """Data losses that were detected."""
 
 
 def plan_batch(
@@ -36,11 +38,12 @@ def plan_batch(
     group_id: str | None = None,
     replays_first: bool = False,
 ) -> BatchPlan:
-    """The ranges from `start` to `end`.
+    """Plan a batch from `start` to `end`.
 
-    Partitions that only `end` has are new: they begin at `earliest_of_new`, which lacks those that are gone again. Those
-    that only `start` has were deleted; Spark has another code for that with a `group_id`. `replays_first` says that the query's first batch is done again by another process,
-    for which `start` was looked up anew: it may lie behind `end` by now, and nothing is lost then.
+    Partitions that are only in `end` are new: they start at their offset in `earliest_of_new`, and were deleted again if
+    they have none there. Partitions that are only in `start` were deleted; Spark has another error code for that with a
+    `group_id`. `replays_first` says that another process repeats the query's first batch: then `start` was looked up
+    again, and may be after `end` without any loss.
     """
     losses: list[errors.DataLossError] = []
     new = sorted(end.keys() - start.keys())
@@ -67,9 +70,9 @@ def plan_batch(
 def check_available_now(
     prefetched: Offsets, end: Offsets, latest: Offsets, *, replayed: bool = False
 ) -> None:
-    """See that a batch of Trigger.AvailableNow ends within what there was at the trigger's beginning, and still is.
+    """Check that a batch of Trigger.AvailableNow ends within the offsets found at the trigger's start, which still exist.
 
-    A batch that is `replayed` was planned before that: partitions may have been added since. Raises SourceError.
+    A `replayed` batch was planned before the trigger started: partitions may have been added since. Raises SourceError.
     """
     if not replayed and prefetched.keys() != end.keys():
         raise errors.mismatched_partitions_with_prefetched(prefetched, end)
@@ -82,7 +85,7 @@ def check_available_now(
 
 
 def split_into_tasks(ranges: Iterable[OffsetRange], settings: ReadSettings) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each Spark task, by `minPartitions`, `maxRecordsPerPartition` and `tasks`."""
+    """Return the ranges of each Spark task, according to `minPartitions`, `maxRecordsPerPartition` and `tasks`."""
     pieces = split(ranges, settings.min_partitions, settings.max_records_per_partition)
     if settings.tasks == "auto":
         return pack_small(pieces, usable_cores(), settings.min_partitions or 1)
@@ -90,10 +93,10 @@ def split_into_tasks(ranges: Iterable[OffsetRange], settings: ReadSettings) -> l
 
 
 def usable_cores() -> int:
-    """Return the cores of the driver's machine that this process may use.
+    """Return the number of cores of the driver's machine that this process may use.
 
-    Spark tells a Python source nothing of its master or executors (`python_streaming_source_runner.py`). In a cluster the
-    number only says how far small batches are spread: large partitions are tasks of their own wherever they run.
+    A Python source gets no information about Spark's master or executors (`python_streaming_source_runner.py`). In a
+    cluster this number only affects how small ranges are distributed: large ranges have a task each anyway.
     """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

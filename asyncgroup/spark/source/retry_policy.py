@@ -1,4 +1,4 @@
-"""How often and how long a driver's questions are tried again: a query must not end by what heals."""
+"""Retries of the driver's broker requests, so that transient errors do not fail a query."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _log = logging.getLogger("asyncgroup.spark")
 T = TypeVar("T")
 
 API_TIMEOUT: Final = 60.0
-"""Seconds for which one attempt goes on while nothing final is answered: Java's `default.api.timeout.ms`.
+"""Seconds for which one attempt retries retriable errors: Java's `default.api.timeout.ms`.
 
-`fetchOffset.numRetries` says how many attempts there are."""
+The number of attempts is `fetchOffset.numRetries`."""
 
 WARNING_INTERVAL: Final = 10.0
-"""How often it is said that something goes on failing."""
+"""Seconds between warnings about an operation that keeps failing."""
 
 AUTHORIZATION_ERRORS: Final = frozenset(
     {
@@ -43,11 +43,11 @@ AUTHORIZATION_ERRORS: Final = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""Error codes that another attempt would only see again."""
+"""Error codes for which no further attempt is made."""
 
 
 class RetryPolicy:
-    """Tries questions again, for one query. `what` is a question in a few words, which begin a sentence."""
+    """Retries the broker requests of one query. `what` names the operation, as the beginning of a sentence."""
 
     def __init__(self, settings: ReadSettings, rng: random.Random | None = None) -> None:
         self._settings = settings
@@ -55,9 +55,10 @@ class RetryPolicy:
         self._warned: dict[str, float] = {}
 
     async def retry_attempts(self, what: str, ask: Callable[[bool], Awaitable[T]]) -> T:
-        """`ask(anew)` by `retry_until_timeout`, up to `settings.offset_retries` times, also after errors that nobody calls retriable.
+        """Await `ask(anew)` with `retry_until_timeout`, up to `settings.offset_retries` times, also after final errors.
 
-        `anew` says that it has failed before, so that what was known may be wrong.
+        `anew` is true after a failure: cached metadata may be wrong then. There is no further attempt after errors of
+        authorization, authentication, configuration or protocol.
         """
         anew = False
 
@@ -74,13 +75,13 @@ class RetryPolicy:
             except AsyncGroupError as error:
                 if left <= 0 or _is_final(error):
                     raise
-                _log.warning("%s failed, %d more attempts: %s", what, left, error)
+                _log.warning("%s failed, %d attempts left: %s", what, left, error)
             await asyncio.sleep(self._settings.offset_retry_interval)
 
     async def retry_until_timeout(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """`ask()` again and again while what it raises can heal, for at most `API_TIMEOUT`.
+        """Await `ask()` repeatedly while it raises retriable errors, for at most `API_TIMEOUT` seconds.
 
-        Raises what it raised last; ASYNCGROUP_BROKERS_UNREACHABLE if no broker answered.
+        Raises the last error; ASYNCGROUP_BROKERS_UNREACHABLE if no broker has answered.
         """
         time = asyncio.get_running_loop().time
         deadline = time() + API_TIMEOUT
@@ -99,13 +100,13 @@ class RetryPolicy:
                             what, self._settings.bootstrap_servers, error
                         ) from error
                     raise
-                # the first failure is often that of a connection which was idle for too long
+                # no warning about the first failure, which is often a connection that was idle for too long
                 if backoff.failures > 1:
-                    self.warn(what, f"is tried again for {deadline - time():.0f} s more: {error}")
+                    self.warn(what, f"is retried for up to {deadline - time():.0f} s: {error}")
             await asyncio.sleep(pause)
 
     def warn(self, what: str, text: str) -> None:
-        """Say of something that goes on failing, now and then."""
+        """Log a warning, at most one per `WARNING_INTERVAL` for the same operation."""
         now = asyncio.get_running_loop().time()
         if now - self._warned.get(what, float("-inf")) >= WARNING_INTERVAL:
             self._warned[what] = now
@@ -113,7 +114,7 @@ class RetryPolicy:
 
 
 def _is_final(error: AsyncGroupError) -> bool:
-    """Whether another attempt would find the same: what the broker forbids, or the client does not understand."""
+    """Return whether another attempt would fail in the same way: authorization, authentication, protocol errors."""
     if isinstance(error, BrokerError):
         return error.code in AUTHORIZATION_ERRORS
     return isinstance(error, (AuthenticationError, ConfigError, ProtocolError))

@@ -1,4 +1,4 @@
-"""What a query has asked for: the values that its options become, once checked. See `options` for their names."""
+"""The settings of a query, made from its options; see `options` for their meaning."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = [
 _log = logging.getLogger("asyncgroup.spark")
 
 TopicIds: TypeAlias = Mapping[TopicPartition, UUID]
-"""Partitions with the ids of their topics (KIP-516); nil where brokers are older than the ids."""
+"""Partitions with their topic ids (KIP-516); nil with brokers that have no topic ids."""
 
 LATEST_OFFSET: Final = -1
-"""Stands for the log's end in Spark's JSON of offsets."""
+"""The end of the log, in Spark's JSON of offsets."""
 
 EARLIEST_OFFSET: Final = -2
-"""Stands for the log's start in Spark's JSON of offsets."""
+"""The start of the log, in Spark's JSON of offsets."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Subscribe:
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """`subscribePattern`: all partitions of the topics that `patterns.java_pattern` finds; not Kafka's internal ones."""
+    """`subscribePattern`: all partitions of topics that match (see `patterns.java_pattern`), without internal topics."""
 
     pattern: str
 
@@ -68,31 +68,31 @@ Strategy: TypeAlias = Assign | Subscribe | SubscribePattern
 
 @dataclass(frozen=True)
 class Earliest:
-    """Every partition's first offset."""
+    """The first offset of each partition."""
 
 
 @dataclass(frozen=True)
 class Latest:
-    """Every partition's end."""
+    """The end of each partition."""
 
 
 @dataclass(frozen=True)
 class Specific:
-    """An offset for each partition, or for a topic; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the log's ends."""
+    """Offsets by partition or topic; may be `LATEST_OFFSET` and `EARLIEST_OFFSET`."""
 
     offsets: Mapping[TopicPartition, int]
     topics: Mapping[str, int] = field(default_factory=dict)
-    """Topics whose partitions all have the same, one of the two ends (SPARK-58774)."""
+    """`LATEST_OFFSET` or `EARLIEST_OFFSET` for all partitions of a topic (SPARK-58774)."""
 
     def resolve(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """An offset for each of these partitions that is named, by itself or by its topic, and for all other named ones."""
+        """Return the offsets by partition, including those of `partitions` that are named by their topic."""
         by_topic = {tp: self.topics[tp.topic] for tp in partitions if tp.topic in self.topics}
         return {**by_topic, **self.offsets}
 
 
 @dataclass(frozen=True)
 class ByTimestamp:
-    """The first record not older than a timestamp (ms) of each partition."""
+    """The first record with a timestamp (ms) equal or greater; a timestamp for each partition."""
 
     timestamps: Mapping[TopicPartition, int]
     on_no_match: Literal["error", "latest"] = "error"
@@ -100,7 +100,7 @@ class ByTimestamp:
 
 @dataclass(frozen=True)
 class AtTimestamp:
-    """The first record not older than a timestamp (ms), in all partitions."""
+    """The first record with a timestamp (ms) equal or greater; the same timestamp for all partitions."""
 
     timestamp: int
     on_no_match: Literal["error", "latest"] = "error"
@@ -108,7 +108,7 @@ class AtTimestamp:
 
 @dataclass(frozen=True)
 class FromGroup:
-    """What the group has committed; `fallback` for partitions without a commit."""
+    """The group's committed offsets; `fallback` is for partitions without one."""
 
     fallback: Literal["earliest", "latest", "error"]
 
@@ -118,15 +118,15 @@ OffsetLimit: TypeAlias = Earliest | Latest | Specific | ByTimestamp | AtTimestam
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """Everything a reader needs to know; can be pickled, since executors get it too. Durations are seconds."""
+    """All settings of a reader; picklable, as it is sent to executors. Durations are seconds."""
 
     bootstrap_servers: str
     config: ConsumerConfig
-    """From `kafka.*`; its isolation level also says where a log ends."""
+    """From `kafka.*`; its isolation level also determines the latest offsets."""
     strategy: Strategy
     starting: OffsetLimit
     ending: OffsetLimit = field(default_factory=Latest)
-    """Of batch queries only."""
+    """For batch queries only."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
     max_offsets_per_trigger: int | None = None
@@ -136,29 +136,29 @@ class ReadSettings:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     tasks: int | Literal["auto"] | None = None
-    """Spark tasks a batch is packed into at most; None: one for each range; auto: small ranges are packed."""
+    """Maximum number of Spark tasks per batch; None: one for each range; auto: small ranges are combined."""
     group_id: str | None = None
-    """The group whose offsets are read and committed; None: nothing is committed."""
+    """The group whose offsets are read and committed; None: no offsets are committed."""
     commit_offsets: bool = True
     commit_failure: Literal["warn", "fail"] = "warn"
     trusts_checkpoint: bool = False
-    """Whether a checkpoint's offsets are believed that the group lacks; otherwise their topics count as recreated."""
+    """Whether to use offsets of a checkpoint for which the group has none; otherwise the topics count as recreated."""
     commit_interval: float = 60.0
-    """How often offsets are committed again while nothing comes, so that the group lives on."""
+    """How often commits are repeated while the query is idle, so that the group's offsets do not expire."""
     poll_timeout: float = 120.0
-    """How long an executor waits for records of a range before its task fails."""
+    """How long a task waits for records of a range before it fails."""
     offset_retries: int = 3
     offset_retry_interval: float = 1.0
     fetch_bytes: int = 4 * 1024 * 1024
-    """Bytes of one partition that a task asks for at a time."""
+    """Bytes of one partition that a task requests at a time."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """What is logged when the query starts: options without effect."""
+    """Warnings about options without effect."""
 
     def warn(self) -> None:
-        """Log the warnings. Called once per query, where it is driven: options are read several times before."""
+        """Log the warnings. Called once per query, by its driver: options are parsed several times before."""
         for warning in self.warnings:
             _log.warning("%s", warning)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles for executors hold the passwords and keys that they connect with."""
+        """Pickle with passwords and keys, which executors need for connecting."""
         return reduce_with_secrets(self)

@@ -1,7 +1,8 @@
-"""How a batch becomes Spark tasks: ranges are split (`KafkaOffsetRangeCalculator`) and then packed (ours).
+"""Distribute a batch's ranges to Spark tasks: split large ranges, then combine small ones.
 
-`minPartitions` and `maxRecordsPerPartition` give the ranges that Spark's source would give. `tasks` packs them, since
-each task of a Python source costs tens of milliseconds, however little it reads.
+`minPartitions` and `maxRecordsPerPartition` split ranges exactly as Spark's source does (`KafkaOffsetRangeCalculator`).
+`tasks` combines several ranges in a task, since each task of a Python source costs tens of milliseconds, even if it reads
+little.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from asyncgroup.spark.ranges import OffsetRange
 __all__ = ["TASK_OFFSETS", "pack", "pack_small", "split"]
 
 TASK_OFFSETS: Final = 10_000
-"""Offsets that are worth a task of their own: reading them takes about as long as Spark needs to start the task."""
+"""Number of offsets from which a range gets its own task: reading them takes about as long as starting a task."""
 
 
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges that Spark's source reads by a task each, in the order given; those without offsets are left out.
+    """Split ranges as Spark's source does, which reads each with a task; keep the order, omit empty ranges.
 
-    `max_records` (`maxRecordsPerPartition`) limits the offsets of each. Then `min_partitions` divides the ranges that
-    are larger than others, in proportion, if there are fewer: about that many come out, a few more or less.
+    `max_records` (`maxRecordsPerPartition`) limits the offsets of each range. If there are then fewer than
+    `min_partitions` ranges, larger ones are divided in proportion to their size, into approximately that many.
     """
     found = [part for part in ranges if _size(part) > 0]
     if max_records is not None:
@@ -40,12 +41,12 @@ def split(
 
 
 def _spread(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Ranges that are a fair part of the whole, or less, stay as they are and count for one each; the rest is divided."""
+    """Divide ranges larger than an equal share of all offsets, in proportion; the others stay whole, counted as one each."""
     total = sum(map(_size, ranges))
     small = [part for part in ranges if _share(_size(part), total, min_partitions) == 1]
     rest = total - sum(map(_size, small))
     wanted = max(min_partitions - len(small), 1)
-    # by partition, not by range, as in Spark: of a partition that was cut into pieces, none or all are divided
+    # by partition, not by range, as in Spark: either none or all ranges of a partition are divided
     kept = {(part.topic, part.partition) for part in small}
     pieces = []
     for part in ranges:
@@ -55,14 +56,14 @@ def _spread(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRa
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """`size`'s share of `parts`, rounded as Java's Math.round does; at least 1."""
+    """Return `size`'s share of `parts`, rounded like Java's Math.round; at least 1."""
     share = float(size) / float(total) * parts
     whole = math.floor(share)
     return max(whole + (share - whole >= 0.5), 1)
 
 
 def _divided(part: OffsetRange, parts: int) -> list[OffsetRange]:
-    """About equal pieces, the later ones being the larger; those without offsets are left out."""
+    """Divide a range into about equal pieces, of which later ones may be larger; omit empty ones."""
     pieces, start, left = [], part.start, _size(part)
     for rank in range(parts):
         size = left // (parts - rank)
@@ -74,15 +75,15 @@ def _divided(part: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def pack(ranges: Iterable[OffsetRange], tasks: int | None = None) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: at most `tasks` groups (None: one for each range), about equal in their offsets.
+    """Return the ranges of each task: at most `tasks` groups (None: one for each range) with about the same offsets.
 
-    The same ranges give the same groups. A group keeps the order in which the ranges were given, so a partition's
-    offsets rise within it. Largest first, each to the group that has the least: never more than a third above the best.
+    Deterministic. A group keeps the order of the ranges, so a partition's offsets increase within it. Ranges are assigned
+    in order of size, each to the group with the fewest offsets: at most a third worse than the optimum.
     """
     found = list(ranges)
     if tasks is None or tasks >= len(found):
         return [(part,) for part in found]
-    # how many ranges a group has decides among equals, lest ranges without offsets leave a group empty
+    # (offsets, ranges, group): ties are broken by the number of ranges, so that empty ranges do not leave a group empty
     loads = [(0, 0, group) for group in range(tasks)]
     groups: list[list[int]] = [[] for _ in range(tasks)]
     for rank in sorted(range(len(found)), key=lambda rank: (-_size(found[rank]), rank)):
@@ -93,10 +94,10 @@ def pack(ranges: Iterable[OffsetRange], tasks: int | None = None) -> list[tuple[
 
 
 def pack_small(ranges: Iterable[OffsetRange], cores: int, least: int = 1) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task, by `tasks=auto`: a large range is a task of its own, small ones are packed.
+    """Return the ranges of each task for `tasks=auto`: each large range has its own task, small ones are combined.
 
-    Large is `TASK_OFFSETS` or more. The small ones get as many tasks as they have times that, at least as many as keep
-    `cores` busy, and with the large ones at least `least` in all. The order is that of `pack`.
+    Large ranges have `TASK_OFFSETS` offsets or more. Small ranges get one task per `TASK_OFFSETS` offsets, but enough tasks
+    to use all `cores`, and to have `least` tasks with the large ones. The order is that of `pack`.
     """
     found = list(ranges)
     small = [part for part in found if _size(part) < TASK_OFFSETS]

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("asyncgroup")`: Spark's calls, from JSON to offsets and back."""
+"""The reader of streaming queries, `spark.readStream.format("asyncgroup")`; converts Spark's JSON of offsets."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["AsyncGroupStreamReader", "TaskRanges"]
 
 NO_LIMIT: Final = 2**63 - 1
-"""As many rows as there may be, where `ReadAllAvailable` would say that the trigger is Trigger.Once."""
+"""The row limit that stands for no limit, as `ReadAllAvailable` identifies Trigger.Once."""
 
 _SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 
 
 class TaskRanges(InputPartition):
-    """What one task reads; `topic_ids` says of which topics, as far as that is known."""
+    """The ranges that one task reads, with the known topic ids of their partitions."""
 
     def __init__(self, ranges: Sequence[OffsetRange], topic_ids: TopicIds | None = None) -> None:
         super().__init__(tuple(ranges))
@@ -47,14 +47,14 @@ class TaskRanges(InputPartition):
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """Ranges of offsets, one after the other."""
+        """The ranges, in the order in which they are read."""
         return tuple(self.value or ())
 
 
 class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query's reader: planned in a process of its own beside the driver, read in the executors.
+    """A streaming query's reader. It plans batches in a Python process beside the driver, and reads them in executors.
 
-    Spark makes one in its planner, too, and pickles that for the executors. So nothing is opened before it is needed.
+    Spark also creates one in its planner and pickles it for the executors, so connections are opened on first use only.
     """
 
     def __init__(self, settings: ReadSettings) -> None:
@@ -72,55 +72,55 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @without_traceback
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query starts."""
+        """Return where a new query starts."""
         return dump(self._driver_progress.initial_offsets())
 
     @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query reads what there is now, and ends."""
+        """Remember the present ends of the logs, up to which a query with Trigger.AvailableNow reads."""
         self._driver_progress.prepare_available_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of Spark's own limits; those of the options are applied by ourselves, as Python's API knows one only."""
+        """Return one limit, as Python's API allows one only; `TriggerLimits` applies all limits of the options."""
         return ReadMaxRows(self._settings.max_offsets_per_trigger or NO_LIMIT)
 
     @without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the batch ends that starts at `start`, which is what the query has finished."""
+        """Return the end of the batch that starts at `start`, up to which the query has finished."""
         offsets = parse(start)
         end = self._driver_progress.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
-        # Spark compares the JSON: that of its own Kafka source may have another order
+        # Spark compares the JSON texts: that of a checkpoint written by its Kafka source may have another order
         return start if end == offsets else dump(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The logs' ends, for the query's progress."""
+        """Return the ends of the logs, for the query's progress."""
         return dump(self._driver_progress.latest) or None
 
     @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of a batch read."""
+        """Return the ranges of a batch's tasks."""
         tasks = self._driver_progress.tasks(parse(start), parse(end))
         return [TaskRanges(ranges, self._driver_progress.topic_ids) for ranges in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: what was finished is known from `latestOffset`, earlier than from here.
+        """Do nothing: `latestOffset` gets the finished offsets earlier.
 
-        Spark says neither that the last batch of Trigger.Once is done; its next run commits that.
+        Neither of them is called after the only batch of Trigger.Once; the query's next run commits its offsets.
         """
 
     def stop(self) -> None:
-        """Close the connections. Ends the process, if that is what Spark has asked for."""
+        """Close the connections. Exit the process if Spark has sent SIGTERM."""
         if self._progress is not None:
             self._progress.stop()
         if self._terminated:
-            # pyspark would tell Spark of the exit, who listens no more, and then leave a traceback in the log
+            # a normal exit would make pyspark report to Spark, which does not listen any more, and log a traceback
             logging.shutdown()
             os._exit(_SIGTERM_STATUS)
 
     @property
     def _driver_progress(self) -> StreamProgress:
         if self._progress is None:
-            from asyncgroup.spark.source.progress import StreamProgress  # executors have no use for it
+            from asyncgroup.spark.source.progress import StreamProgress  # not needed on executors
 
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, self._terminate)
@@ -129,7 +129,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._progress
 
     def _terminate(self, *_: object) -> None:
-        """The way of SIGTERM, by which Spark stops a query: out of whatever is done now, and through `stop`."""
+        """Handle SIGTERM, by which Spark stops a query: interrupt the running call; then `stop` is called."""
         if self._terminated:
             return
         self._terminated = True
@@ -139,7 +139,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # --- in the executors ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The records of a task."""
+        """Yield the records of a task."""
         from asyncgroup.spark.source.workers import read_ranges
 
         assert isinstance(partition, TaskRanges)

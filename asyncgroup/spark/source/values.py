@@ -1,6 +1,6 @@
-"""Option values as Spark reads them: numbers as Scala's toInt and toLong, durations and sizes as JavaUtils does.
+"""Parse option values like Spark: numbers like Scala's toInt and toLong, durations and sizes like JavaUtils.
 
-Each function returns the value or raises ValueError with what is allowed.
+Parsers return the value or raise ValueError whose text says what is allowed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BINARY: Final[Mapping[str, int]] = {
 
 
 def integer(minimum: int, maximum: int) -> Callable[[str], int]:
-    """A whole number in decimal digits, without anything around it."""
+    """Return a parser of decimal integers, without surrounding spaces."""
 
     def read(text: str) -> int:
         if not _INTEGER.fullmatch(text) or not minimum <= (number := int(text)) <= maximum:
@@ -40,14 +40,14 @@ def integer(minimum: int, maximum: int) -> Callable[[str], int]:
 
 
 def boolean(text: str) -> bool:
-    """true or false, in any case."""
+    """Parse true or false, in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def choice(**words: T) -> Callable[[str], T]:
-    """One of several words, in any case, each with what it stands for."""
+    """Return a parser of one of these words, in any case, which returns the word's value."""
 
     def read(text: str) -> T:
         try:
@@ -59,7 +59,7 @@ def choice(**words: T) -> Callable[[str], T]:
 
 
 def milliseconds(text: str) -> float:
-    """A number of milliseconds, 1 or more, as seconds."""
+    """Parse milliseconds, 1 or more; return seconds."""
     try:
         return integer(1, INT32_MAX)(text) / 1000
     except ValueError as error:
@@ -67,9 +67,9 @@ def milliseconds(text: str) -> float:
 
 
 def duration(*, minimum: float, default_unit: Literal["ms"] | None) -> Callable[[str], float]:
-    """Seconds, at least `minimum`, of `15m`, `1000ms` or `10s`: us, ms, s, m, min, h, d (`JavaUtils.timeStringAs`).
+    """Return a parser of durations (`JavaUtils.timeStringAs`) such as `15m`, `1000ms` or `10s`, which returns seconds.
 
-    `default_unit` is the unit of a number without any; None asks for one, as what such a number means is guesswork.
+    `default_unit` is the unit of a number without one; None: a unit is required, because the meaning is not obvious.
     """
     with_unit = "a duration such as 500ms, 10s or 15m (us, ms, s, m, min, h, d)"
     allowed = with_unit if minimum == 0 else f"{with_unit}, at least {minimum:g}s"
@@ -85,7 +85,10 @@ def duration(*, minimum: float, default_unit: Literal["ms"] | None) -> Callable[
 
 
 def size(*, minimum: int, maximum: int) -> Callable[[str], int]:
-    """Bytes of `64m` or `512k`: b, k, m, g, t, p, with or without a b behind, in steps of 1024 (`JavaUtils.byteStringAs`)."""
+    """Return a parser of sizes (`JavaUtils.byteStringAs`) such as `64m`, `64mb` or `512k`, which returns bytes.
+
+    The units b, k, m, g, t, p are powers of 1024.
+    """
 
     def read(text: str) -> int:
         found = _SIZE.fullmatch(text.strip().lower())

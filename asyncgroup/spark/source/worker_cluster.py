@@ -1,4 +1,4 @@
-"""A cluster as a worker process keeps it: its connections and metadata, and what its tasks have learned."""
+"""`WorkerCluster`: a cluster's connections and caches, kept between tasks by a Python worker of an executor."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["FetchedAhead", "WorkerCluster"]
 _log = logging.getLogger("asyncgroup.spark")
 
 MAX_AHEAD_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of all that is kept for later ranges."""
+"""Maximum bytes of all fetched data that is kept for later ranges."""
 
 MAX_AHEAD_AGE: Final = 60.0
-"""For which they are kept: an unclean election may take records back, and the offsets then mean others."""
+"""Seconds for which it is kept: after an unclean leader election, the same offsets may have other records."""
 
 MAX_SIZES: Final = 10_000
-"""Partitions whose record sizes are remembered."""
+"""Maximum number of partitions whose record sizes are remembered."""
 
 MAX_IDLE_TOPICS: Final = 100
-"""Topics that stay in the metadata after their tasks ended; a task may have more."""
+"""Maximum number of topics whose metadata is kept after their tasks have ended; a task may have more."""
 
 
 class _Entry(NamedTuple):
@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
 
 
 class FetchedAhead:
-    """What was fetched beyond the end of ranges, for ranges that begin there; bounded, pure state."""
+    """Cache of records fetched after the end of a range, for ranges that begin there; limited in size. Pure state."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[TopicPartition, _Entry] = OrderedDict()
@@ -60,7 +60,7 @@ class FetchedAhead:
         return f"<FetchedAhead of {len(self._entries)} partitions: {self._bytes} bytes>"
 
     def put(self, progress: RangeProgress, now: float) -> None:
-        """Keep what waits behind the end of a range that was read."""
+        """Keep the buffered records after the end of a finished range."""
         buffer = progress.buffer
         if not progress.is_done or not buffer.bytes or buffer.broken is not None or buffer.decoded:
             return
@@ -74,9 +74,9 @@ class FetchedAhead:
     def pop(
         self, tp: TopicPartition, offset: int, now: float, topic_id: UUID = NO_UUID
     ) -> RecordBuffer | None:
-        """What was kept of a partition from an offset on; whatever else was kept of it is of no use any more.
+        """Remove the records of a partition; return them if they begin at `offset` and belong to the same topic.
 
-        Of a topic of another id (if both are known) it is what a namesake held there.
+        Topic ids are compared if both are known: the topic may have been recreated.
         """
         left = self._drop(tp)
         if left is None or left.offset != offset or now - left.at >= MAX_AHEAD_AGE:
@@ -91,15 +91,12 @@ class FetchedAhead:
 
 
 class WorkerCluster:
-    """One cluster under one configuration, opened by the first task that needs it.
-
-    `users` counts the tasks that read from it (one, in Spark), `last_used` is the loop's time in seconds; `is_broken` says
-    that it must be closed when its last user has gone.
-    """
+    """One cluster with one configuration, opened by the first task that needs it."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._servers = settings.bootstrap_servers
-        self._settings, self._pickled_settings = settings, _pickled_settings(settings)
+        self._settings = settings
+        self._pickled_settings = _pickled_settings(settings)
         self._config = fetching_config(settings.config, settings.fetch_bytes)
         self._cluster = Cluster(self._servers, self._config)
         self._opening = asyncio.Lock()
@@ -107,14 +104,17 @@ class WorkerCluster:
         self._sizes: OrderedDict[TopicPartition, Sizes] = OrderedDict()
         self._topics: OrderedDict[str, None] = OrderedDict()
         self.users = 0
+        """Number of tasks that read from it (in Spark one at a time)."""
         self.last_used = float("-inf")
+        """The loop's time."""
         self.is_broken = False
+        """Whether to close it when its last user has ended."""
 
     def __repr__(self) -> str:
         return f"<WorkerCluster {self._servers}: {self.users} users, {self._fetched_ahead!r}>"
 
     def matches(self, settings: ReadSettings) -> bool:
-        """Whether it was made for these settings, as far as they concern connections and fetches."""
+        """Return whether its settings are the same as far as connections and fetches are concerned."""
         given = self._settings
         if (settings.bootstrap_servers, settings.fetch_bytes) != (given.bootstrap_servers, given.fetch_bytes):
             return False
@@ -123,13 +123,13 @@ class WorkerCluster:
         )
 
     def mark_used(self, now: float) -> None:
-        """A task needs it."""
+        """Record that a task uses it."""
         self.last_used = now
 
     async def open(self, timeout: float) -> None:
-        """See that it is open; tries for `timeout` seconds.
+        """Open the cluster if necessary, with retries for `timeout` seconds.
 
-        Raises SourceError if no broker answers, AuthenticationError and other errors that do not heal.
+        Raises SourceError if no broker answers, and errors that are not retriable, such as AuthenticationError.
         """
         async with self._opening:
             await notice_closed_connections()
@@ -151,9 +151,9 @@ class WorkerCluster:
     def reader(
         self, settings: ReadSettings, ranges: Iterable[OffsetRange], topic_ids: TopicIds | None = None
     ) -> RangeReader:
-        """A reader of ranges, which begins with what was left over of them; to be given back by `release`.
+        """Return a reader of ranges, which uses records that were fetched before; pass it to `release` at the end.
 
-        `topic_ids` says of which topics the ranges are, as far as that is known.
+        `topic_ids` are the topic ids of the partitions, as far as known.
         """
         now, ids = self.last_used, topic_ids or {}
         progresses = [
@@ -182,7 +182,7 @@ class WorkerCluster:
         return RangeProgress(wanted, buffer, self._sizes.get(tp), topic_id)
 
     async def release(self, reader: RangeReader) -> None:
-        """A task has ended: keep what it has learned, end what it has under way."""
+        """Close a task's reader; keep record sizes and records that it has fetched ahead."""
         await reader.aclose()
         self.last_used = asyncio.get_running_loop().time()
         for progress in reader.progresses:
@@ -196,7 +196,7 @@ class WorkerCluster:
             self._forget_topics()
 
     def _track(self, topics: Iterable[str]) -> None:
-        """Keep topics in the metadata, those of the last tasks as well: workers go to and fro between them."""
+        """Track topics in the metadata, in addition to those of earlier tasks: workers alternate between them."""
         for topic in topics:
             if topic in self._topics:
                 self._topics.move_to_end(topic)
@@ -218,9 +218,9 @@ def _skipped(error: CorruptRecordsError) -> None:
 
 
 def _pickled_settings(settings: ReadSettings) -> bytes | None:
-    """Equal for settings that came from the same ones: each task unpickles its own. None if that cannot be told."""
+    """Return the settings pickled, to compare those of tasks, each of which unpickles its own copy; None if impossible."""
     try:
-        with secrets_in_pickles():  # it stays in this process
+        with secrets_in_pickles():  # the result does not leave this process
             return pickle.dumps((settings.bootstrap_servers, settings.config, settings.fetch_bytes))
-    except Exception:  # noqa: BLE001  whatever a user's function in it cannot do
+    except Exception:  # noqa: BLE001  the configuration may hold a function that cannot be pickled
         return None

@@ -1,8 +1,8 @@
-"""What an executor's Python worker keeps from task to task: one event loop, clusters, and what was fetched too much.
+"""Read ranges in an executor's Python worker; keep the event loop and the clusters for the next tasks.
 
-Spark uses its Python workers again for batch after batch and query after query, one task at a time, and a module's
-globals live on in them. The loop runs only while a task waits for something: no thread competes with the decoding for
-the interpreter, and meanwhile the kernel takes in the answer that was asked for ahead.
+Spark reuses its Python workers for many tasks, one at a time, and module globals survive in them. The event loop runs only
+while a task waits: no thread competes with the decoding for the interpreter, and the kernel receives the response of the
+next fetch meanwhile.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ __all__ = ["close", "read_ranges"]
 T = TypeVar("T")
 
 MAX_CLUSTERS: Final = 8
-"""Clusters (or settings for them) that a process keeps connections to."""
+"""Maximum number of unused clusters (or configurations) whose connections are kept."""
 
 IDLE_TIMEOUT: Final = 300.0
-"""After which an unused cluster is closed, when the next task comes, of whatever query: firewalls and load balancers forget
-idle connections without a word to either end, and a request would wait for its answer in vain.
+"""Seconds after which an unused cluster is closed, at the next task of any query: firewalls and load balancers drop idle
+connections silently, and a request would wait for a response in vain.
 """
 
 
 def read_ranges(
     settings: ReadSettings, ranges: Sequence[OffsetRange], topic_ids: TopicIds | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Every record of the ranges that is in the log, with the columns of `frame_schema`, in each range's order.
+    """Yield all records of the ranges, with the columns of `frame_schema`; in offset order within each range.
 
-    What an executor's `read(partition)` yields. `topic_ids` says of which topics the ranges are: of one that was deleted
-    nothing is read, whatever a namesake holds at those offsets. Connections, metadata and what was fetched beyond a range's end are
-    kept in this process for later calls. Leader moves, lost connections and other errors that heal are tried again,
-    for up to `settings.poll_timeout` seconds without progress. May be closed early.
+    An executor's `read(partition)` yields the same. With `topic_ids`, nothing is read from a recreated topic in place of
+    the deleted one. Connections, metadata and records fetched after the end of a range are kept in this process for later
+    calls. Leader changes, lost connections and other retriable errors are retried, for up to `settings.poll_timeout`
+    seconds without progress. The generator may be closed early.
 
-    Raises SourceError: `KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE` where the log does not hold a range (with
-    `settings.fail_on_data_loss`; a warning otherwise), `ASYNCGROUP_NO_PROGRESS`, `ASYNCGROUP_BROKERS_UNREACHABLE`.
-    BrokerError, AuthenticationError and CorruptRecordsError where trying again is no use.
+    Raises SourceError: `KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE` if the log does not have a range (with
+    `settings.fail_on_data_loss`; otherwise a warning is logged), `ASYNCGROUP_NO_PROGRESS`,
+    `ASYNCGROUP_BROKERS_UNREACHABLE`. Raises BrokerError, AuthenticationError and CorruptRecordsError if the error is not
+    retriable.
     """
     wanted = _merge_adjacent(ranges)
     if not wanted:
@@ -70,7 +71,7 @@ def read_ranges(
     except GeneratorExit:
         raise
     except BaseException:
-        cluster.is_broken = True  # begin anew: nobody knows in which state a failed task left it
+        cluster.is_broken = True  # its state after a failed task is unknown: the next task opens a new one
         raise
     finally:
         state.release(cluster, reader)
@@ -78,7 +79,7 @@ def read_ranges(
 
 
 def close() -> None:
-    """Close every connection that this process keeps for reading, and its loop. Later calls begin anew."""
+    """Close all connections that this process keeps for reading, and its loop. Later calls open new ones."""
     global _current
     state, _current = _current, None
     if state is not None and state.pid == os.getpid():
@@ -86,7 +87,7 @@ def close() -> None:
 
 
 def _merge_adjacent(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """The ranges that are not empty; neighbours of one partition as one, since a request can ask for only one."""
+    """Return the ranges that are not empty; adjacent ones of a partition as one, as a request can name a partition once."""
     merged: list[OffsetRange] = []
     for one in ranges:
         if one.start >= one.end:
@@ -99,7 +100,7 @@ def _merge_adjacent(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 class _WorkerState:
-    """The loop and the clusters of this process. A lock lets only one thread run the loop: Spark has one, tests more."""
+    """The loop and the clusters of this process. A lock ensures that one thread runs the loop; only tests have several."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -114,12 +115,12 @@ class _WorkerState:
             return self._loop.run_until_complete(work)
 
     def release(self, cluster: WorkerCluster, reader: RangeReader | None) -> None:
-        """A task has ended, or was left: its reader goes, and its cluster if that is broken."""
+        """Release a task's reader, at the end of the task or when its generator is closed; close a broken cluster."""
         if self.pid != os.getpid() or self._loop.is_closed():
-            return  # left in a child process, or after `close`: nothing here is ours any more
+            return  # in a forked child, or after `close`: the connections are not ours or closed
         with self._lock:
             if self._loop.is_running():
-                # the garbage collector closes a generator wherever it happens to run
+                # the garbage collector may close a generator at any point, also while the loop runs
                 self._late_release = self._loop.create_task(self._release(cluster, reader))
             else:
                 self._loop.run_until_complete(self._release(cluster, reader))
@@ -135,9 +136,9 @@ class _WorkerState:
                 await cluster.aclose()
 
     def cluster(self, settings: ReadSettings) -> WorkerCluster:
-        """The cluster of these settings, known or new; those unused for long, or too many, are closed.
+        """Return the cluster of these settings, existing or new; close clusters that are idle for too long or too many.
 
-        Given back by `release`.
+        Call `release` at the end.
         """
         with self._lock:
             now = self._loop.time()
@@ -150,7 +151,7 @@ class _WorkerState:
                 found = WorkerCluster(settings)
             else:
                 self._clusters.remove(found)
-            self._clusters.append(found)  # the last is the one used last
+            self._clusters.append(found)  # ordered by last use
             found.mark_used(now)
             found.users += 1
             unused = [one for one in self._clusters if not one.users]
@@ -163,7 +164,7 @@ class _WorkerState:
         self.run(cluster.aclose())
 
     def close(self) -> None:
-        """Close all of it."""
+        """Close all clusters and the loop."""
         with self._lock:
             if self._late_release is not None:
                 self.run(asyncio.wait_for(self._late_release, None))
@@ -175,7 +176,7 @@ class _WorkerState:
 
 _current: _WorkerState | None = None
 _inherited: Final[list[_WorkerState]] = []
-"""Of a parent process: left alone, since to close a loop or a connection here would disturb the parent's."""
+"""States inherited from a parent process by a fork: kept, since closing them would affect the parent's connections."""
 
 _making = threading.Lock()
 

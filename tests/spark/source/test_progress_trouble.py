@@ -98,7 +98,7 @@ def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
         end = progress.next_end(end)
     assert end == offsets(0, 3)
-    assert "without news of orders-0" in caplog.text
+    assert "unavailable partitions orders-0" in caplog.text
     fault.cancel()
     assert progress.next_end(end) == offsets(2, 3)
 

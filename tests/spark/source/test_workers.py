@@ -204,11 +204,11 @@ def read(ranges):
 
 begun = read_ranges(asked, [part(0, 300)])
 first = next(begun).column("offset").to_pylist()
-parent = workers._process()
+parent = workers._worker_state()
 child = os.fork()
 if child == 0:
     begun.close()  # the parent's: it must not notice
-    ok = parent._clusters[0].users == 1 and workers._process() is not parent
+    ok = parent._clusters[0].users == 1 and workers._worker_state() is not parent
     ok = ok and read(read_ranges(asked, [part(5, 290, 1)])) == list(range(5, 290))
     os._exit(0 if ok else 1)
 assert os.waitpid(child, 0)[1] == 0
