@@ -21,7 +21,7 @@ import pytest
 from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka, KafkaJarsUnavailable, kafka_jars
 from asyncgroup.testing.kafka_jars import OLD_KAFKA_VERSION
-from asyncgroup.testing.kafka_probe import ask
+from asyncgroup.testing.kafka_probe import probe
 from tests.real.support import ExternalKafka, RunningKafka
 
 OWN = {"apache_kafka_3", "kafka_at_hand", "kafka_to_break"}
@@ -96,7 +96,7 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
     if EXTERNAL:
         host, _, port = EXTERNAL.split(",")[0].rpartition(":")
         try:
-            ask(host, int(port), limit=10)
+            probe(host, int(port), limit=10)
         except (OSError, ValueError) as error:
             pytest.fail(f"ASYNCGROUP_KAFKA={EXTERNAL} does not answer: {error}", pytrace=False)
         yield ExternalKafka(EXTERNAL)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         VirtualTimeLimit,
     )
     from asyncgroup.testing.kafka_server import KafkaServer
-    from asyncgroup.testing.kit import VirtualKafka
+    from asyncgroup.testing.pytest_support import VirtualKafka
     from asyncgroup.testing.link import Link
     from asyncgroup.testing.loop import VirtualTimeLoop, current_network, run_virtual
     from asyncgroup.testing.network import Network

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 __all__ = [
-    "ANYWHERE",
+    "WILDCARD",
     "Address",
     "AddressInfo",
     "SocketAddress",
@@ -27,7 +27,7 @@ SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 AddressInfo: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, SocketAddress]
 """One answer of getaddrinfo: family, type, proto, canonical name, socket address."""
 
-ANYWHERE = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
+WILDCARD = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
 """The address that stands for every address, by family."""
 
 _LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
@@ -66,7 +66,7 @@ def lookup(
     """Answer `getaddrinfo` from `hosts`. Raises `socket.gaierror` for a name or family that is not there."""
     name = host.decode() if isinstance(host, bytes) else host
     if not name:
-        known = ANYWHERE if passive else _LOOPBACK
+        known = WILDCARD if passive else _LOOPBACK
         ips: Sequence[str] = [known[socket.AF_INET6 if family == socket.AF_INET6 else socket.AF_INET]]
     else:
         ips = [ip for ip in ips_of(hosts, name) if family in (0, family_of(ip))]

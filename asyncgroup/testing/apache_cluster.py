@@ -20,8 +20,8 @@ from asyncgroup.testing.watchdog import Watchdog
 
 __all__ = ["ApacheCluster"]
 
-_PAUSE: Final = 0.05  # seconds between two looks at a process that is starting
-_ARCHIVE_LIMIT: Final = 15.0  # seconds for a node's end in order, which leaves the archive of classes
+_POLL_INTERVAL: Final = 0.05  # seconds between two looks at a process that is starting
+_ARCHIVE_TIMEOUT: Final = 15.0  # seconds for a node's end in order, which leaves the archive of classes
 _LOGGING: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
@@ -78,11 +78,11 @@ class ApacheCluster:
         Raises KafkaStartError; `close` has to be called either way.
         """
         self._format(abandoned)
-        recorder = self.nodes[1] if self._archive is not None and self._archive.is_wanted else None
+        archiving = self.nodes[1] if self._archive is not None and self._archive.can_be_created else None
         for node in self.nodes.values():
-            self._spawn(node, ClassArchive.made_at(_archive_of(node)) if node is recorder else ())
+            self._spawn(node, ClassArchive.dump_options(_archive_of(node)) if node is archiving else ())
         self._wait_ready(list(self.nodes.values()), abandoned)
-        self._archived = recorder
+        self._archived = archiving
 
     def start_node(self, node_id: int) -> None:
         """Starts one node that is down, and waits until the cluster has it back."""
@@ -105,8 +105,8 @@ class ApacheCluster:
         node, self._archived = self._archived, None
         if node is None or self._archive is None or node.pid is None:
             return
-        if node.stop(_ARCHIVE_LIMIT) and _archive_of(node).is_file():
-            self._archive.keep(_archive_of(node))
+        if node.stop(_ARCHIVE_TIMEOUT) and _archive_of(node).is_file():
+            self._archive.install(_archive_of(node))
 
     def _format(self, abandoned: threading.Event) -> None:
         """Has Kafka write each node's `meta.properties`: a short run of Java for each, side by side."""
@@ -160,7 +160,7 @@ class ApacheCluster:
     ) -> None:
         if abandoned.is_set():
             raise KafkaStartError("the start of Apache Kafka was abandoned")
-        if expired.wait(_PAUSE):
+        if expired.wait(_POLL_INTERVAL):
             raise KafkaStartError(
                 f"Apache Kafka, node {node.node_id}, was not {goal} after {self._limit:g} s; "
                 f"its log says:\n{node.complaint()}"

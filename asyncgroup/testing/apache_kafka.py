@@ -24,7 +24,7 @@ from asyncgroup.java import require_java
 from asyncgroup.testing.apache_cluster import ApacheCluster
 from asyncgroup.testing.class_archive import ClassArchive
 from asyncgroup.testing.kafka_jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
-from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError, PortTaken
+from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError, PortInUse
 from asyncgroup.testing.kafka_properties import HOST, Value, check_listeners, check_overrides
 
 __all__ = [
@@ -246,7 +246,7 @@ class ApacheKafka:
                 return
             except BaseException as error:
                 self.stop()
-                if not isinstance(error, PortTaken) or attempt == _ATTEMPTS:
+                if not isinstance(error, PortInUse) or attempt == _ATTEMPTS:
                     raise
 
     def _started(self) -> ApacheCluster:

@@ -17,7 +17,7 @@ from asyncgroup.java import Java, user_cache
 
 __all__ = ["ClassArchive"]
 
-MOST: Final = 4
+MAX_ARCHIVES: Final = 4
 """Archives of 50 MB that are kept: another Java or another Kafka needs another one."""
 
 _QUIET: Final = "-Xlog:cds*=off"
@@ -41,16 +41,16 @@ class ClassArchive:
         return [_QUIET, f"-XX:SharedArchiveFile={self.path}"] if self.path.is_file() else []
 
     @property
-    def is_wanted(self) -> bool:
+    def can_be_created(self) -> bool:
         """Whether there is none and could be one."""
         return self._is_possible and not self.path.is_file()
 
     @staticmethod
-    def made_at(place: Path) -> list[str]:
+    def dump_options(place: Path) -> list[str]:
         """For the command line of a Java that leaves an archive at `place`, if it ends in order."""
         return [_QUIET, f"-XX:ArchiveClassesAtExit={place}"]
 
-    def keep(self, made: Path) -> None:
+    def install(self, made: Path) -> None:
         """Put what a Java has left where later ones find it; of several processes that do so the last one wins."""
         with contextlib.suppress(
             OSError
@@ -60,7 +60,7 @@ class ClassArchive:
                 copied = Path(scratch) / self.path.name
                 shutil.copyfile(made, copied)
                 copied.replace(self.path)
-            _forget_oldest(self.path.parent)
+            _delete_oldest(self.path.parent)
 
 
 def _fingerprint(java: Java, jars: Path) -> str:
@@ -74,7 +74,7 @@ def _fingerprint(java: Java, jars: Path) -> str:
     return hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
 
 
-def _forget_oldest(directory: Path) -> None:
+def _delete_oldest(directory: Path) -> None:
     archives = sorted(directory.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in archives[MOST:]:
+    for old in archives[MAX_ARCHIVES:]:
         old.unlink(missing_ok=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
-__all__ = ["JumpingSelector", "Moment"]
+__all__ = ["AutojumpSelector", "OrderedDeadline"]
 
 
-class Moment(float):
+class OrderedDeadline(float):
     """A deadline that remembers when it was made: equal deadlines come in the order of their making.
 
     Heaps are not stable, and in virtual time equal deadlines are the rule. Timers compare by their deadline alone,
@@ -27,19 +27,19 @@ class Moment(float):
         return self
 
     def __lt__(self, other: float) -> bool:
-        if isinstance(other, Moment) and float.__eq__(self, other):
+        if isinstance(other, OrderedDeadline) and float.__eq__(self, other):
             return self._order < other._order
         return float.__lt__(self, other)
 
 
-class _Waiting(Protocol):
+class _Select(Protocol):
     def __call__(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]: ...
 
 
-class JumpingSelector(selectors.BaseSelector):
+class AutojumpSelector(selectors.BaseSelector):
     """A selector whose `select` is the loop's own `_wait`; all else goes to a real one."""
 
-    def __init__(self, poller: selectors.BaseSelector, wait: _Waiting) -> None:
+    def __init__(self, poller: selectors.BaseSelector, wait: _Select) -> None:
         self._poller, self._loop_wait = poller, wait
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:

@@ -38,10 +38,10 @@ class FaultOptions(TypedDict, total=False):
     optional: bool
 
 
-_WHICH: Final = ("node", "topic", "group", "client_id", "where", "nth", "times")
-_WITH_VALUE: Final = ("error", "delay", "throttle", "disconnect", "answer", "mutate", "observe")
+_SELECTORS: Final = ("node", "topic", "group", "client_id", "where", "nth", "times")
+_VALUE_ACTIONS: Final = ("error", "delay", "throttle", "disconnect", "answer", "mutate", "observe")
 _NUMBERS: Final = ("node", "nth", "times", "delay", "throttle")
-_PLAIN: Final = ("hold", "drop", "optional")
+_FLAG_ACTIONS: Final = ("hold", "drop", "optional")
 
 
 def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOptions]) -> Fault:
@@ -52,12 +52,12 @@ def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOp
             raise ConfigError(name, value, f"a fault's options are {', '.join(FaultOptions.__annotations__)}")
         if name in _NUMBERS and value is not None and not is_number(value, whole=name != "delay"):
             raise ConfigError(name, value, "a number")
-    fault = faults.on(api, **{name: given[name] for name in _WHICH if name in given})
+    fault = faults.on(api, **{name: given[name] for name in _SELECTORS if name in given})
     try:
-        for action in _WITH_VALUE:
+        for action in _VALUE_ACTIONS:
             if given.get(action) is not None:
-                _act(fault, action, given[action])
-        for action in _PLAIN:
+                _apply(fault, action, given[action])
+        for action in _FLAG_ACTIONS:
             if given.get(action):
                 getattr(fault, action)()
     except ConfigError:
@@ -71,7 +71,7 @@ def is_number(value: object, *, whole: bool = False) -> bool:
     return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
 
 
-def _act(fault: Fault, action: str, value: object) -> None:
+def _apply(fault: Fault, action: str, value: object) -> None:
     """Tell of a wrong value by the option's name, which is not that of the method's argument."""
     try:
         getattr(fault, action)(value)

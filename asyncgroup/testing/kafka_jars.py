@@ -54,7 +54,7 @@ _IVY_FILE: Final = """\
 </ivy-module>
 """
 _NAMED_JARS: Final = ("kafka_2.13", "kafka-clients", "kafka-server", "kafka-tools")
-_FETCHED: Final = "[SUCCESSFUL ]"  # Ivy's line for each file
+_FETCHED_MARK: Final = "[SUCCESSFUL ]"  # Ivy's line for each file
 
 
 class KafkaJarsUnavailable(AsyncGroupError):
@@ -68,32 +68,32 @@ def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
     for the wait and for the fetch each. Raises `KafkaJarsUnavailable`, and `JavaNotFound` where there is no
     Java to run Ivy.
     """
-    if (given := os.environ.get("ASYNCGROUP_KAFKA_JARS")) and _is_meant(Path(given), version):
-        return _given(Path(given))
+    if (given := os.environ.get("ASYNCGROUP_KAFKA_JARS")) and _is_version(Path(given), version):
+        return _own_directory(Path(given))
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ConfigError("version", version, "a release of Apache Kafka such as 4.3.1")
     target = user_cache() / "kafka" / version
-    if _complete(target, version):
+    if _is_complete(target, version):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_name(f"{version}.lock"), limit):
-        if not _complete(target, version):
+        if not _is_complete(target, version):
             _fetch(version, target, limit)
     return target
 
 
-def _is_meant(directory: Path, version: str) -> bool:
+def _is_version(directory: Path, version: str) -> bool:
     """Whoever names a directory means its version, whichever it is; an older one asked for besides is fetched."""
     return version == KAFKA_VERSION or (directory / f"kafka-clients-{version}.jar").is_file()
 
 
-def _given(directory: Path) -> Path:
+def _own_directory(directory: Path) -> Path:
     if not any(directory.glob("kafka-clients-*.jar")):
         raise KafkaJarsUnavailable(f"ASYNCGROUP_KAFKA_JARS={directory} holds no kafka-clients-*.jar")
     return directory.absolute()
 
 
-def _complete(target: Path, version: str) -> bool:
+def _is_complete(target: Path, version: str) -> bool:
     """The directory appears whole or not at all, but a cache may be tidied by others."""
     return all((target / f"{name}-{version}.jar").is_file() for name in _NAMED_JARS)
 
@@ -121,7 +121,7 @@ def _fetch(version: str, target: Path, limit: float) -> None:
         scratch = Path(name)
         command = _ivy_command(java, ivy, scratch, version, os.environ)
         _run_ivy(command, scratch / "ivy.log", version, limit)
-        if not _complete(scratch / "lib", version):
+        if not _is_complete(scratch / "lib", version):
             raise KafkaJarsUnavailable(f"Ivy ended well but left out jars: {_complaint(scratch / 'ivy.log')}")
         shutil.rmtree(target, ignore_errors=True)
         (scratch / "lib").rename(target)
@@ -215,12 +215,12 @@ def _follow(lines: IO[str], log: Path, console: Console) -> None:
     with log.open("w") as copy, console.status("resolving dependencies") as status:
         for line in lines:
             copy.write(line)
-            if _FETCHED in line:
+            if _FETCHED_MARK in line:
                 fetched += 1
                 status.update(f"{fetched} files fetched")
 
 
-def _complaint(log: Path, lines: int = 3) -> str:
+def _error_lines(log: Path, lines: int = 3) -> str:
     """The first lines in which Ivy speaks of errors, or its last ones."""
     said = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in said if re.search(r"\berror at\b|exception|failed", line, re.IGNORECASE)]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, UsageError
-from asyncgroup.testing.kafka_probe import Answer, ask
+from asyncgroup.testing.kafka_probe import ProbeResult, probe
 from asyncgroup.testing.kafka_properties import HOST
 from asyncgroup.testing.watchdog import Watchdog
 
-__all__ = ["KafkaNode", "KafkaStartError", "PortTaken"]
+__all__ = ["KafkaNode", "KafkaStartError", "PortInUse"]
 
-_DEATH_LIMIT: Final = (
+_KILL_TIMEOUT: Final = (
     15.0  # seconds that a process may take to vanish after SIGKILL; milliseconds in practice
 )
 
@@ -25,7 +25,7 @@ class KafkaStartError(AsyncGroupError):
     """A Kafka process ended early or was not ready in time; the message has the tail of its log."""
 
 
-class PortTaken(KafkaStartError):
+class PortInUse(KafkaStartError):
     """The process ended because another one listens on its port: worth a try with other ports."""
 
 
@@ -73,7 +73,7 @@ class KafkaNode:
     @property
     def pid(self) -> int | None:
         """The process id, or None if it is not running (whoever ended it)."""
-        return None if self._process is None or self._ended() is not None else self._process.pid
+        return None if self._process is None or self._exit_code() is not None else self._process.pid
 
     def start(self, command: list[str]) -> None:
         """Starts the process; it is not ready yet."""
@@ -92,7 +92,7 @@ class KafkaNode:
             )
         self._watchdog.guard(self._process.pid)
 
-    def answer(self) -> Answer | None:
+    def probe(self) -> ProbeResult | None:
         """What the broker says about its cluster, or None if it says nothing yet.
 
         Raises KafkaStartError if the process has ended, so an answer is never that of another process in its
@@ -100,15 +100,15 @@ class KafkaNode:
         """
         self.check()
         try:
-            return ask(HOST, self.port)
+            return probe(HOST, self.port)
         except (OSError, ValueError):
             return None
 
     def check(self) -> None:
         """Raises KafkaStartError if the process has ended."""
-        if (code := self._ended()) is None:
+        if (code := self._exit_code()) is None:
             return
-        error = PortTaken if "Address already in use" in self._said() else KafkaStartError
+        error = PortInUse if "Address already in use" in self._current_log() else KafkaStartError
         raise error(f"Apache Kafka, node {self.node_id}, ended with exit code {code}:\n{self.complaint()}")
 
     def log_tail(self, lines: int = 40) -> str:
@@ -119,18 +119,18 @@ class KafkaNode:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 400 * lines))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
-    def complaint(self, lines: int = 25) -> str:
+    def error_excerpt(self, lines: int = 25) -> str:
         """What the process logged from its first error on, else its last lines.
 
         A broker that fails still shuts down in order, and says so on fifty lines.
         """
-        said = self._said().splitlines()
+        said = self._current_log().splitlines()
         first = next(
             (number for number, line in enumerate(said) if " ERROR " in line), max(0, len(said) - lines)
         )
         return "\n".join(said[first : first + lines])
 
-    def _said(self) -> str:
+    def _current_log(self) -> str:
         """The log of the present process."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
@@ -148,10 +148,10 @@ class KafkaNode:
 
     def kill(self) -> None:
         """SIGKILL, and waits for the end; does nothing if the process is not running."""
-        if self._process is not None and self._ended() is None:
+        if self._process is not None and self._exit_code() is None:
             self._process.kill()
-            self._process.wait(_DEATH_LIMIT)
-            self._ended()
+            self._process.wait(_KILL_TIMEOUT)
+            self._exit_code()
         self.suspended = False
 
     def stop(self, limit: float) -> bool:
@@ -160,7 +160,7 @@ class KafkaNode:
         Returns whether it ended in order.
         """
         in_order = False
-        if self._process is not None and self._ended() is None:
+        if self._process is not None and self._exit_code() is None:
             if self.suspended:
                 self.resume()
             self._process.terminate()
@@ -171,11 +171,11 @@ class KafkaNode:
         return in_order
 
     def _send(self, number: signal.Signals) -> None:
-        if self._process is None or self._ended() is not None:
+        if self._process is None or self._exit_code() is not None:
             raise UsageError(f"node {self.node_id} is not running")
         self._process.send_signal(number)
 
-    def _ended(self) -> int | None:
+    def _exit_code(self) -> int | None:
         """The exit code, None while the process runs or if there is none. An ended one is guarded no more."""
         if self._process is None or (code := self._process.poll()) is None:
             return None

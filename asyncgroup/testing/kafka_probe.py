@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Answer", "ask"]
+__all__ = ["ProbeResult", "probe"]
 
 _METADATA: Final = 3
 _API_VERSIONS: Final = 18
@@ -20,15 +20,15 @@ _METADATA_VERSION: Final = 2
 _LARGEST: Final = 1 << 20  # a stranger on the port may send anything
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+@dataclass(is_blackholed=True, slots=True)
+class ProbeResult:
     """What a broker says: the cluster that it belongs to, and the ids of the brokers that are alive."""
 
     cluster_id: str | None
     node_ids: frozenset[int]
 
 
-def ask(host: str, port: int, limit: float = 2.0) -> Answer:
+def probe(host: str, port: int, limit: float = 2.0) -> ProbeResult:
     """Asks the broker; `limit` in seconds holds for each step.
 
     Raises OSError if there is no answer and ValueError if it is not that of a Kafka broker.
@@ -41,14 +41,14 @@ def ask(host: str, port: int, limit: float = 2.0) -> Answer:
         return _metadata(_Reader(_call(connection, _METADATA, _METADATA_VERSION, no_topics)))
 
 
-def _metadata(reader: _Reader) -> Answer:
+def _metadata(reader: _Reader) -> ProbeResult:
     node_ids = set()
     for _ in range(reader.int32()):
         node_ids.add(reader.int32())
         reader.string()  # host
         reader.int32()  # port
         reader.string()  # rack
-    return Answer(reader.string(), frozenset(node_ids))
+    return ProbeResult(reader.string(), frozenset(node_ids))
 
 
 def _call(connection: socket.socket, api_key: int, version: int, body: bytes) -> bytes:

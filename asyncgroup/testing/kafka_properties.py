@@ -39,7 +39,7 @@ _QUICK: Final[Mapping[str, Value]] = {
 
 
 # What the cluster has to decide for each node.
-_OWN: Final = frozenset(
+_RESERVED: Final = frozenset(
     {
         "process.roles",
         "node.id",
@@ -56,7 +56,7 @@ _OWN: Final = frozenset(
 
 def check_overrides(overrides: Mapping[str, Value]) -> None:
     """Raises ConfigError if `overrides` touches what the cluster itself has to decide for each node."""
-    for key in sorted(_OWN & overrides.keys()):
+    for key in sorted(_RESERVED & overrides.keys()):
         raise ConfigError(key, overrides[key], "the cluster sets this property by itself")
 
 
@@ -118,7 +118,7 @@ def property_text(properties: Mapping[str, Value]) -> str:
     return "".join(f"{_escaped(key)}={_escaped(_said(value))}\n" for key, value in properties.items())
 
 
-def _said(value: Value) -> str:
+def _property_value(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -19,14 +19,14 @@ from asyncgroup.broker import EmbeddedCluster, GroupView
 from asyncgroup.broker.seeding import Seed
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.model import Header, Record, RecordMetadata
-from asyncgroup.testing.pushed_loop import PushedLoop
+from asyncgroup.testing.adjustable_loop import AdjustableLoop
 from asyncgroup.testing.server_facades import ServerFaults, ServerHistory
 
 __all__ = ["KafkaServer"]
 
 _T = TypeVar("_T")
 
-_PATIENCE: Final = 60.0
+_CALL_TIMEOUT: Final = 60.0
 """Seconds after which a call to the broker's thread is given up: it is stuck."""
 
 
@@ -46,12 +46,12 @@ class KafkaServer:
         self._cluster.faults.strict = True
         self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)
         self._started: Future[None] = Future()
-        self._leave: Future[None] = Future()
-        self._ended: Future[None] = Future()
-        self._calling = threading.Lock()
-        self._loop: PushedLoop | None = None
+        self._stop_requested: Future[None] = Future()
+        self._result: Future[None] = Future()
+        self._call_lock = threading.Lock()
+        self._loop: AdjustableLoop | None = None
         """The thread's loop while it takes calls; what is called under the lock while it is there is called for sure."""
-        self._failing = False
+        self._ignore_unused_faults = False
         self.faults: Final = ServerFaults(self.call)
         """What should go wrong: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
         self.history: Final = ServerHistory(self.call)
@@ -69,9 +69,9 @@ class KafkaServer:
             raise UsageError("a KafkaServer is entered once only; make a new one")
         self._thread.start()
         try:
-            self._started.result(_PATIENCE)
+            self._started.result(_CALL_TIMEOUT)
         except BaseException:  # an interrupt among them: nobody will leave what was never entered
-            self._end()
+            self._stop()
             raise
         return self
 
@@ -80,41 +80,41 @@ class KafkaServer:
     ) -> None:
         """Stop all nodes and end the thread."""
         if exc is not None:
-            self.forgive()
-        self._end()
+            self.ignore_unused_faults()
+        self._stop()
         if exc is None:
-            self._ended.result(0)  # raises what the thread raised; TimeoutError if it is stuck
+            self._result.result(0)  # raises what the thread raised; TimeoutError if it is stuck
 
-    def _end(self) -> None:
-        if not self._leave.done():
-            self._leave.set_result(None)
-        self._thread.join(_PATIENCE)
+    def _stop(self) -> None:
+        if not self._stop_requested.done():
+            self._stop_requested.set_result(None)
+        self._thread.join(_CALL_TIMEOUT)
 
-    def forgive(self) -> None:
+    def ignore_unused_faults(self) -> None:
         """Don't complain of unused faults at the end: the test has failed already, its own story counts."""
-        self._failing = True
+        self._ignore_unused_faults = True
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=PushedLoop) as runner:
+        with asyncio.Runner(loop_factory=AdjustableLoop) as runner:
             try:
                 runner.run(self._serve())
             except BaseException as error:  # noqa: BLE001  whoever started the thread gets it
-                (self._ended if self._started.done() else self._started).set_exception(error)
+                (self._result if self._started.done() else self._started).set_exception(error)
             else:
-                self._ended.set_result(None)
+                self._result.set_result(None)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, PushedLoop)
+        assert isinstance(loop, AdjustableLoop)
         try:
             async with self._cluster:
                 self._loop = loop
                 self._started.set_result(None)
-                await asyncio.wrap_future(self._leave)
-                with self._calling:
+                await asyncio.wrap_future(self._stop_requested)
+                with self._call_lock:
                     self._loop = None
                 await asyncio.sleep(0)  # calls that came just before begin, and end with the loop
-                if self._failing:
+                if self._ignore_unused_faults:
                     self._cluster.faults.clear()
         finally:
             self._loop = None
@@ -127,7 +127,7 @@ class KafkaServer:
     @overload
     def call(self, function: Callable[[EmbeddedCluster], _T], *, timeout: float = ...) -> _T: ...
 
-    def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = _PATIENCE) -> Any:
+    def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = _CALL_TIMEOUT) -> Any:
         """What `function(cluster)` returns, called on the cluster's own loop and awaited if need be.
 
         TimeoutError after `timeout` seconds, at which what it awaits is cancelled; ClosedError if the server ends meanwhile.
@@ -139,7 +139,7 @@ class KafkaServer:
             result = function(self._cluster)
             return await result if isinstance(result, Awaitable) else result
 
-        with self._calling:
+        with self._call_lock:
             if self._loop is None:
                 raise ClosedError("the KafkaServer does not run: use it inside its `with` block")
             future = asyncio.run_coroutine_threadsafe(work(), self._loop)
@@ -158,11 +158,11 @@ class KafkaServer:
         """
         if seconds < 0:
             raise ConfigError("seconds", seconds, "0 or more")
-        self.call(lambda _: self._push(seconds))
+        self.call(lambda _: self._advance(seconds))
 
-    def _push(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         assert self._loop is not None
-        self._loop.push(seconds)
+        self._loop.advance(seconds)
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

@@ -54,11 +54,11 @@ class Link:
         if server is None or protocol is None:
             self._up.close()
             self._down.send(Signal.RESET)
-            self.ended()
+            self.end_closed()
             return
         VirtualTransport(self.loop, protocol, self._up, self._down, self.server, self.client, server=server)
 
-    def ended(self) -> None:
+    def end_closed(self) -> None:
         """One end's socket is closed; after the second nobody is left to deliver to."""
         if self._up.closed and self._down.closed:
             self.drop()
@@ -76,7 +76,7 @@ class Link:
         self._down.drop()
         self.network.forget(self)
 
-    def kick(self) -> None:
+    def resume(self) -> None:
         """Go on delivering, where a fault was healed."""
-        self._up.kick()
-        self._down.kick()
+        self._up.schedule_delivery()
+        self._down.schedule_delivery()

@@ -27,7 +27,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from asyncgroup.errors import UsageError
-from asyncgroup.testing.clock import JumpingSelector, Moment
+from asyncgroup.testing.clock import AutojumpSelector, OrderedDeadline
 from asyncgroup.testing.errors import VirtualDeadlock, VirtualLivelock, VirtualTimeLimit, describe_tasks
 from asyncgroup.testing.network import Network
 from asyncgroup.testing.network_loop import InMemoryNetworkLoop
@@ -38,7 +38,7 @@ __all__ = ["VirtualTimeLoop", "current_network", "run_virtual"]
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-_SLICE = 0.05
+_POLL_INTERVAL = 0.05
 """Real seconds between two looks at whether real work is still under way (a thread may end without a word)."""
 
 
@@ -76,7 +76,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         self._real_jobs: dict[object, str] = {}
         self._timers_made = 0
         self._poller = selectors.DefaultSelector()
-        super().__init__(JumpingSelector(self._poller, self._wait), network)
+        super().__init__(AutojumpSelector(self._poller, self._wait), network)
         self._own_descriptors = len(self._poller.get_map())
         self._waitables_made = 0
         self.set_task_factory(self._new_task)
@@ -110,7 +110,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
     ) -> asyncio.TimerHandle:
         """Schedule `callback` for the virtual time `when`; equal times keep the order of the calls."""
         self._timers_made += 1
-        return super().call_at(Moment(when, self._timers_made), callback, *args, context=context)
+        return super().call_at(OrderedDeadline(when, self._timers_made), callback, *args, context=context)
 
     def _set_time(self, now: float) -> None:
         self._now = now
@@ -122,10 +122,10 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
     def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         """Stand in for `select(timeout)`: 0 when callbacks are ready, otherwise the time to the next timer or None."""
         if timeout is not None and timeout <= 0:
-            return self._take_turn()
-        for _ in range(math.ceil(self._real_wait_limit / _SLICE)):
+            return self._next_turn()
+        for _ in range(math.ceil(self._real_wait_limit / _POLL_INTERVAL)):
             working = self._real_work_under_way()
-            events = self._poller.select(_SLICE if working else 0)
+            events = self._poller.select(_POLL_INTERVAL if working else 0)
             if events or self._ready:
                 return events
             if not working:
@@ -136,7 +136,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
             " (the clock stands still while real work is under way)"
         )
 
-    def _take_turn(self) -> list[tuple[selectors.SelectorKey, int]]:
+    def _next_turn(self) -> list[tuple[selectors.SelectorKey, int]]:
         if self._real_jobs or self._watched():
             return self._poller.select(0)
         self._turns += 1

@@ -1,7 +1,7 @@
 """The in-memory network of a virtual loop: names, addresses, listeners, latency, and faults a test sets by hand.
 
 It behaves as TCP between two sockets of one machine does under asyncio, except that delivery takes exactly the
-`latency` a test asks for, and that bandwidth has no limit. Nothing here waits except `reach_any`; all else is a
+`latency` a test asks for, and that bandwidth has no limit. Nothing here waits except `connect_any`; all else is a
 plain state change.
 
 An address is the pair (ip, port). Wherever a method takes `host` and `port`, the host may be a name of `hosts` or an
@@ -23,7 +23,7 @@ from typing import Literal, TypeVar
 
 from asyncgroup.errors import UsageError
 from asyncgroup.testing.addresses import (
-    ANYWHERE,
+    WILDCARD,
     Address,
     AddressInfo,
     family_of,
@@ -31,8 +31,8 @@ from asyncgroup.testing.addresses import (
     lookup,
     socket_address,
 )
-from asyncgroup.testing.conditions import Conditions, Fault, places_of
-from asyncgroup.testing.dialling import first_reached
+from asyncgroup.testing.network_conditions import NetworkConditions, NetworkFault, patterns_of
+from asyncgroup.testing.happy_eyeballs import first_successful
 from asyncgroup.testing.link import Link
 from asyncgroup.testing.server import VirtualServer
 from asyncgroup.testing.transport import VirtualTransport
@@ -66,8 +66,8 @@ class Network:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[Address, VirtualServer] = {}
         self._links: dict[Link, None] = {}
-        self._conditions = Conditions()
-        self._healing: list[asyncio.Future[None]] = []
+        self._conditions = NetworkConditions()
+        self._heal_waiters: list[asyncio.Future[None]] = []
         self._server_ports = itertools.cycle(range(49152, 65536))
         self._client_ports = itertools.cycle(range(32768, 49152))
 
@@ -81,7 +81,7 @@ class Network:
 
     def refuse(self, host: str, port: int | None = None) -> None:
         """Refuse new connections (ConnectionRefusedError), even where somebody listens. Open ones live on."""
-        self._conditions.set_fault(self._ips(host), port, Fault.REFUSE)
+        self._conditions.set_fault(self._ips(host), port, NetworkFault.REFUSE)
 
     def blackhole(
         self, host: str, port: int | None = None, *, connect: Literal["hang", "accept"] = "hang"
@@ -92,7 +92,7 @@ class Network:
         succeed and nobody ever answers, as with a stopped process; this works where nobody listens, too.
         What is sent meanwhile arrives after `heal`, as TCP would send it again; `cut` throws it away.
         """
-        fault = Fault.HANG if connect == "hang" else Fault.SILENT
+        fault = NetworkFault.HANG if connect == "hang" else NetworkFault.SILENT
         self._conditions.set_fault(self._ips(host), port, fault)
 
     def cut(self, host: str | None = None, port: int | None = None) -> int:
@@ -109,12 +109,12 @@ class Network:
     def heal(self, host: str | None = None, port: int | None = None) -> None:
         """Take back `refuse` and `blackhole`: of one address, of every port of a host, or (without host) all."""
         self._conditions.heal(None if host is None else self._ips(host), port)
-        for waiter in self._healing:
+        for waiter in self._heal_waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._healing.clear()
+        self._heal_waiters.clear()
         for link in list(self._links):
-            link.kick()
+            link.resume()
 
     def set_latency(self, seconds: float, host: str, port: int | None = None) -> None:
         """Another latency for one address than `latency`, for what is sent from now on; order is kept."""
@@ -137,7 +137,7 @@ class Network:
         links = [link for link in self._links if link.open_ends()]
         if host is not None:
             places = {(ip, port) for ip in self._ips(host)}
-            links = [link for link in links if places & places_of(link.client, link.server)]
+            links = [link for link in links if places & patterns_of(link.client, link.server)]
         return tuple(links)
 
     def listeners(self) -> tuple[Address, ...]:
@@ -168,7 +168,7 @@ class Network:
         for link in list(self._links):
             link.drop()
         self._listeners.clear()
-        self._healing.clear()
+        self._heal_waiters.clear()
 
     def lookup(
         self,
@@ -210,7 +210,7 @@ class Network:
             address: other for address, other in self._listeners.items() if other is not server
         }
 
-    async def reach_any(
+    async def connect_any(
         self,
         targets: Sequence[Address],
         local: Address | None = None,
@@ -223,19 +223,19 @@ class Network:
         With `delay` the next target is tried after that many seconds at the latest (RFC 8305).
         """
         attempts = [
-            functools.partial(self._reach, self._client_address(target, local), target) for target in targets
+            functools.partial(self._handshake, self._client_address(target, local), target) for target in targets
         ]
-        return await first_reached(attempts, delay=delay, all_errors=all_errors)
+        return await first_successful(attempts, delay=delay, all_errors=all_errors)
 
-    async def _reach(self, client: Address, target: Address) -> tuple[Address, Address]:
+    async def _handshake(self, client: Address, target: Address) -> tuple[Address, Address]:
         """Pass the time of a TCP handshake. Raises ConnectionRefusedError where nobody listens."""
         await asyncio.sleep(2 * self.latency_between(client, target))
-        while Fault.HANG in (faults := self._conditions.faults_between(client, target)):
+        while NetworkFault.HANG in (faults := self._conditions.faults_between(client, target)):
             waiter = self.loop.create_future()
-            self._healing.append(waiter)
+            self._heal_waiters.append(waiter)
             await waiter
         listener = self.listener(target)
-        if Fault.REFUSE in faults or (Fault.SILENT not in faults and listener is None):
+        if NetworkFault.REFUSE in faults or (NetworkFault.SILENT not in faults and listener is None):
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {socket_address(target)}")
         return client, target
 
@@ -254,7 +254,7 @@ class Network:
 
     def listener(self, address: Address) -> VirtualServer | None:
         """Who serves `address`, itself or as part of every address; None if nobody does."""
-        for ip in (address[0], ANYWHERE[family_of(address[0])]):
+        for ip in (address[0], WILDCARD[family_of(address[0])]):
             server = self._listeners.get((ip, address[1]))
             if server is not None and server.is_serving():
                 return server
@@ -264,10 +264,10 @@ class Network:
         """A connection is over at both ends."""
         self._links.pop(link, None)
 
-    def frozen(self, link: Link) -> bool:
+    def is_blackholed(self, link: Link) -> bool:
         """True while a black hole holds what `link` carries."""
         faults = self._conditions.faults_between(link.client, link.server)
-        return any(fault is not Fault.REFUSE for fault in faults)
+        return any(fault is not NetworkFault.REFUSE for fault in faults)
 
     def latency_between(self, one: Address, other: Address) -> float:
         """Seconds in one direction between two addresses: the largest set for either, or `latency`."""
@@ -292,7 +292,7 @@ class Network:
 
     def _taken(self, address: Address) -> bool:
         ip, port = address
-        anywhere = ANYWHERE[family_of(ip)]
+        anywhere = WILDCARD[family_of(ip)]
         rivals = [
             other for other, taken in self._listeners if taken == port and family_of(other) == family_of(ip)
         ]

@@ -74,7 +74,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
         _refuse_options("create_connection", options, "proto", "interleave")
         infos = await self.getaddrinfo(host, port, family=family, flags=flags)
         targets = [(info[4][0], info[4][1]) for info in infos]
-        client, target = await self.network.reach_any(
+        client, target = await self.network.connect_any(
             targets, local_addr, delay=happy_eyeballs_delay, all_errors=all_errors
         )
         waiter: asyncio.Future[None] = self.create_future()
@@ -113,29 +113,29 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
 
     async def create_datagram_endpoint(self, *_: object, **__: object) -> NoReturn:
         """Not in virtual time: there is TCP only."""
-        raise _no("create_datagram_endpoint")
+        raise _unsupported("create_datagram_endpoint")
 
     async def create_unix_connection(self, *_: object, **__: object) -> NoReturn:
         """Not in virtual time: there is TCP only."""
-        raise _no("create_unix_connection")
+        raise _unsupported("create_unix_connection")
 
     async def create_unix_server(self, *_: object, **__: object) -> NoReturn:
         """Not in virtual time: there is TCP only."""
-        raise _no("create_unix_server")
+        raise _unsupported("create_unix_server")
 
     async def connect_accepted_socket(self, *_: object, **__: object) -> NoReturn:
         """Not in virtual time: real sockets are never touched."""
-        raise _no("connect_accepted_socket")
+        raise _unsupported("connect_accepted_socket")
 
 
 def _refuse_options(method: str, options: dict[str, object], *harmless: str) -> None:
     """Refuse what the network cannot do (ssl, sock, ...) rather than pretend; options without effect are let through."""
     for name, value in options.items():
         if value and name not in harmless:
-            raise _no(f"{method}({name}=...)")
+            raise _unsupported(f"{method}({name}=...)")
 
 
-def _no(what: str) -> NotImplementedError:
+def _unsupported(what: str) -> NotImplementedError:
     return NotImplementedError(
         f"{what} is not available on a VirtualTimeLoop: its network is in-memory plain TCP"
     )

@@ -42,12 +42,12 @@ class Pipe:
         self._loop = link.loop
         self._dead = False
         self._items: deque[tuple[float, bytes | Signal]] = deque()
-        self._taken = 0  # of the bytes at the head, so many went to the receiver already
+        self._head_read = 0  # of the bytes at the head, so many went to the receiver already
         self._size = 0
         self._wakeup: asyncio.Handle | None = None
 
     @property
-    def room(self) -> int:
+    def window_left(self) -> int:
         """How many bytes the pipe takes before the sender has to keep them."""
         return max(0, self.link.network.window - self._size)
 
@@ -59,9 +59,9 @@ class Pipe:
         self._items.append((self._loop.time() + latency, item))
         if not isinstance(item, Signal):
             self._size += len(item)
-        self.kick()
+        self.schedule_delivery()
 
-    def kick(self) -> None:
+    def schedule_delivery(self) -> None:
         """Plan the next delivery, if there is one and nothing stands against it."""
         if self._wakeup is not None or not self._deliverable():
             return
@@ -71,7 +71,7 @@ class Pipe:
         else:
             self._wakeup = self._loop.call_at(arrival, self._deliver)
 
-    def take(self, limit: int) -> bytes:
+    def read(self, limit: int) -> bytes:
         """Up to `limit` of the bytes that have arrived; the sender may fill the room they leave."""
         parts: list[bytes | memoryview] = []
         wanted, now = limit, self._loop.time()
@@ -79,19 +79,19 @@ class Pipe:
             arrival, item = self._items[0]
             if arrival > now or isinstance(item, Signal):
                 break
-            rest = len(item) - self._taken
+            rest = len(item) - self._head_read
             if rest > wanted:
-                parts.append(memoryview(item)[self._taken : self._taken + wanted])
-                self._taken += wanted
+                parts.append(memoryview(item)[self._head_read : self._head_read + wanted])
+                self._head_read += wanted
                 wanted = 0
             else:
-                parts.append(memoryview(item)[self._taken :] if self._taken else item)
+                parts.append(memoryview(item)[self._head_read :] if self._head_read else item)
                 self._items.popleft()
-                self._taken = 0
+                self._head_read = 0
                 wanted -= rest
         self._size -= limit - wanted
         if self.sender is not None:
-            self.sender.room_made()
+            self.sender.window_opened()
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
     def close(self) -> bool:
@@ -99,11 +99,11 @@ class Pipe:
         self.closed = True
         self.receiver = None
         now = self._loop.time()
-        frozen = self.link.network.frozen(self.link)
-        unread = any(at <= now and not isinstance(item, Signal) for at, item in self._items) and not frozen
+        blackholed = self.link.network.is_blackholed(self.link)
+        unread = any(at <= now and not isinstance(item, Signal) for at, item in self._items) and not blackholed
         if unread:
             self._clear()
-        self.kick()
+        self.schedule_delivery()
         return unread
 
     def drop(self) -> None:
@@ -113,13 +113,13 @@ class Pipe:
 
     def _clear(self) -> None:
         self._items.clear()
-        self._taken = self._size = 0
+        self._head_read = self._size = 0
         if self._wakeup is not None:
             self._wakeup.cancel()
             self._wakeup = None
 
     def _deliverable(self) -> bool:
-        if not self._items or self.link.network.frozen(self.link):
+        if not self._items or self.link.network.is_blackholed(self.link):
             return False
         waits_for_reader = self._items[0][1] not in (Signal.OPEN, Signal.RESET) and not self.closed
         return not waits_for_reader or (self.receiver is not None and self.receiver.is_reading())
@@ -134,22 +134,22 @@ class Pipe:
             self._items.popleft()
             self.link.accept()
         elif self.closed or self.receiver is None:
-            self._bounce()
+            self._discard()
         elif item is Signal.RESET:
             self._items.popleft()
             self.receiver.reset_by_peer()
         elif item is Signal.EOF:
             self._items.popleft()
-            self.receiver.end_of_file()
+            self.receiver.eof_arrived()
         else:
-            self.receiver.readable(self.link.network.chunk_size)
-        self.kick()
+            self.receiver.data_arrived(self.link.network.chunk_size)
+        self.schedule_delivery()
 
-    def _bounce(self) -> None:
+    def _discard(self) -> None:
         """Something came to a closed socket: bytes are answered by a reset, an end of file by nothing."""
         bytes_came = any(not isinstance(item, Signal) for _, item in self._items)
         self._clear()
         if bytes_came:
             self.back.send(Signal.RESET)
         if self.sender is not None:
-            self.sender.room_made()
+            self.sender.window_opened()

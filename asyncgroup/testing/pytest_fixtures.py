@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncgroup.testing.pytest_case import ItemCase, told_plainly
+from asyncgroup.testing.pytest_context import ItemContext, without_traceback
 
 if TYPE_CHECKING:
     from asyncgroup.broker import EmbeddedCluster
-    from asyncgroup.testing.kit import VirtualKafka
+    from asyncgroup.testing.pytest_support import VirtualKafka
 
 __all__ = ["kafka_cluster", "virtual_kafka"]
 
 
 async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
     """A Kafka cluster on the test's own event loop, at real sockets of 127.0.0.1 with free ports."""
-    from asyncgroup.testing.kit import running_cluster
+    from asyncgroup.testing.pytest_support import running_cluster
 
     _check_loop(request)
-    with told_plainly():
-        async with running_cluster(ItemCase(request.node)) as cluster:
+    with without_traceback():
+        async with running_cluster(ItemContext(request.node)) as cluster:
             yield cluster
 
 
@@ -33,11 +33,11 @@ async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[Virtual
 
     For clients that read no clock but the loop's, as asyncgroup's own.
     """
-    from asyncgroup.testing.kit import running_virtual_cluster
+    from asyncgroup.testing.pytest_support import running_virtual_cluster
 
     _check_loop(request)
-    with told_plainly():
-        async with running_virtual_cluster(ItemCase(request.node)) as cluster:
+    with without_traceback():
+        async with running_virtual_cluster(ItemContext(request.node)) as cluster:
             yield cluster
 
 

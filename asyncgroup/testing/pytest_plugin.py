@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from asyncgroup.testing.pytest_case import ItemCase, SessionCase, told_plainly
+from asyncgroup.testing.pytest_context import ItemContext, SessionContext, without_traceback
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,9 +45,9 @@ _MARKER = (
 @pytest.fixture
 def kafka_server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
     """A Kafka cluster in a thread of its own, for clients that block (confluent-kafka, Java, Spark)."""
-    from asyncgroup.testing.kit import running_server
+    from asyncgroup.testing.pytest_support import running_server
 
-    with told_plainly(), running_server(ItemCase(request.node)) as server:
+    with without_traceback(), running_server(ItemContext(request.node)) as server:
         yield server
 
 
@@ -62,9 +62,9 @@ def session_kafka_server(
     kafka_session_options: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[KafkaServer]:
     """A Kafka cluster in a thread of its own for all tests of a session, for clients that block and asyncio ones."""
-    from asyncgroup.testing.kit import running_server
+    from asyncgroup.testing.pytest_support import running_server
 
-    with told_plainly(), running_server(SessionCase(request.session, kafka_session_options)) as server:
+    with without_traceback(), running_server(SessionContext(request.session, kafka_session_options)) as server:
         yield server
 
 
@@ -139,17 +139,17 @@ class _VirtualLoop:
     """A plugin for a moment: pytest-asyncio asks it for the loops of a test that uses `virtual_kafka`."""
 
     def pytest_asyncio_loop_factories(self, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
-        limit = ItemCase(item).options().get("max_virtual_time")
+        limit = ItemContext(item).options().get("max_virtual_time")
         return {"virtual": functools.partial(_new_virtual_loop, limit)}
 
 
 def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
     from asyncgroup.testing.loop import VirtualTimeLoop
-    from asyncgroup.testing.plan import is_span
+    from asyncgroup.testing.marker_options import is_duration
 
     # of what is no span of time the fixture tells, in a sentence
     return (
-        VirtualTimeLoop(max_virtual_time=max_virtual_time) if is_span(max_virtual_time) else VirtualTimeLoop()
+        VirtualTimeLoop(max_virtual_time=max_virtual_time) if is_duration(max_virtual_time) else VirtualTimeLoop()
     )
 
 
@@ -174,18 +174,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test whose client asked for a topic that does not exist; a failure of its own goes before that."""
-    case = ItemCase(item)
+    context = ItemContext(item)
     try:
         result = yield
     except BaseException as error:
         asyncio = sys.modules.get("asyncio")  # imported by those who use it: the plugin is in every suite
         is_cancelled = asyncio is not None and isinstance(error, asyncio.CancelledError)
-        if (told := case.unknown_topic) is None or not is_cancelled:
+        if (message := context.unknown_topic_message) is None or not is_cancelled:
             raise
     else:
-        if (told := case.unknown_topic) is None:
+        if (message := context.unknown_topic_message) is None:
             return result
-    raise pytest.fail.Exception(told, pytrace=False) from None
+    raise pytest.fail.Exception(message, pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -194,17 +194,17 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the cluster was asked, when a test with one has failed."""
     report = yield
-    case = ItemCase(item)
+    context = ItemContext(item)
     if call.when == "call":
-        case.ended(failed=call.excinfo is not None)
-    story = case.story
-    if story is None and "session_kafka_server" in getattr(item, "fixturenames", ()):
-        story = SessionCase(item.session).story
-    if story is not None and report.failed:
+        context.set_outcome(failed=call.excinfo is not None)
+    describe_cluster = context.report
+    if describe_cluster is None and "session_kafka_server" in getattr(item, "fixturenames", ()):
+        describe_cluster = SessionContext(item.session).report
+    if describe_cluster is not None and report.failed:
         try:
-            report.sections.append(("Kafka", story()))
+            report.sections.append(("Kafka", describe_cluster()))
         except Exception as error:  # noqa: BLE001  a broken cluster must not hide how the test failed
             report.sections.append(("Kafka", f"cannot be told: {error!r}"))
     if call.when == "teardown":
-        case.forget()
+        context.clear()
     return report

@@ -15,7 +15,7 @@ _GRACE: Final = 60.0
 """Seconds by which a call waits longer for the thread than the thread itself waits."""
 
 
-class Call(Protocol):
+class _Call(Protocol):
     """How the thread is called: `KafkaServer.call`."""
 
     def __call__(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = ...) -> Any: ...
@@ -24,7 +24,7 @@ class Call(Protocol):
 class ServerFault:
     """A fault of a `KafkaServer`; made by `ServerFaults.on`."""
 
-    def __init__(self, call: Call, fault: Fault) -> None:
+    def __init__(self, call: _Call, fault: Fault) -> None:
         self._call, self._fault = call, fault
 
     if not TYPE_CHECKING:  # so that type checkers know that it is not there
@@ -48,11 +48,11 @@ class ServerFault:
     def wait_hit(self, hits: int = 1, timeout: float = 10.0) -> None:
         """Wait until it has been hit so often; TimeoutError after `timeout` seconds."""
 
-        def told() -> str:
+        def describe() -> str:
             return f"{self._fault.hits} of {hits} hits in {timeout:g} s: {self._fault!r}"
 
         self._call(
-            lambda _: _within(timeout, lambda: self._fault.wait_hit(hits), told), timeout=timeout + _GRACE
+            lambda _: _within(timeout, lambda: self._fault.wait_hit(hits), describe), timeout=timeout + _GRACE
         )
 
     def release(self) -> None:
@@ -67,7 +67,7 @@ class ServerFault:
 class ServerFaults:
     """The faults of a `KafkaServer`."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: _Call) -> None:
         self._call = call
 
     def on(self, api: str | None = None, **options: Unpack[FaultOptions]) -> ServerFault:
@@ -91,27 +91,27 @@ class ServerFaults:
 class ServerHistory:
     """The history of a `KafkaServer`."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: _Call) -> None:
         self._call = call
 
-    def of(self, *apis: str, **named: Any) -> list[Exchange]:
+    def of(self, *apis: str, **fields: Any) -> list[Exchange]:
         """The exchanges of these APIs (all if none is named) that fit everything named; as `History.of`."""
-        found: list[Exchange] = self._call(lambda cluster: cluster.history.of(*apis, **named))
+        found: list[Exchange] = self._call(lambda cluster: cluster.history.of(*apis, **fields))
         return found
 
-    def wait_for(self, *apis: str, count: int = 1, timeout: float = 10.0, **named: Any) -> list[Exchange]:
+    def wait_for(self, *apis: str, count: int = 1, timeout: float = 10.0, **fields: Any) -> list[Exchange]:
         """Wait until `count` exchanges fit, and return all that do; TimeoutError after `timeout` seconds."""
 
         def wait(cluster: EmbeddedCluster) -> Any:
             history = cluster.history
 
-            def told() -> str:
+            def describe() -> str:
                 what = " or ".join(apis or ["any API"])
-                fitting = "".join(f" with {name}={value!r}" for name, value in named.items())
-                found = len(history.of(*apis, **named))
+                fitting = "".join(f" with {name}={value!r}" for name, value in fields.items())
+                found = len(history.of(*apis, **fields))
                 return f"{found} of {count} exchanges of {what}{fitting} in {timeout:g} s"
 
-            return _within(timeout, lambda: history.wait_for(*apis, count=count, **named), told)
+            return _within(timeout, lambda: history.wait_for(*apis, count=count, **fields), describe)
 
         found: list[Exchange] = self._call(wait, timeout=timeout + _GRACE)
         return found
@@ -126,10 +126,10 @@ class ServerHistory:
         self._call(lambda cluster: cluster.history.clear())
 
 
-async def _within(seconds: float, wait: Callable[[], Any], told: Callable[[], str]) -> Any:
-    """What `wait` returns; TimeoutError with what `told` says then."""
+async def _within(seconds: float, wait: Callable[[], Any], describe: Callable[[], str]) -> Any:
+    """What `wait` returns; TimeoutError with what `describe` says then."""
     try:
         async with asyncio.timeout(seconds):
             return await wait()
     except TimeoutError:
-        raise TimeoutError(told()) from None
+        raise TimeoutError(describe()) from None

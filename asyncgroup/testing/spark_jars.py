@@ -38,7 +38,7 @@ def spark_kafka_jars(*, limit: float = 100.0) -> list[Path]:
     target = user_cache() / "spark-kafka" / SPARK_KAFKA_VERSION
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_name(f"{SPARK_KAFKA_VERSION}.lock"), limit):
-        if _left_out(target):
+        if _missing_jars(target):
             _fetch(target, limit)
     return _jars(target)
 
@@ -47,7 +47,7 @@ def _jars(target: Path) -> list[Path]:
     return [target / f"{name}-{revision}.jar" for _, name, revision in JARS]
 
 
-def _left_out(target: Path) -> list[str]:
+def _missing_jars(target: Path) -> list[str]:
     return [jar.name for jar in _jars(target) if not jar.is_file()]
 
 
@@ -67,7 +67,7 @@ def _fetch(target: Path, limit: float) -> None:
             ) from None
         if done.returncode:
             raise KafkaJarsUnavailable(f"fetching Spark's Kafka source failed: {done.stdout[-500:]}")
-        if names := _left_out(scratch / "lib"):
+        if names := _missing_jars(scratch / "lib"):
             raise KafkaJarsUnavailable(f"fetching Spark's Kafka source left out {', '.join(names)}")
         shutil.rmtree(target, ignore_errors=True)
         (scratch / "lib").rename(target)

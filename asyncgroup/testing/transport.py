@@ -60,7 +60,7 @@ class VirtualTransport(asyncio.Transport):
         self._eof_seen = False
         self._closing = False
         self._lost = False  # connection_lost is on its way or over
-        self._broken: OSError | None = None  # what the next write will meet
+        self._pending_error: OSError | None = None  # what the next write will meet
         self._flush: asyncio.Handle | None = None
         inbound.receiver = outbound.sender = self
         if server is not None:
@@ -119,9 +119,9 @@ class VirtualTransport(asyncio.Transport):
         if self._closing or not self._paused:
             return
         self._paused = False
-        if self._broken is not None and not self._eof_seen:
-            self.fail(self._broken)
-        self._inbound.kick()
+        if self._pending_error is not None and not self._eof_seen:
+            self.fail(self._pending_error)
+        self._inbound.schedule_delivery()
 
     # -- asyncio.WriteTransport ---------------------------------------------------------------------------------------
 
@@ -133,15 +133,15 @@ class VirtualTransport(asyncio.Transport):
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._lost:
             return
-        if self._broken is not None:
-            self.fail(self._broken)
+        if self._pending_error is not None:
+            self.fail(self._pending_error)
             return
         content = bytes(data)
         if not self._buffer:
-            room = self._outbound.room
-            if room:
-                self._outbound.send(content[:room])
-            content = content[room:]
+            window_left = self._outbound.window_left
+            if window_left:
+                self._outbound.send(content[:window_left])
+            content = content[window_left:]
         if content:
             self._buffer += content
             self._pause_protocol_if_full()
@@ -179,19 +179,19 @@ class VirtualTransport(asyncio.Transport):
 
     # -- what the pipes call ------------------------------------------------------------------------------------------
 
-    def readable(self, most: int) -> None:
+    def data_arrived(self, most: int) -> None:
         """Bytes have arrived: take one chunk of up to `most` bytes."""
         if isinstance(self._protocol, BufferedProtocol):
             self._fill_buffer(self._protocol, most)
         else:
-            data = self._inbound.take(most)
-            self._guarded(cast(Protocol, self._protocol).data_received, "data_received", data)
+            data = self._inbound.read(most)
+            self._call_protocol(cast(Protocol, self._protocol).data_received, "data_received", data)
 
-    def end_of_file(self) -> None:
+    def eof_arrived(self) -> None:
         """The other end will send no more: close, unless the protocol wants to go on writing."""
         self._eof_seen = True
         # both kinds of stream protocol have eof_received
-        kept_open = self._guarded(cast(Protocol, self._protocol).eof_received, "eof_received")
+        kept_open = self._call_protocol(cast(Protocol, self._protocol).eof_received, "eof_received")
         if not kept_open:
             self.close()
 
@@ -200,13 +200,13 @@ class VirtualTransport(asyncio.Transport):
         if self._lost:
             return
         if self._eof_seen:  # after an end of file TCP reports the reset as a broken pipe
-            self._broken = BrokenPipeError(errno.EPIPE, "Broken pipe")
+            self._pending_error = BrokenPipeError(errno.EPIPE, "Broken pipe")
         else:
-            self._broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            self._pending_error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         if self.is_reading() or self._buffer:
-            self.fail(self._broken)
+            self.fail(self._pending_error)
 
-    def room_made(self) -> None:
+    def window_opened(self) -> None:
         """The window has room again: continue writing at the next turn."""
         if self._buffer and self._flush is None and not self._lost:
             self._flush = self._loop.call_soon(self._write_buffered)
@@ -221,22 +221,22 @@ class VirtualTransport(asyncio.Transport):
 
     def _start_reading(self) -> None:
         self._started = True
-        self._inbound.kick()
+        self._inbound.schedule_delivery()
 
     def _fill_buffer(self, protocol: BufferedProtocol, most: int) -> None:
-        buffer = self._guarded(protocol.get_buffer, "get_buffer", -1)
+        buffer = self._call_protocol(protocol.get_buffer, "get_buffer", -1)
         if self._lost:
             return
         target = memoryview(buffer).cast("B")
         if not target:
             self._fatal(RuntimeError("get_buffer() returned an empty buffer"), "get_buffer")
             return
-        data = self._inbound.take(min(len(target), most))
+        data = self._inbound.read(min(len(target), most))
         target[: len(data)] = data
         target.release()
-        self._guarded(protocol.buffer_updated, "buffer_updated", len(data))
+        self._call_protocol(protocol.buffer_updated, "buffer_updated", len(data))
 
-    def _guarded(self, method: Callable[..., Any], name: str, *args: Any) -> Any:
+    def _call_protocol(self, method: Callable[..., Any], name: str, *args: Any) -> Any:
         """Call a method of the protocol; what it raises ends the connection, as in asyncio."""
         try:
             return method(*args)
@@ -259,13 +259,13 @@ class VirtualTransport(asyncio.Transport):
         self._flush = None
         if self._lost or not self._buffer:
             return
-        count = min(self._outbound.room, len(self._buffer))
+        count = min(self._outbound.window_left, len(self._buffer))
         if count:
             self._outbound.send(bytes(memoryview(self._buffer)[:count]))
             del self._buffer[:count]
         if self._protocol_paused and len(self._buffer) <= self._low_water:
             self._protocol_paused = False
-            self._tell_protocol("resume_writing")  # may write again
+            self._notify_protocol("resume_writing")  # may write again
         if self._buffer:
             return
         if self._closing:
@@ -276,9 +276,9 @@ class VirtualTransport(asyncio.Transport):
     def _pause_protocol_if_full(self) -> None:
         if len(self._buffer) > self._high_water and not self._protocol_paused:
             self._protocol_paused = True
-            self._tell_protocol("pause_writing")
+            self._notify_protocol("pause_writing")
 
-    def _tell_protocol(self, name: str) -> None:
+    def _notify_protocol(self, name: str) -> None:
         try:
             getattr(self._protocol, name)()
         except (SystemExit, KeyboardInterrupt):
@@ -309,7 +309,7 @@ class VirtualTransport(asyncio.Transport):
         elif not self._eof_sent:
             self._outbound.send(Signal.EOF)
         self._outbound.sender = None
-        self._inbound.link.ended()
+        self._inbound.link.end_closed()
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

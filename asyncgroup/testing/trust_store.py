@@ -17,7 +17,7 @@ from typing import Final
 __all__ = ["python_authorities", "trust_store"]
 
 # By custom always the same: the digest guards against accidents, and Java checks it only if told the word.
-_WORD: Final = "changeit"
+_PASSWORD: Final = "changeit"
 
 _MAGIC: Final = 0xFEEDFEED
 _FORMAT_VERSION: Final = 2
@@ -44,7 +44,7 @@ def trust_store(authorities: Iterable[bytes]) -> bytes:
         ]
     body = b"".join(parts)
     # The format's digest: SHA-1 over the password in UTF-16, a phrase that the format fixes, and the body.
-    seal = hashlib.sha1(_WORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
+    seal = hashlib.sha1(_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
     return body + seal.digest()
 
 

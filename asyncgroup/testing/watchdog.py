@@ -45,11 +45,11 @@ class Watchdog:
 
     def guard(self, pid: int) -> None:
         """From now on this process ends with the owner."""
-        self._tell(f"+{pid}")
+        self._send(f"+{pid}")
 
     def release(self, pid: int) -> None:
         """This process has ended; its id may belong to another one from now on."""
-        self._tell(f"-{pid}")
+        self._send(f"-{pid}")
 
     def close(self) -> None:
         """Ends the watchdog; what it still guards is killed and the directory removed."""
@@ -61,7 +61,7 @@ class Watchdog:
             self._process.kill()
             self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         # It may have been ended by somebody: then only the owner's own cleaning up is left.
         with contextlib.suppress(BrokenPipeError):

@@ -17,17 +17,17 @@ from confluent_kafka.cimpl import NewTopic
 
 from asyncgroup.errors import UsageError
 from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError, KafkaToolError
-from asyncgroup.testing.kafka_node import PortTaken
-from asyncgroup.testing.kafka_probe import Answer, ask
+from asyncgroup.testing.kafka_node import PortInUse
+from asyncgroup.testing.kafka_probe import ProbeResult, probe
 from asyncgroup.testing.time_limit import time_limit
 from tests.real.support import RunningKafka
 
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")
 
 
-def asked(kafka: RunningKafka, node: int = 0, limit: float = 5.0) -> Answer:
+def asked(kafka: RunningKafka, node: int = 0, limit: float = 5.0) -> ProbeResult:
     host, _, port = kafka.bootstrap_servers.split(",")[node].rpartition(":")
-    return ask(host, int(port), limit)
+    return probe(host, int(port), limit)
 
 
 def create_topic(kafka: RunningKafka, name: str, replicas: int = 1) -> None:
@@ -80,7 +80,7 @@ def test_one_node_answers(apache_kafka: RunningKafka) -> None:
 
 def test_three_nodes_know_each_other(apache_kafka_3: ApacheKafka) -> None:
     answers = [asked(apache_kafka_3, node) for node in range(3)]
-    assert answers == [Answer(apache_kafka_3.cluster_id, frozenset({1, 2, 3}))] * 3
+    assert answers == [ProbeResult(apache_kafka_3.cluster_id, frozenset({1, 2, 3}))] * 3
 
 
 def test_a_killed_node_comes_back_with_its_data(kafka_to_break: ApacheKafka) -> None:
@@ -165,7 +165,7 @@ def test_a_second_process_on_the_port_is_told_apart(kafka_to_break: ApacheKafka)
     (twin.data / "meta.properties").write_text((node.data / "meta.properties").read_text())
     twin.start([*cluster._java_for(twin), "kafka.Kafka", str(twin.properties)])
     try:
-        with time_limit(30) as expired, pytest.raises(PortTaken, match="Address already in use"):
+        with time_limit(30) as expired, pytest.raises(PortInUse, match="Address already in use"):
             while not expired.wait(0.1):
                 twin.check()
     finally:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.testing.conditions import Fault, places_of
+from asyncgroup.testing.network_conditions import NetworkFault, patterns_of
 from tests.simulate.handler import Disturbances
 from tests.simulate.plan import GROUP, OFFSETS_TOPIC
 from tests.simulate.weather import Front
@@ -73,7 +73,7 @@ def _restart_hermit(world: World) -> None:
 def _crash(world: World, name: str) -> None:
     """The process dies: the other ends of its connections are told by its machine."""
     if member := world.member(name):
-        world.network.come(_over_host(f"{name} is dead", member.host, Fault.HANG), forever=True)
+        world.network.come(_over_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
         world.network.cut(member.host)
         member.die()
 
@@ -83,7 +83,7 @@ def _vanish(world: World, name: str) -> None:
     """The machine dies: nobody is told."""
     if member := world.member(name):
         world.network.sever(member.host)
-        world.network.come(_over_host(f"{name} is dead", member.host, Fault.HANG), forever=True)
+        world.network.come(_over_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
         member.die()
 
 
@@ -137,15 +137,15 @@ def _pause(world: World, name: str, seconds: float) -> None:
 # --- wires ---------------------------------------------------------------------------------------------------------
 
 
-def _over_host(name: str, host: str, fault: Fault | None = None, latency: float = 0.0) -> Front:
+def _over_host(name: str, host: str, fault: NetworkFault | None = None, latency: float = 0.0) -> Front:
     return Front(name, lambda one, other: host in (one[0], other[0]), fault, latency)
 
 
 def _over_node(
-    world: World, node_id: int, name: str, fault: Fault | None = None, latency: float = 0.0
+    world: World, node_id: int, name: str, fault: NetworkFault | None = None, latency: float = 0.0
 ) -> Front:
     place = (NODE_HOST, world.port(node_id))
-    return Front(name, lambda one, other: place in places_of(one, other), fault, latency)
+    return Front(name, lambda one, other: place in patterns_of(one, other), fault, latency)
 
 
 def _come(world: World, front: Front, seconds: float) -> None:
@@ -157,7 +157,7 @@ def _come(world: World, front: Front, seconds: float) -> None:
 def _mute(world: World, name: str, seconds: float) -> None:
     """Nothing gets through to or from somebody; what is sent arrives later."""
     if party := world.party(name):
-        _come(world, _over_host(f"{name} is mute", party.host, Fault.HANG), seconds)
+        _come(world, _over_host(f"{name} is mute", party.host, NetworkFault.HANG), seconds)
 
 
 @_act
@@ -193,7 +193,7 @@ def _part(world: World, name: str, node_id: int, seconds: float) -> None:
         front = Front(
             f"{name} and node {node_id} are apart",
             lambda one, other: host in (one[0], other[0]) and port in (one[1], other[1]),
-            Fault.HANG,
+            NetworkFault.HANG,
         )
         _come(world, front, seconds)
 
@@ -201,12 +201,12 @@ def _part(world: World, name: str, node_id: int, seconds: float) -> None:
 @_act
 def _mute_node(world: World, node_id: int, seconds: float) -> None:
     """As a process that is stopped: connections are accepted, nobody answers."""
-    _come(world, _over_node(world, node_id, f"node {node_id} is mute", Fault.SILENT), seconds)
+    _come(world, _over_node(world, node_id, f"node {node_id} is mute", NetworkFault.SILENT), seconds)
 
 
 @_act
 def _refuse_node(world: World, node_id: int, seconds: float) -> None:
-    _come(world, _over_node(world, node_id, f"node {node_id} refuses", Fault.REFUSE), seconds)
+    _come(world, _over_node(world, node_id, f"node {node_id} refuses", NetworkFault.REFUSE), seconds)
 
 
 @_act

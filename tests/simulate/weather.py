@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from asyncgroup.testing import Link, Network
 from asyncgroup.testing.addresses import Address
-from asyncgroup.testing.conditions import Conditions, Fault
+from asyncgroup.testing.network_conditions import NetworkConditions, NetworkFault
 
 __all__ = ["CLIMATES", "Front", "Weather", "WeatherNetwork"]
 
@@ -31,7 +31,7 @@ class Front:
         self,
         name: str,
         takes: Callable[[Address, Address], bool],
-        fault: Fault | None = None,
+        fault: NetworkFault | None = None,
         latency: float = 0.0,
     ) -> None:
         self.name, self.takes, self.fault, self.latency = name, takes, fault, latency
@@ -40,7 +40,7 @@ class Front:
         return f"<Front {self.name}>"
 
 
-class Weather(Conditions):
+class Weather(NetworkConditions):
     """The fronts that are there now, in the order in which they came. Not `is_on` while the world is being made."""
 
     def __init__(self, rng: random.Random, climate: str) -> None:
@@ -53,7 +53,7 @@ class Weather(Conditions):
     def faults(self) -> int:
         return len(self.fronts)
 
-    def faults_between(self, one: Address, other: Address) -> set[Fault]:
+    def faults_between(self, one: Address, other: Address) -> set[NetworkFault]:
         return {front.fault for front in self.fronts if front.fault is not None and front.takes(one, other)}
 
     def latency_between(self, one: Address, other: Address, default: float) -> float:

@@ -12,7 +12,7 @@ from asyncgroup.errors import UsageError
 from asyncgroup.java import Java
 from asyncgroup.testing import apache_kafka as module
 from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError
-from asyncgroup.testing.kafka_node import PortTaken
+from asyncgroup.testing.kafka_node import PortInUse
 
 
 class StandIn:
@@ -54,15 +54,15 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
 
 
 def test_a_taken_port_is_tried_again_with_others(cluster: type[StandIn]) -> None:
-    cluster.outcomes = [PortTaken("a"), PortTaken("b")]
+    cluster.outcomes = [PortInUse("a"), PortInUse("b")]
     with ApacheKafka():
         assert cluster.events == ["start", "close", "start", "close", "start"]
     assert cluster.events[-1] == "close"
 
 
 def test_not_for_ever(cluster: type[StandIn]) -> None:
-    cluster.outcomes = [PortTaken(str(number)) for number in range(1, 9)]
-    with pytest.raises(PortTaken, match="5"):
+    cluster.outcomes = [PortInUse(str(number)) for number in range(1, 9)]
+    with pytest.raises(PortInUse, match="5"):
         ApacheKafka().start()
     assert cluster.events == ["start", "close"] * 5
 

@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.java import Java
 from asyncgroup.testing import class_archive
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from asyncgroup.testing.class_archive import MOST, ClassArchive
+from asyncgroup.testing.class_archive import MAX_ARCHIVES, ClassArchive
 
 
 @pytest.fixture(autouse=True)
@@ -42,19 +42,19 @@ def made(place: Path, content: bytes = b"archive") -> Path:
 def test_it_is_used_once_it_was_kept(tmp_path: Path, jars: Path, cache: Path) -> None:
     archive = ClassArchive(java(tmp_path), jars)
     assert archive.options == []
-    assert archive.is_wanted
-    archive.keep(made(tmp_path))
+    assert archive.can_be_created
+    archive.install(made(tmp_path))
     assert f"-XX:SharedArchiveFile={archive.path}" in archive.options
-    assert not archive.is_wanted
+    assert not archive.can_be_created
     assert archive.path.read_bytes() == b"archive"
     assert list(cache.iterdir()) == [archive.path]
 
 
 def test_the_last_of_several_wins(tmp_path: Path, jars: Path) -> None:
     archive = ClassArchive(java(tmp_path), jars)
-    archive.keep(made(tmp_path, b"one"))
+    archive.install(made(tmp_path, b"one"))
     with archive.path.open("rb") as mapped:
-        ClassArchive(java(tmp_path), jars).keep(made(tmp_path, b"two"))
+        ClassArchive(java(tmp_path), jars).install(made(tmp_path, b"two"))
         assert mapped.read() == b"one", "who reads the old one is not disturbed"
     assert archive.path.read_bytes() == b"two"
 
@@ -70,20 +70,20 @@ def test_another_java_or_other_jars_have_another_one(tmp_path: Path, jars: Path)
 
 def test_a_java_without_an_archive_of_its_own_can_make_none(tmp_path: Path, jars: Path) -> None:
     archive = ClassArchive(java(tmp_path, with_archive=False), jars)
-    assert not archive.is_wanted
+    assert not archive.can_be_created
     assert archive.options == []
 
 
 def test_old_ones_go(tmp_path: Path, jars: Path, cache: Path) -> None:
     cache.mkdir(parents=True)
-    for age in range(MOST + 2):
+    for age in range(MAX_ARCHIVES + 2):
         (cache / f"kafka-{age}.jsa").touch()
         os.utime(cache / f"kafka-{age}.jsa", (1_000 - age, 1_000 - age))
     archive = ClassArchive(java(tmp_path), jars)
-    archive.keep(made(tmp_path))
+    archive.install(made(tmp_path))
     assert {path.name for path in cache.iterdir()} == {
         archive.path.name,
-        *(f"kafka-{age}.jsa" for age in range(MOST - 1)),
+        *(f"kafka-{age}.jsa" for age in range(MAX_ARCHIVES - 1)),
     }
 
 
@@ -92,7 +92,7 @@ def test_nothing_fails_for_want_of_it(tmp_path: Path, jars: Path, trouble: str) 
     if trouble == "no cache":
         (tmp_path / "cache").write_text("a file")
     archive = ClassArchive(java(tmp_path), tmp_path / "none" if trouble == "no jars" else jars)
-    archive.keep(tmp_path / "none" if trouble == "nothing was made" else made(tmp_path))
+    archive.install(tmp_path / "none" if trouble == "nothing was made" else made(tmp_path))
     assert archive.options == [] or trouble == "no jars"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from asyncgroup.testing.kafka_probe import Answer, ask
+from asyncgroup.testing.kafka_probe import ProbeResult, probe
 
 API_VERSIONS_OK = struct.pack(">hi", 0, 0)
 Serve = Callable[[list[bytes]], tuple[str, int]]
@@ -60,27 +60,27 @@ def serve() -> Iterator[Serve]:
 
 def test_answer(serve: Serve) -> None:
     host, port = serve([API_VERSIONS_OK, metadata("cluster", 1, 3)])
-    assert ask(host, port) == Answer("cluster", frozenset({1, 3}))
+    assert probe(host, port) == ProbeResult("cluster", frozenset({1, 3}))
 
 
 def test_a_cluster_without_name_and_brokers(serve: Serve) -> None:
-    assert ask(*serve([API_VERSIONS_OK, metadata(None)])) == Answer(None, frozenset())
+    assert probe(*serve([API_VERSIONS_OK, metadata(None)])) == ProbeResult(None, frozenset())
 
 
 def test_an_error_code(serve: Serve) -> None:
     with pytest.raises(ValueError, match="ApiVersions answered with error 35"):
-        ask(*serve([struct.pack(">hi", 35, 0)]))
+        probe(*serve([struct.pack(">hi", 35, 0)]))
 
 
 def test_a_connection_that_closes(serve: Serve) -> None:
     with pytest.raises(ConnectionError):
-        ask(*serve([API_VERSIONS_OK]))
+        probe(*serve([API_VERSIONS_OK]))
 
 
 @pytest.mark.parametrize("cut", [1, 4, 9, 30])
 def test_an_answer_that_ends_too_early(serve: Serve, cut: int) -> None:
     with pytest.raises(ValueError, match="ends too early"):
-        ask(*serve([API_VERSIONS_OK, metadata("cluster", 1)[:cut]]))
+        probe(*serve([API_VERSIONS_OK, metadata("cluster", 1)[:cut]]))
 
 
 def test_a_stranger_on_the_port() -> None:
@@ -96,7 +96,7 @@ def test_a_stranger_on_the_port() -> None:
         stranger = threading.Thread(target=greet)
         stranger.start()
         with pytest.raises(ValueError, match="no answer of a Kafka broker"):
-            ask(*listener.getsockname())
+            probe(*listener.getsockname())
         stranger.join(20)
 
 
@@ -104,11 +104,11 @@ def test_nobody_on_the_port() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
-            ask(*bound.getsockname())
+            probe(*bound.getsockname())
 
 
 def test_one_who_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
         with pytest.raises(TimeoutError):
-            ask(host, port, limit=0.05)
+            probe(host, port, limit=0.05)

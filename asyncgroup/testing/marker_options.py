@@ -12,7 +12,7 @@ from asyncgroup.broker.seeding import topic_seeds
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 
-__all__ = ["Plan", "is_span"]
+__all__ = ["MarkerOptions", "is_duration"]
 
 _CLUSTER_OPTIONS: Final = {
     name: parameter.default for name, parameter in inspect.signature(EmbeddedCluster).parameters.items()
@@ -21,8 +21,8 @@ _CLUSTER_OPTIONS: Final = {
 _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_topics"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+@dataclass(is_blackholed=True, slots=True, kw_only=True)
+class MarkerOptions:
     """A cluster as a marker describes it: `cluster` are EmbeddedCluster's own options, `faults` make_fault's, `slow`
     seconds by node.
     """
@@ -34,7 +34,7 @@ class Plan:
     """Whether clients may ask for topics that do not exist."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
+    def parse(cls, options: Mapping[str, Any]) -> Self:
         """The plan of a marker's keyword arguments; ConfigError for those that there are not."""
         for name, value in options.items():
             if name not in _OWN_OPTIONS and name not in _CLUSTER_OPTIONS:
@@ -49,7 +49,7 @@ class Plan:
             unknown_topics=options.get("unknown_topics", False),
         )
 
-    def prepare(self, cluster: EmbeddedCluster) -> None:
+    def apply_faults(self, cluster: EmbeddedCluster) -> None:
         """Make the faults in a cluster that has just started."""
         for node_id, delay in self.slow.items():
             cluster.slow_node(node_id, delay)
@@ -69,7 +69,7 @@ def _check_kinds(options: Mapping[str, Any]) -> None:
     if not isinstance(allowed := options.get("unknown_topics", False), bool):
         raise ConfigError("unknown_topics", allowed, "True or False")
     limit = options.get("max_virtual_time")
-    if limit is not None and not is_span(limit):
+    if limit is not None and not is_duration(limit):
         raise ConfigError("max_virtual_time", limit, "a number of seconds, more than 0")
 
 
@@ -88,6 +88,6 @@ def _slow(given: object) -> Mapping[int, float]:
     return given
 
 
-def is_span(value: object) -> bool:
+def is_duration(value: object) -> bool:
     """Whether it is a number of seconds in which something can happen."""
     return isinstance(value, int | float) and is_number(value) and value > 0

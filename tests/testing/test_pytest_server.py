@@ -131,7 +131,7 @@ def test_unused_faults_fail_the_block_but_do_not_mask_its_own_failure() -> None:
         raise KeyError("own")
     with KafkaServer() as kafka:
         kafka.faults.on("Fetch", drop=True)
-        kafka.forgive()
+        kafka.ignore_unused_faults()
 
 
 def test_waiting_in_vain() -> None:

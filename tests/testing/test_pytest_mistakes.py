@@ -11,7 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.testing import KafkaServer
-from asyncgroup.testing.kit import Plan
+from asyncgroup.testing.marker_options import MarkerOptions
 from tests.testing.suites import run_suite
 
 WITHOUT_PYTEST_ASYNCIO = """
@@ -97,7 +97,7 @@ def test_a_forgotten_mark(tmp_path: Path) -> None:
 )
 def test_values_of_a_wrong_kind(options: dict[str, object], told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
-        Plan.of(options)
+        MarkerOptions.parse(options)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from asyncgroup.errors import ClosedError, UsageError
 from asyncgroup.testing.kafka_server import KafkaServer
 from asyncgroup.testing.loop import current_network
 from asyncgroup.testing.network import Network
-from asyncgroup.testing.plan import Plan
+from asyncgroup.testing.marker_options import MarkerOptions
 
-__all__ = ["Case", "Plan", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
+__all__ = ["TestContext", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
 
-STORY_LINES: Final = 60
+REPORT_LINES: Final = 60
 """Exchanges that are told of a test that failed."""
 
 
@@ -33,7 +33,7 @@ class VirtualKafka(EmbeddedCluster):
         await asyncio.sleep(seconds)
 
 
-class Case(Protocol):
+class TestContext(Protocol):
     """What a test tells a fixture, and hears from it."""
 
     def options(self) -> Mapping[str, Any]:
@@ -42,66 +42,66 @@ class Case(Protocol):
     def failed(self) -> bool:
         """Whether it has failed, so that unused faults are no news."""
 
-    def tells(self, story: Callable[[], str]) -> None:
-        """Keep `story`: what to show of the cluster if the test fails."""
+    def set_report(self, report: Callable[[], str]) -> None:
+        """Keep `report`: what to show of the cluster if the test fails."""
 
-    def asked_for_unknown(self, topic: str) -> None:
+    def on_unknown_topic(self, topic: str) -> None:
         """Fail: a client asks for a topic that never existed. Called on the cluster's event loop."""
 
 
 @asynccontextmanager
-async def running_cluster(case: Case) -> AsyncIterator[EmbeddedCluster]:
+async def running_cluster(context: TestContext) -> AsyncIterator[EmbeddedCluster]:
     """The cluster of an async test, on the loop that runs."""
-    plan = Plan.of(case.options())
-    async with EmbeddedCluster(**plan.cluster) as cluster:
-        _begin(case, plan, cluster)
+    options = MarkerOptions.parse(context.options())
+    async with EmbeddedCluster(**options.cluster) as cluster:
+        _begin(context, options, cluster)
         yield cluster
-        _end(case, cluster)
+        _end(context, cluster)
 
 
 @asynccontextmanager
-async def running_virtual_cluster(case: Case) -> AsyncIterator[VirtualKafka]:
+async def running_virtual_cluster(context: TestContext) -> AsyncIterator[VirtualKafka]:
     """The cluster of an async test on a virtual loop."""
     _need_virtual_loop()
-    plan = Plan.of(case.options())
-    async with VirtualKafka(**plan.cluster) as cluster:
-        _begin(case, plan, cluster)
+    options = MarkerOptions.parse(context.options())
+    async with VirtualKafka(**options.cluster) as cluster:
+        _begin(context, options, cluster)
         yield cluster
-        _end(case, cluster)
+        _end(context, cluster)
 
 
-def _begin(case: Case, plan: Plan, cluster: EmbeddedCluster) -> None:
-    case.tells(lambda: _story(cluster))
+def _begin(context: TestContext, options: MarkerOptions, cluster: EmbeddedCluster) -> None:
+    context.set_report(lambda: _describe(cluster))
     cluster.faults.strict = True
-    if not plan.unknown_topics:
-        cluster.on_unknown_topic(case.asked_for_unknown)
-    plan.prepare(cluster)
+    if not options.unknown_topics:
+        cluster.on_unknown_topic(context.on_unknown_topic)
+    options.apply_faults(cluster)
 
 
-def _end(case: Case, cluster: EmbeddedCluster) -> None:
-    if case.failed():
+def _end(context: TestContext, cluster: EmbeddedCluster) -> None:
+    if context.failed():
         cluster.faults.clear()
 
 
 @contextmanager
-def running_server(case: Case) -> Iterator[KafkaServer]:
+def running_server(context: TestContext) -> Iterator[KafkaServer]:
     """The cluster of a test that blocks, in a thread of its own."""
-    plan = Plan.of(case.options())
-    with KafkaServer(**plan.cluster) as server:
-        case.tells(lambda: _server_story(server))
-        if not plan.unknown_topics:
-            server.call(lambda cluster: cluster.on_unknown_topic(case.asked_for_unknown))
-        server.call(plan.prepare)
+    options = MarkerOptions.parse(context.options())
+    with KafkaServer(**options.cluster) as server:
+        context.set_report(lambda: _describe_server(server))
+        if not options.unknown_topics:
+            server.call(lambda cluster: cluster.on_unknown_topic(context.on_unknown_topic))
+        server.call(options.apply_faults)
         yield server
-        last = _server_story(server)  # an unused fault is told of when the server has ended
-        case.tells(lambda: last)
-        if case.failed():
-            server.forgive()
+        last = _describe_server(server)  # an unused fault is told of when the server has ended
+        context.set_report(lambda: last)
+        if context.failed():
+            server.ignore_unused_faults()
 
 
-def _server_story(server: KafkaServer) -> str:
+def _describe_server(server: KafkaServer) -> str:
     try:
-        return server.call(_story, timeout=5.0)
+        return server.call(_describe, timeout=5.0)
     except ClosedError:
         return repr(server)
 
@@ -117,7 +117,7 @@ def _need_virtual_loop() -> None:
         ) from error
 
 
-def _story(cluster: EmbeddedCluster) -> str:
+def _describe(cluster: EmbeddedCluster) -> str:
     """What the cluster looks like and what it was asked last."""
     lines = [repr(cluster)]
     for group_id in cluster.groups:
@@ -128,4 +128,4 @@ def _story(cluster: EmbeddedCluster) -> str:
         )
     lines += [repr(fault) for fault in cluster.faults.unused]
     lines.append(f"{len(cluster.history)} requests; the last of them, equal ones folded:")
-    return "\n".join([*lines, cluster.history.story(STORY_LINES, fold=True)])
+    return "\n".join([*lines, cluster.history.story(REPORT_LINES, fold=True)])

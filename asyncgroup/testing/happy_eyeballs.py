@@ -6,12 +6,12 @@ from asyncio import staggered
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["first_reached"]
+__all__ = ["first_successful"]
 
 T = TypeVar("T")
 
 
-async def first_reached(
+async def first_successful(
     attempts: Sequence[Callable[[], Awaitable[T]]], *, delay: float | None = None, all_errors: bool = False
 ) -> T:
     """The result of the first attempt that succeeds; errors are joined as `loop.create_connection` joins them.

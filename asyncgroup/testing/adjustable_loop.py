@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["PushedLoop"]
+__all__ = ["AdjustableLoop"]
 
 
-class PushedLoop(asyncio.SelectorEventLoop):
-    """A selector loop on real sockets; `push` lets its clock jump, as if it had slept for so long.
+class AdjustableLoop(asyncio.SelectorEventLoop):
+    """A selector loop on real sockets; `advance` lets its clock jump, as if it had slept for so long.
 
     Timers that fall into the jump run at once after it, in order.
     """
@@ -19,6 +19,6 @@ class PushedLoop(asyncio.SelectorEventLoop):
         """The loop's clock in seconds, ahead of the machine's by all that was pushed."""
         return super().time() + self._ahead
 
-    def push(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Put the clock forward; to be called on the loop's own thread."""
         self._ahead += seconds

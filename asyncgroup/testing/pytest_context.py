@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ItemCase", "SessionCase", "told_plainly"]
+__all__ = ["ItemContext", "SessionContext", "without_traceback"]
 
 _failed = pytest.StashKey[bool]()
-_story = pytest.StashKey[Callable[[], str]]()
-_unknown = pytest.StashKey[str]()
+_report = pytest.StashKey[Callable[[], str]]()
+_unknown_topic = pytest.StashKey[str]()
 
 
-class ItemCase:
-    """A pytest item as `asyncgroup.testing.kit.Case`; what is known of it stays with the item until `forget`."""
+class ItemContext:
+    """A pytest item as `asyncgroup.testing.pytest_support.TestContext`; what is known of it stays with the item until `clear`."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -34,7 +34,7 @@ class ItemCase:
             options = {**marker.kwargs, **options}
         return options
 
-    def ended(self, *, failed: bool) -> None:
+    def set_outcome(self, *, failed: bool) -> None:
         """The test itself, without its fixtures, is over."""
         self._item.stash[_failed] = failed
 
@@ -42,43 +42,43 @@ class ItemCase:
         """Whether the test itself has failed or was skipped half-way."""
         return self._item.stash.get(_failed, True)
 
-    def tells(self, story: Callable[[], str]) -> None:
+    def set_report(self, report: Callable[[], str]) -> None:
         """What to show if the test fails."""
-        self._item.stash[_story] = story
+        self._item.stash[_report] = report
 
     @property
-    def story(self) -> Callable[[], str] | None:
+    def report(self) -> Callable[[], str] | None:
         """What to show if the test fails; None if it has no cluster."""
-        return self._item.stash.get(_story, None)
+        return self._item.stash.get(_report, None)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Let go of all: pytest keeps its items to the end, and with a story they would keep their clusters."""
         stash = self._item.stash
         if _failed in stash:
             del stash[_failed]
-        if _story in stash:
-            del stash[_story]
-        if _unknown in stash:
-            del stash[_unknown]
+        if _report in stash:
+            del stash[_report]
+        if _unknown_topic in stash:
+            del stash[_unknown_topic]
 
     # -- topics that do not exist --------------------------------------------------------------------------------
 
-    def asked_for_unknown(self, topic: str) -> None:
+    def on_unknown_topic(self, topic: str) -> None:
         """Fail the test: it is cancelled if it runs as a task of this event loop, otherwise it fails when it ends."""
-        if _failed in self._item.stash or _unknown in self._item.stash:
+        if _failed in self._item.stash or _unknown_topic in self._item.stash:
             return  # the test itself is over, or it is cancelled already
         import asyncio
 
-        self._item.stash[_unknown] = topic
+        self._item.stash[_unknown_topic] = topic
         code = getattr(inspect.unwrap(getattr(self._item, "obj", lambda: None)), "__code__", None)
         for task in asyncio.all_tasks():
             if getattr(task.get_coro(), "cr_code", None) is code:
                 task.cancel(f"topic {topic!r} does not exist")
 
     @property
-    def unknown_topic(self) -> str | None:
+    def unknown_topic_message(self) -> str | None:
         """What to say of the first topic that was asked for and did not exist; None if there was none."""
-        topic = self._item.stash.get(_unknown, None)
+        topic = self._item.stash.get(_unknown_topic, None)
         if topic is None:
             return None
         given = self.options().get("topics")
@@ -94,8 +94,8 @@ class ItemCase:
         )
 
 
-class SessionCase:
-    """A session of pytest as `asyncgroup.testing.kit.Case`, for a cluster that all of its tests share."""
+class SessionContext:
+    """A session of pytest as `asyncgroup.testing.pytest_support.TestContext`, for a cluster that all of its tests share."""
 
     def __init__(self, session: pytest.Session, options: Mapping[str, Any] | None = None) -> None:
         self._session = session
@@ -109,21 +109,21 @@ class SessionCase:
         """Whether any test has failed, so that unused faults are not reported."""
         return self._session.testsfailed > 0
 
-    def tells(self, story: Callable[[], str]) -> None:
+    def set_report(self, report: Callable[[], str]) -> None:
         """What to show of a test that fails."""
-        self._session.stash[_story] = story
+        self._session.stash[_report] = report
 
-    def asked_for_unknown(self, topic: str) -> None:
+    def on_unknown_topic(self, topic: str) -> None:
         """Nothing: which test asks is not known."""
 
     @property
-    def story(self) -> Callable[[], str] | None:
+    def report(self) -> Callable[[], str] | None:
         """What to show of a test that fails; None if there is no cluster."""
-        return self._session.stash.get(_story, None)
+        return self._session.stash.get(_report, None)
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def without_traceback() -> Iterator[None]:
     """Errors that say by themselves what the test did wrong are told without a traceback."""
     from asyncgroup.broker import Refused, UnusedFaults
     from asyncgroup.errors import ConfigError, UsageError

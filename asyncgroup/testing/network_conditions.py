@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from asyncgroup.testing.addresses import Address
 
-__all__ = ["Conditions", "Fault", "Place", "places_of"]
+__all__ = ["AddressPattern", "NetworkConditions", "NetworkFault", "patterns_of"]
 
-Place: TypeAlias = tuple[str, int | None]
+AddressPattern: TypeAlias = tuple[str, int | None]
 """An ip and a port, None for all of its ports."""
 
 
-class Fault(enum.Enum):
+class NetworkFault(enum.Enum):
     """What is wrong with a place, in the words of error messages."""
 
     REFUSE = "refuse"
@@ -25,12 +25,12 @@ class Fault(enum.Enum):
     SILENT = "blackhole (connects succeed)"
 
 
-class Conditions:
+class NetworkConditions:
     """Plain state: at most one fault and one latency for each place."""
 
     def __init__(self) -> None:
-        self._faults: dict[Place, Fault] = {}
-        self._latencies: dict[Place, float] = {}
+        self._faults: dict[AddressPattern, NetworkFault] = {}
+        self._latencies: dict[AddressPattern, float] = {}
 
     def __repr__(self) -> str:
         return f"<Conditions: {len(self._faults)} faults, {len(self._latencies)} latencies>"
@@ -40,7 +40,7 @@ class Conditions:
         """How many places have a fault."""
         return len(self._faults)
 
-    def set_fault(self, ips: Iterable[str], port: int | None, fault: Fault) -> None:
+    def set_fault(self, ips: Iterable[str], port: int | None, fault: NetworkFault) -> None:
         """The last fault set for a place counts."""
         for ip in ips:
             self._faults[ip, port] = fault
@@ -57,18 +57,18 @@ class Conditions:
         for ip in ips:
             self._latencies[ip, port] = seconds
 
-    def faults_between(self, one: Address, other: Address) -> set[Fault]:
+    def faults_between(self, one: Address, other: Address) -> set[NetworkFault]:
         """The faults of either address."""
         if not self._faults:
             return set()
-        places = places_of(one, other)
+        places = patterns_of(one, other)
         return {fault for place, fault in self._faults.items() if place in places}
 
     def latency_between(self, one: Address, other: Address, default: float) -> float:
         """The largest latency set for either address, or `default`."""
         if not self._latencies:
             return default
-        places = places_of(one, other)
+        places = patterns_of(one, other)
         return max((s for place, s in self._latencies.items() if place in places), default=default)
 
     def describe(self) -> list[str]:
@@ -79,6 +79,6 @@ class Conditions:
         ]
 
 
-def places_of(*addresses: Address) -> set[Place]:
+def patterns_of(*addresses: Address) -> set[AddressPattern]:
     """The places at which these addresses are."""
     return {place for ip, port in addresses for place in ((ip, port), (ip, None))}
