@@ -11,9 +11,9 @@ from asyncgroup.wire import messages as m
 __all__ = ["Admin"]
 
 TIMEOUT_MS: Final = 30_000
-DEFAULT: Final = -1
+BROKER_DEFAULT: Final = -1
 """A topic's replication factor: the broker's default (KIP-464)."""
-BY_STATE: Final = 6
+TOPIC_STATES_VERSION: Final = 6
 """From this version on DeleteTopics names topics as structures, before as strings (KIP-516)."""
 
 
@@ -26,7 +26,7 @@ class Admin:
     async def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic and wait until every partition has a leader that clients can find."""
         topic = m.CreateTopicsRequest.CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=DEFAULT
+            name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT
         )
         request = m.CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
         response = await self._cluster.request(await self._controller(), request)
@@ -38,7 +38,7 @@ class Admin:
         """Delete a topic; one that does not exist is fine."""
 
         def build(version: int) -> m.DeleteTopicsRequest:
-            if version >= BY_STATE:
+            if version >= TOPIC_STATES_VERSION:
                 states = [m.DeleteTopicsRequest.DeleteTopicState(name=name)]
                 return m.DeleteTopicsRequest(topics=states, timeout_ms=TIMEOUT_MS)
             return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS)

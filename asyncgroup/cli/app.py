@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Terminated as signal:
         return signal.code
     except BrokenPipeError:
-        _forget_output()
+        _discard_output()
         return 0
     except (AsyncGroupError, OSError) as error:
         return _report(error, str(error) or type(error).__name__, options)
@@ -90,7 +90,7 @@ def _report(error: BaseException, text: str, options: argparse.Namespace) -> int
     return 1
 
 
-def _forget_output() -> None:
+def _discard_output() -> None:
     """The reader of our output has gone, as `head` does; Python must not try to write the rest at its end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cli.broker_settings import add_set, cluster_options
+from asyncgroup.cli.broker_settings import add_set_option, cluster_options
 from asyncgroup.cli.common import argument, port, positive, stop_signals
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
     from asyncgroup.cli.common import Commands
 
-__all__ = ["add_parser", "exposure"]
+__all__ = ["add_parser", "exposure_warning"]
 
 
 class NewTopic(NamedTuple):
@@ -77,7 +77,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "times. One that --data-dir holds already stays as it is. Others are created on first use, with one "
         "partition",
     )
-    add_set(parser)
+    add_set_option(parser)
     parser.add_argument("--json", action="store_true", help="print the ready line as JSON, for scripts")
     parser.set_defaults(run=run)
 
@@ -105,11 +105,11 @@ def _topic(text: str) -> NewTopic:
 async def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
     from asyncgroup.broker import EmbeddedCluster
-    from asyncgroup.cli.journal import journal, show_times
+    from asyncgroup.cli.commit_log import log_commits, log_timestamps
 
     if options.verbose:
-        show_times()
-    with stop_signals() as stop, _named_failures(options):
+        log_timestamps()
+    with stop_signals() as stop, _readable_errors(options):
         given: dict[str, Any] = {
             "auto_create_topics": True,
             # the history serves tests, and the journal of -v; otherwise it would only grow
@@ -129,14 +129,14 @@ async def run(options: argparse.Namespace) -> int:
             **given,
         )
         async with cluster:
-            if warning := exposure(options.host, given.get("security")):
+            if warning := exposure_warning(options.host, given.get("security")):
                 print(f"asyncgroup broker: {warning}", file=sys.stderr, flush=True)
             _create(cluster, options.topic, may_exist=options.data_dir is not None)
             print(_ready_line(cluster, as_json=options.json), flush=True)
             if sys.stdout.isatty() and not options.json:
                 print("Ctrl-C ends it", flush=True)
             if options.verbose:
-                async with journal(cluster):
+                async with log_commits(cluster):
                     await stop.wait()
             else:
                 await stop.wait()
@@ -175,7 +175,7 @@ def _ready_line(cluster: EmbeddedCluster, *, as_json: bool) -> str:
 
 
 @contextmanager
-def _named_failures(options: argparse.Namespace) -> Iterator[None]:
+def _readable_errors(options: argparse.Namespace) -> Iterator[None]:
     """What the system says of a listener or a directory that cannot be, in words that name it."""
     try:
         yield
@@ -190,7 +190,7 @@ def _named_failures(options: argparse.Namespace) -> Iterator[None]:
         raise UsageError(f"{flag} {error.value} is not allowed: {error.allowed}") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UsageError(f"{_place_in_use(options)} is in use; choose another --port") from error
+            raise UsageError(f"{_address_in_use(options)} is in use; choose another --port") from error
         if error.errno == errno.EADDRNOTAVAIL:
             raise UsageError(f"--host {options.host} is not allowed: an address of this machine") from error
         if error.filename is not None and options.data_dir is not None:
@@ -199,7 +199,7 @@ def _named_failures(options: argparse.Namespace) -> Iterator[None]:
         raise
 
 
-def exposure(host: str, security: ListenerSecurity | None) -> str | None:
+def exposure_warning(host: str, security: ListenerSecurity | None) -> str | None:
     """What to warn of when the cluster can be reached from other machines, None if it cannot."""
     try:
         addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
@@ -218,7 +218,7 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _place_in_use(options: argparse.Namespace) -> str:
+def _address_in_use(options: argparse.Namespace) -> str:
     """The first of the nodes' addresses where somebody else listens."""
     for number in _ports(options) or ():
         with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:

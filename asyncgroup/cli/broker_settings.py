@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import ConfigError, UsageError
 
-__all__ = ["Given", "add_set", "cluster_options"]
+__all__ = ["Setting", "add_set_option", "cluster_options"]
 
 Parse = Callable[[str], Any]
 
 _SECRET: Final = frozenset({"users", "key_password"})
 
 
-class Given(NamedTuple):
+class Setting(NamedTuple):
     """One `--set`."""
 
     name: str
@@ -28,13 +28,13 @@ class Given(NamedTuple):
         return f"--set {self.name}={'…' if self.name in _SECRET else self.value}"
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
+def add_set_option(parser: argparse.ArgumentParser) -> None:
     """Add --set."""
     parser.add_argument(
         "--set",
         action="append",
         default=[],
-        type=_given,
+        type=_setting,
         dest="settings",
         metavar="NAME=VALUE",
         help="a broker setting by Kafka's name, such as num.partitions=6, log.retention.ms=60000 or "
@@ -44,18 +44,18 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _given(text: str) -> Given:
+def _setting(text: str) -> Setting:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         # not the text itself: it may be a password
         raise argparse.ArgumentTypeError("NAME=VALUE is wanted, such as num.partitions=6")
-    return Given(name.strip(), value.strip())
+    return Setting(name.strip(), value.strip())
 
 
 # -- values --------------------------------------------------------------------------------------------------------
 
 
-def _whole(least: int) -> Parse:
+def _integer(least: int) -> Parse:
     def parse(text: str) -> int:
         if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal()) or int(text) < least:
             raise ValueError(f"a whole number, {least} or more")
@@ -82,13 +82,13 @@ _INTERVAL: Final = _scaled(0.001, "milliseconds", not_zero=True)
 _SECONDS: Final = _scaled(1.0, "seconds")
 
 
-def _truth(text: str) -> bool:
+def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
-def _idle(text: str) -> float | None:
+def _idle_time(text: str) -> float | None:
     """Milliseconds, -1 for no end."""
     try:
         number = float(text)
@@ -120,24 +120,24 @@ def _users(text: str) -> dict[str, str]:
     return users
 
 
-_KAFKA: Final[dict[str, tuple[str, Parse]]] = {
-    "auto.create.topics.enable": ("auto_create_topics", _truth),
+_KAFKA_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
+    "auto.create.topics.enable": ("auto_create_topics", _boolean),
     "broker.rack": ("racks", _racks),
-    "connections.max.idle.ms": ("connections_max_idle", _idle),
-    "default.replication.factor": ("default_replication_factor", _whole(1)),
+    "connections.max.idle.ms": ("connections_max_idle", _idle_time),
+    "default.replication.factor": ("default_replication_factor", _integer(1)),
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay", _MS),
     "group.max.session.timeout.ms": ("group_max_session_timeout", _MS),
-    "group.max.size": ("group_max_size", _whole(1)),
+    "group.max.size": ("group_max_size", _integer(1)),
     "group.min.session.timeout.ms": ("group_min_session_timeout", _MS),
     "log.retention.check.interval.ms": ("retention_check_interval", _INTERVAL),
-    "num.partitions": ("default_partitions", _whole(1)),
+    "num.partitions": ("default_partitions", _integer(1)),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval", _INTERVAL),
     "offsets.retention.minutes": ("offsets_retention", _scaled(60.0, "minutes")),
-    "queued.max.request.bytes": ("queued_max_request_bytes", _whole(1)),
+    "queued.max.request.bytes": ("queued_max_request_bytes", _integer(1)),
 }
 """The cluster's option for each of Kafka's settings, and how its value is read."""
 
-_SECURITY: Final[dict[str, tuple[str, Parse]]] = {
+_SECURITY_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
     "cert_file": ("cert_file", str),
     "client_ca_file": ("client_ca_file", str),
     "connections.max.reauth.ms": ("max_reauth", _MS),
@@ -161,18 +161,18 @@ _FLAGS: Final = {
 }
 """Options that have flags of their own."""
 
-_UNKNOWN_KIND: Final[dict[str, Parse]] = {
-    "default_partitions": _whole(1),
-    "default_replication_factor": _whole(1),
-    "group_max_size": _whole(1),
+_UNTYPED_OPTIONS: Final[dict[str, Parse]] = {
+    "default_partitions": _integer(1),
+    "default_replication_factor": _integer(1),
+    "group_max_size": _integer(1),
     "racks": _racks,
-    "seed": _whole(-(2**63)),
-    "start_time": _whole(0),
+    "seed": _integer(-(2**63)),
+    "start_time": _integer(0),
 }
 """How options are read whose default does not tell."""
 
 
-def _own_options() -> dict[str, tuple[str, Parse]]:
+def _cluster_settings() -> dict[str, tuple[str, Parse]]:
     from asyncgroup.broker import EmbeddedCluster
 
     found: dict[str, tuple[str, Parse]] = {}
@@ -180,7 +180,7 @@ def _own_options() -> dict[str, tuple[str, Parse]]:
         if name in _FLAGS or name in ("security", "settings"):
             continue
         kind = type(parameter.default)
-        parse = _UNKNOWN_KIND.get(name) or {bool: _truth, int: _whole(0), float: _SECONDS}.get(kind)
+        parse = _UNTYPED_OPTIONS.get(name) or {bool: _boolean, int: _integer(0), float: _SECONDS}.get(kind)
         if parse is not None:
             found[name] = (name, parse)
     return found
@@ -189,18 +189,18 @@ def _own_options() -> dict[str, tuple[str, Parse]]:
 # -- all of them ---------------------------------------------------------------------------------------------------
 
 
-def cluster_options(given: Iterable[Given], nodes: int) -> dict[str, Any]:
+def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
     """The arguments of `EmbeddedCluster` that these settings stand for. Raises UsageError naming the one that is wrong."""
     from asyncgroup.broker import ListenerSecurity
     from asyncgroup.broker.settings import Settings
 
-    own = {**_KAFKA, **_own_options()}
+    own = {**_KAFKA_SETTINGS, **_cluster_settings()}
     options: dict[str, Any] = {}
     security: dict[str, Any] = {}
     topics: dict[str, str] = {}
-    seen: dict[str, Given] = {}
+    seen: dict[str, Setting] = {}
     for one in given:
-        place, known = (security, _SECURITY) if one.name in _SECURITY else (options, own)
+        place, known = (security, _SECURITY_SETTINGS) if one.name in _SECURITY_SETTINGS else (options, own)
         option, parse = known.get(one.name, (one.name, None))
         if option in seen:
             raise UsageError(f"{one}: the same as {seen[option]}")
@@ -215,16 +215,16 @@ def cluster_options(given: Iterable[Given], nodes: int) -> dict[str, Any]:
             raise UsageError(f"{one} is not allowed: {error}") from None
     _check_sizes(options, seen, nodes)
     for name, value in topics.items():
-        _named(seen, partial(Settings.at_start, {name: value}))
+        _name_flag(seen, partial(Settings.at_start, {name: value}))
     if topics:
         options["settings"] = topics
     if security:
-        options["security"] = _named(seen, lambda: ListenerSecurity(**security))
-        _named(seen, options["security"].tls_context)
+        options["security"] = _name_flag(seen, lambda: ListenerSecurity(**security))
+        _name_flag(seen, options["security"].tls_context)
     return options
 
 
-def _check_known(one: Given, own: Iterable[str]) -> None:
+def _check_known(one: Setting, own: Iterable[str]) -> None:
     """Raises UsageError unless it is a default of topics, for which the cluster has one option."""
     from asyncgroup.broker.settings import STATIC_SETTINGS
 
@@ -232,14 +232,14 @@ def _check_known(one: Given, own: Iterable[str]) -> None:
         return
     if one.name in _FLAGS:
         raise UsageError(f"{one}: use {_FLAGS[one.name]}")
-    names = sorted({*own, *_SECURITY, *STATIC_SETTINGS})
+    names = sorted({*own, *_SECURITY_SETTINGS, *STATIC_SETTINGS})
     close = difflib.get_close_matches(one.name, names, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"
     # not its value: the name may be that of a password, misspelt
     raise UsageError(f"--set {one.name}: there is no such setting; {hint}")
 
 
-def _check_sizes(options: dict[str, Any], seen: dict[str, Given], nodes: int) -> None:
+def _check_sizes(options: dict[str, Any], seen: dict[str, Setting], nodes: int) -> None:
     if len(options.get("racks", range(nodes))) != nodes:
         raise UsageError(f"{seen['racks']} is not allowed: one for each of {nodes} nodes (--nodes)")
     if options.get("default_replication_factor", 1) > nodes:
@@ -248,7 +248,7 @@ def _check_sizes(options: dict[str, Any], seen: dict[str, Given], nodes: int) ->
         )
 
 
-def _named(seen: dict[str, Given], make: Callable[[], Any]) -> Any:
+def _name_flag(seen: dict[str, Setting], make: Callable[[], Any]) -> Any:
     """What `make` returns; its ConfigError as one that names the flag."""
     try:
         return make()

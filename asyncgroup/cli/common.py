@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INTERRUPTED",
-    "Stop",
+    "StopEvent",
     "Terminated",
     "add_topic",
     "argument",
+    "cancel_on_sigterm",
     "port",
     "positive",
     "rate",
     "seconds",
     "size",
     "stop_signals",
-    "terminated_by_signal",
 ]
 
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -92,7 +92,7 @@ def add_topic(parser: argparse.ArgumentParser) -> None:
 # --- signals -------------------------------------------------------------------------------------------------------
 
 
-class Stop(asyncio.Event):
+class StopEvent(asyncio.Event):
     """Set when the command is to end; `exit_code` says by which signal (128 + its number), 0 without one."""
 
     def __init__(self) -> None:
@@ -101,41 +101,41 @@ class Stop(asyncio.Event):
 
 
 @contextmanager
-def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[Stop]:
+def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[StopEvent]:
     """An event that Ctrl-C and SIGTERM set, for commands that then end in good order; `on_stop` is called then.
 
     Only the first signal is taken: a second one has its usual effect, should the end take too long.
     """
-    stop = Stop()
+    stop = StopEvent()
 
     def on_signal(number: signal.Signals) -> None:
-        give_back()
+        restore()
         stop.exit_code = stop.exit_code or 128 + number
         stop.set()
         if on_stop is not None:
             on_stop()
 
-    with on_signals(on_signal) as give_back:
+    with on_signals(on_signal) as restore:
         yield stop
 
 
 @contextmanager
-def terminated_by_signal() -> Iterator[None]:
+def cancel_on_sigterm() -> Iterator[None]:
     """Let SIGTERM cancel the current task, as Ctrl-C does by itself, so that it cleans up; raises Terminated then."""
     task = asyncio.current_task()
     assert task is not None
-    came = False
+    received = False
 
     def on_signal(_: signal.Signals) -> None:
-        nonlocal came
-        came = True
+        nonlocal received
+        received = True
         task.cancel()
 
     with on_signals(on_signal, (signal.SIGTERM,)):
         try:
             yield
         except asyncio.CancelledError:
-            if came:
+            if received:
                 raise Terminated from None
             raise
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from asyncgroup.cli.common import add_topic, group_id, positive, seconds, stop_signals
-from asyncgroup.cli.connection import add_connection, connection
-from asyncgroup.cli.printing import FORMATS, Printer, form, is_terminal
+from asyncgroup.cli.connection_options import add_connection_options, connection_options
+from asyncgroup.cli.printing import RECORD_FORMATS, Printer, is_terminal, record_format
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-BATCH = 500
+BATCH_RECORDS = 500
 """Records printed, and marked, at once."""
 
 
@@ -38,14 +38,14 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "commits what it has printed; without, it reads all partitions and commits nothing. On a terminal control "
         "characters are shown as escapes; a pipe gets the bytes as they are. A null is shown as null.",
     )
-    add_connection(parser)
+    add_connection_options(parser)
     add_topic(parser)
     parser.add_argument(
         "--group", type=group_id, help="the consumer group to join (default: group.id, if that is given)"
     )
     parser.add_argument(
         "--format",
-        choices=sorted(FORMATS),
+        choices=sorted(RECORD_FORMATS),
         default="value",
         help="the value as it is, or the whole record as a JSON object (default: %(default)s)",
     )
@@ -62,7 +62,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-class Reading(NamedTuple):
+class ConsumeOptions(NamedTuple):
     """What to read, and how."""
 
     servers: str
@@ -72,22 +72,22 @@ class Reading(NamedTuple):
     config: ConsumerConfig
 
 
-def _reading(options: argparse.Namespace) -> Reading:
-    given = connection(options, client_id="asyncgroup-consume", allow_auto_create_topics="false")
-    servers = given.needed_servers(options.usage)
+def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
+    given = connection_options(options, client_id="asyncgroup-consume", allow_auto_create_topics="false")
+    servers = given.require_servers(options.usage)
     config = given.config(ConsumerConfig, **({"auto_offset_reset": options.start} if options.start else {}))
     # without a commit a tool for looking begins somewhere in any case
     start = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
-    return Reading(servers, options.topic, options.group or given.group_id, start, config)
+    return ConsumeOptions(servers, options.topic, options.group or given.group_id, start, config)
 
 
 async def run(options: argparse.Namespace) -> int:
     """Print until Ctrl-C, SIGTERM, --max-messages or --timeout; raises CommitFailedError if the end is not committed."""
-    what = _reading(options)
+    consume_options = _consume_options(options)
     with stop_signals() as stop:
-        printer = Printer(form(options.format, for_terminal=is_terminal()), options.max_messages)
-        read = _read_group if what.group_id else _read_all
-        reading = asyncio.create_task(read(what, printer, stop), name="consume")
+        printer = Printer(record_format(options.format, for_terminal=is_terminal()), options.max_messages)
+        read = _read_group if consume_options.group_id else _read_all
+        reading = asyncio.create_task(read(consume_options, printer, stop), name="consume")
         watching = asyncio.create_task(_watch(printer, stop, options.timeout), name="watch")
         try:
             await reading
@@ -105,56 +105,56 @@ async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -
     stop.set()
 
 
-async def _read_group(what: Reading, printer: Printer, stop: asyncio.Event) -> None:
+async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
     """As a member of a group; the end is a leave in good order, with everything printed committed."""
-    assert what.group_id is not None
-    async with ConsumerGroup(what.servers, what.group_id, what.config) as group:
-        printing = Printing(printer)
-        running = asyncio.create_task(group.run(what.topic, printing), name="run")
+    assert options.group_id is not None
+    async with ConsumerGroup(options.servers, options.group_id, options.config) as group:
+        handler = PrintingHandler(printer)
+        running = asyncio.create_task(group.run(options.topic, handler), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _say(f"{what.topic}: member of group {what.group_id!r}, Ctrl-C ends")
+            _print_status(f"{options.topic}: member of group {options.group_id!r}, Ctrl-C ends")
             first: list[asyncio.Future[object]] = [running, stopped]  # type: ignore[list-item]  # of different results
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            printing.ends = True
+            handler.is_stopping = True
             await group.aclose()
             await running
-            if printing.not_committed is not None:
-                raise printing.not_committed
-            if printing.broken_pipe is not None:
-                raise printing.broken_pipe
+            if handler.commit_error is not None:
+                raise handler.commit_error
+            if handler.broken_pipe is not None:
+                raise handler.broken_pipe
         finally:
             await cancel_and_wait(running, stopped)
 
 
-class Printing(Handler):
+class PrintingHandler(Handler):
     """Prints what comes and marks what was printed."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
-        self.ends = False
+        self.is_stopping = False
         """Whether the command is about to end: what is not committed then stays so."""
-        self.not_committed: AsyncGroupError | None = None
+        self.commit_error: AsyncGroupError | None = None
         self.broken_pipe: BrokenPipeError | None = None
 
     async def setup(self, session: Session) -> None:  # noqa: ARG002
         """A new session gets again what an earlier one has not committed."""
-        self.not_committed = None
+        self.commit_error = None
 
     async def cleanup(self, session: Session) -> None:
         """Commit by hand at the end: the session's own commit would be refused without a word to us."""
-        if self.ends and not session.is_lost:
+        if self.is_stopping and not session.is_lost:
             try:
                 await session.commit()
             except AsyncGroupError as error:
-                self.not_committed = error
+                self.commit_error = error
 
     async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
         """Nothing can be committed any more."""
-        self.not_committed = session.cause
+        self.commit_error = session.cause
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
-        async for batch in claim.batches(max_records=BATCH):
+        async for batch in claim.batches(max_records=BATCH_RECORDS):
             try:
                 printed = await self._printer.print(batch)
             except BrokenPipeError as error:
@@ -169,19 +169,19 @@ class Printing(Handler):
                 return
 
 
-async def _read_all(what: Reading, printer: Printer, stop: asyncio.Event) -> None:
+async def _read_all(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
     """Without a group: all partitions that the topic has now."""
     from asyncgroup.consumer import Consumer
 
-    async with Consumer(what.servers, what.config) as consumer:
+    async with Consumer(options.servers, options.config) as consumer:
         partitions = [
-            await consumer.partition(what.topic, number, what.start)
-            for number in await consumer.partitions(what.topic)
+            await consumer.partition(options.topic, number, options.start)
+            for number in await consumer.partitions(options.topic)
         ]
         readers = [asyncio.create_task(_read(each, printer), name=f"read {each.tp}") for each in partitions]
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _say(f"{what.topic}: {len(readers)} partitions, Ctrl-C ends")
+            _print_status(f"{options.topic}: {len(readers)} partitions, Ctrl-C ends")
             done, _ = await asyncio.wait([*readers, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -190,12 +190,12 @@ async def _read_all(what: Reading, printer: Printer, stop: asyncio.Event) -> Non
 
 
 async def _read(partition: PartitionConsumer, printer: Printer) -> None:
-    async for batch in partition.batches(max_records=BATCH):
+    async for batch in partition.batches(max_records=BATCH_RECORDS):
         await printer.print(batch)
-        await printer.wait_if_finished()
+        await printer.block_if_finished()
 
 
-def _say(text: str) -> None:
+def _print_status(text: str) -> None:
     """A word for a person at a terminal; scripts get records and errors only."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(text, file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import Final, Self
 __all__ = ["LineReader"]
 
 CHUNK: Final = 256 * 1024
-AHEAD: Final = 4
+READ_AHEAD: Final = 4
 """Chunks that are read before somebody wants them."""
 
 
@@ -29,10 +29,10 @@ class LineReader:
     def __init__(self, file: Path | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
-        self._room = threading.Semaphore(AHEAD)
-        self._rest = b""
-        self._ended = False
-        self._owns = file is not None
+        self._slots = threading.Semaphore(READ_AHEAD)
+        self._partial_line = b""
+        self._stopped = False
+        self._close_descriptor = file is not None
         self._name = "standard input" if file is None else str(file)
         if file is None and sys.stdin is None:  # the program was started without one (`<&-`)
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._name)
@@ -46,12 +46,12 @@ class LineReader:
             msvcrt.setmode(self._descriptor, os.O_BINARY)
         threading.Thread(target=self._read, name="asyncgroup: input", daemon=True).start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Read no more; what was read before is still handed out. Safe to call twice."""
-        if not self._ended:
-            self._ended = True
+        if not self._stopped:
+            self._stopped = True
             self._chunks.put_nowait(b"")
-            self._room.release()
+            self._slots.release()
 
     def __aiter__(self) -> Self:
         return self
@@ -59,28 +59,28 @@ class LineReader:
     async def __anext__(self) -> list[bytes]:
         while True:
             chunk = await self._chunks.get()
-            self._room.release()
+            self._slots.release()
             if isinstance(chunk, OSError):
                 raise chunk
-            *complete, self._rest = (self._rest + chunk).split(b"\n")
+            *complete, self._partial_line = (self._partial_line + chunk).split(b"\n")
             if not chunk:
-                return self._last()
+                return self._last_line()
             if complete:
                 return [line.removesuffix(b"\r") for line in complete]
 
-    def _last(self) -> list[bytes]:
+    def _last_line(self) -> list[bytes]:
         self._chunks.put_nowait(b"")  # for whoever asks again
-        if not self._rest:
+        if not self._partial_line:
             raise StopAsyncIteration
-        line, self._rest = self._rest, b""
+        line, self._partial_line = self._partial_line, b""
         return [line.removesuffix(b"\r")]
 
     def _read(self) -> None:
         """In the thread."""
         chunk: bytes | OSError = b" "
         while chunk and not isinstance(chunk, OSError):
-            self._room.acquire()
-            if self._ended:
+            self._slots.acquire()
+            if self._stopped:
                 break
             try:
                 chunk = os.read(self._descriptor, CHUNK)
@@ -90,5 +90,5 @@ class LineReader:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:  # the loop is closed, nobody wants it any more
                 break
-        if self._owns:
+        if self._close_descriptor:
             os.close(self._descriptor)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
 
-__all__ = ["FORMATS", "Printer", "form", "is_terminal"]
+__all__ = ["RECORD_FORMATS", "Printer", "is_terminal", "record_format"]
 
 Format = Callable[[Record], bytes]
 
@@ -52,12 +52,12 @@ def _text(data: bytes | None) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-FORMATS: Final[Mapping[str, Format]] = {"value": as_value, "json": as_json}
+RECORD_FORMATS: Final[Mapping[str, Format]] = {"value": as_value, "json": as_json}
 
 
-def form(name: str, *, for_terminal: bool) -> Format:
+def record_format(name: str, *, for_terminal: bool) -> Format:
     """Return the format of that name; on a terminal nothing in a record can move the cursor or change colours."""
-    plain = FORMATS[name]
+    plain = RECORD_FORMATS[name]
     escape = _escaped_json if name == "json" else printable
     if not for_terminal:
         return plain
@@ -80,26 +80,27 @@ class Printer:
     The writing is done in a thread: a reader that stands still (`| less`) must not stop the heartbeats.
     """
 
-    def __init__(self, form: Format, limit: int | None = None) -> None:
+    def __init__(self, to_line: Format, limit: int | None = None) -> None:
         self.count = 0
         self.finished = asyncio.Event()
         """Set when `limit` records are printed."""
-        self._form, self._limit = form, limit
-        self._turn = asyncio.Lock()
+        self._to_line = to_line
+        self._limit = limit
+        self._write_lock = asyncio.Lock()
 
     async def print(self, records: Sequence[Record]) -> int:
         """Print records; returns how many of them were within the limit. Raises BrokenPipeError, OSError."""
-        async with self._turn:
+        async with self._write_lock:
             left = len(records) if self._limit is None else min(len(records), self._limit - self.count)
             if left > 0:
-                text = b"".join(self._form(record) + b"\n" for record in records[:left])
+                text = b"".join(self._to_line(record) + b"\n" for record in records[:left])
                 await asyncio.to_thread(_write, text)
                 self.count += left
             if self.count == self._limit:
                 self.finished.set()
             return left
 
-    async def wait_if_finished(self) -> None:
+    async def block_if_finished(self) -> None:
         """Read no further once everything wanted is printed; whoever waits here is to be cancelled."""
         if self.finished.is_set():
             await asyncio.Event().wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asyncgroup.cli.common import add_topic, rate, size, stop_signals
-from asyncgroup.cli.connection import add_connection, connection
+from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.lines import LineReader
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError
@@ -35,7 +35,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         description="Writes each line of a file, or of standard input, to a topic as a record's value. "
         "Prints to standard error how many were acknowledged at the end, also after an error.",
     )
-    add_connection(parser)
+    add_connection_options(parser)
     add_topic(parser)
     parser.add_argument("file", nargs="?", type=Path, help="the file to read (default: standard input)")
     parser.add_argument(
@@ -57,25 +57,25 @@ async def run(options: argparse.Namespace) -> int:
     """Write all lines; Ctrl-C and SIGTERM end the reading, what was read before is still written."""
     from asyncgroup.producer import Producer
 
-    given = connection(options, client_id="asyncgroup-produce")
-    servers = given.needed_servers(options.usage)
+    given = connection_options(options, client_id="asyncgroup-produce")
+    servers = given.require_servers(options.usage)
     config = given.config(ProducerConfig)
     source = LineReader(options.file)
-    written = Written(options.key_separator)
-    with stop_signals(source.end) as stop:
+    line_producer = LineProducer(options.key_separator)
+    with stop_signals(source.stop) as stop:
         try:
-            async with Producer(servers, config, hooks=[written]) as producer:
-                written.begin()
+            async with Producer(servers, config, hooks=[line_producer]) as producer:
+                line_producer.start()
                 try:
                     async for block in source:
-                        await written.write(producer, options.topic, block)
+                        await line_producer.write(producer, options.topic, block)
                 except Exception:
                     await _flush_quietly(producer)
                     raise
                 await producer.flush()
         finally:
-            source.end()
-            written.report()
+            source.stop()
+            line_producer.report()
     return stop.exit_code
 
 
@@ -85,17 +85,17 @@ async def _flush_quietly(producer: Producer) -> None:
         await producer.flush()
 
 
-class Written:
+class LineProducer:
     """Turns lines into records and counts them; as a hook it counts those that are acknowledged."""
 
     def __init__(self, separator: bytes | None) -> None:
         self.records = self.bytes = self.acknowledged = 0
         self._separator = separator
-        self._begun: float | None = None
+        self._started_at: float | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """The producer is connected; from here on there is something to report."""
-        self._begun = asyncio.get_running_loop().time()
+        self._started_at = asyncio.get_running_loop().time()
 
     def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:  # noqa: ARG002
         """A batch was acknowledged, or is given up."""
@@ -104,9 +104,9 @@ class Written:
 
     def report(self) -> None:
         """Print how many records were acknowledged; a closed standard error is ignored."""
-        if self._begun is None:
+        if self._started_at is None:
             return
-        duration = asyncio.get_running_loop().time() - self._begun
+        duration = asyncio.get_running_loop().time() - self._started_at
         if self.acknowledged == self.records:
             count, volume = f"{self.records:,} records", f"({size(self.bytes)}) "
         else:

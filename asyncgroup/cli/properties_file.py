@@ -38,28 +38,28 @@ def read_properties(file: Path) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments and leading blanks, continued ones joined."""
-    begun = ""
+    pending = ""
     for line in re.split(r"\r\n|\r|\n", text):
         rest = line.lstrip(" \t\f")
-        if not begun and (not rest or rest[0] in "#!"):
+        if not pending and (not rest or rest[0] in "#!"):
             continue
-        begun += rest
-        if (len(begun) - len(begun.rstrip("\\"))) % 2:
-            begun = begun[:-1]
+        pending += rest
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
+            pending = pending[:-1]
             continue
-        if begun:
-            yield begun
-        begun = ""
-    if begun:
-        yield begun
+        if pending:
+            yield pending
+        pending = ""
+    if pending:
+        yield pending
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(_meant, text)
+    return _ESCAPE.sub(_unescape_match, text)
 
 
-def _meant(escape: re.Match[str]) -> str:
-    said = escape[1]
-    if len(said) == 5:
-        return chr(int(said[1:], 16))
-    return _CONTROLS.get(said, said)
+def _unescape_match(escape: re.Match[str]) -> str:
+    escaped = escape[1]
+    if len(escaped) == 5:
+        return chr(int(escaped[1:], 16))
+    return _CONTROLS.get(escaped, escaped)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         VirtualTimeLimit,
     )
     from asyncgroup.testing.kafka_server import KafkaServer
-    from asyncgroup.testing.pytest_support import VirtualKafka
     from asyncgroup.testing.link import Link
     from asyncgroup.testing.loop import VirtualTimeLoop, current_network, run_virtual
     from asyncgroup.testing.network import Network
+    from asyncgroup.testing.pytest_support import VirtualKafka
     from asyncgroup.testing.server import VirtualServer
     from asyncgroup.testing.transport import VirtualTransport
 
@@ -62,7 +62,7 @@ _HOMES = {
     "Link": "link",
     "Network": "network",
     "VirtualDeadlock": "errors",
-    "VirtualKafka": "kit",
+    "VirtualKafka": "pytest_support",
     "VirtualLivelock": "errors",
     "VirtualServer": "server",
     "VirtualTimeError": "errors",

@@ -163,7 +163,7 @@ class ApacheCluster:
         if expired.wait(_POLL_INTERVAL):
             raise KafkaStartError(
                 f"Apache Kafka, node {node.node_id}, was not {goal} after {self._limit:g} s; "
-                f"its log says:\n{node.complaint()}"
+                f"its log says:\n{node.error_excerpt()}"
             )
 
 

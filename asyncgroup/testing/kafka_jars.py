@@ -122,7 +122,9 @@ def _fetch(version: str, target: Path, limit: float) -> None:
         command = _ivy_command(java, ivy, scratch, version, os.environ)
         _run_ivy(command, scratch / "ivy.log", version, limit)
         if not _is_complete(scratch / "lib", version):
-            raise KafkaJarsUnavailable(f"Ivy ended well but left out jars: {_complaint(scratch / 'ivy.log')}")
+            raise KafkaJarsUnavailable(
+                f"Ivy ended well but left out jars: {_error_lines(scratch / 'ivy.log')}"
+            )
         shutil.rmtree(target, ignore_errors=True)
         (scratch / "lib").rename(target)
 
@@ -206,7 +208,9 @@ def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
             process.stdout.close()
     if code != 0:
         reason = f"took longer than {limit:g} s" if overdue else f"failed with exit code {code}"
-        raise KafkaJarsUnavailable(f"fetching Apache Kafka {version} through Ivy {reason}: {_complaint(log)}")
+        raise KafkaJarsUnavailable(
+            f"fetching Apache Kafka {version} through Ivy {reason}: {_error_lines(log)}"
+        )
 
 
 def _follow(lines: IO[str], log: Path, console: Console) -> None:

@@ -109,7 +109,9 @@ class KafkaNode:
         if (code := self._exit_code()) is None:
             return
         error = PortInUse if "Address already in use" in self._current_log() else KafkaStartError
-        raise error(f"Apache Kafka, node {self.node_id}, ended with exit code {code}:\n{self.complaint()}")
+        raise error(
+            f"Apache Kafka, node {self.node_id}, ended with exit code {code}:\n{self.error_excerpt()}"
+        )
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the log; empty if there is none."""

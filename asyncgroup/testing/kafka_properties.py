@@ -115,7 +115,9 @@ def server_properties(
 
 def property_text(properties: Mapping[str, Value]) -> str:
     """The file's text, with the escapes of Java's properties format (pure ASCII)."""
-    return "".join(f"{_escaped(key)}={_escaped(_said(value))}\n" for key, value in properties.items())
+    return "".join(
+        f"{_escaped(key)}={_escaped(_property_value(value))}\n" for key, value in properties.items()
+    )
 
 
 def _property_value(value: Value) -> str:

@@ -31,9 +31,9 @@ from asyncgroup.testing.addresses import (
     lookup,
     socket_address,
 )
-from asyncgroup.testing.network_conditions import NetworkConditions, NetworkFault, patterns_of
 from asyncgroup.testing.happy_eyeballs import first_successful
 from asyncgroup.testing.link import Link
+from asyncgroup.testing.network_conditions import NetworkConditions, NetworkFault, patterns_of
 from asyncgroup.testing.server import VirtualServer
 from asyncgroup.testing.transport import VirtualTransport
 
@@ -223,7 +223,8 @@ class Network:
         With `delay` the next target is tried after that many seconds at the latest (RFC 8305).
         """
         attempts = [
-            functools.partial(self._handshake, self._client_address(target, local), target) for target in targets
+            functools.partial(self._handshake, self._client_address(target, local), target)
+            for target in targets
         ]
         return await first_successful(attempts, delay=delay, all_errors=all_errors)
 

@@ -100,7 +100,9 @@ class Pipe:
         self.receiver = None
         now = self._loop.time()
         blackholed = self.link.network.is_blackholed(self.link)
-        unread = any(at <= now and not isinstance(item, Signal) for at, item in self._items) and not blackholed
+        unread = (
+            any(at <= now and not isinstance(item, Signal) for at, item in self._items) and not blackholed
+        )
         if unread:
             self._clear()
         self.schedule_delivery()

@@ -64,7 +64,10 @@ def session_kafka_server(
     """A Kafka cluster in a thread of its own for all tests of a session, for clients that block and asyncio ones."""
     from asyncgroup.testing.pytest_support import running_server
 
-    with without_traceback(), running_server(SessionContext(request.session, kafka_session_options)) as server:
+    with (
+        without_traceback(),
+        running_server(SessionContext(request.session, kafka_session_options)) as server,
+    ):
         yield server
 
 
@@ -149,7 +152,9 @@ def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
 
     # of what is no span of time the fixture tells, in a sentence
     return (
-        VirtualTimeLoop(max_virtual_time=max_virtual_time) if is_duration(max_virtual_time) else VirtualTimeLoop()
+        VirtualTimeLoop(max_virtual_time=max_virtual_time)
+        if is_duration(max_virtual_time)
+        else VirtualTimeLoop()
     )
 
 

@@ -11,8 +11,8 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ClosedError, UsageError
 from asyncgroup.testing.kafka_server import KafkaServer
 from asyncgroup.testing.loop import current_network
-from asyncgroup.testing.network import Network
 from asyncgroup.testing.marker_options import MarkerOptions
+from asyncgroup.testing.network import Network
 
 __all__ = ["TestContext", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
 

@@ -13,7 +13,7 @@ from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
 from asyncgroup.broker.settings import STATIC_SETTINGS
 from asyncgroup.cli import main
-from asyncgroup.cli.broker import exposure
+from asyncgroup.cli.broker import exposure_warning
 from asyncgroup.cli.broker_settings import Given, cluster_options
 from asyncgroup.config import ClientConfig
 from asyncgroup.security import Scram, Security
@@ -171,12 +171,12 @@ def test_a_broker_with_settings() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.10"])
 def test_no_warning_at_home(host: str) -> None:
-    assert exposure(host, None) is None
+    assert exposure_warning(host, None) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_a_warning_where_others_can_connect(host: str) -> None:
-    assert exposure(host, None) == (
+    assert exposure_warning(host, None) == (
         f"warning: --host {host} is open to other machines: everyone who reaches it may read and write everything"
     )
-    assert "every user of --set users" in (exposure(host, ListenerSecurity(users={"a": "b"})) or "")
+    assert "every user of --set users" in (exposure_warning(host, ListenerSecurity(users={"a": "b"})) or "")

@@ -46,9 +46,9 @@ async def test_it_reads_no_further_than_somebody_wants(
     file.write_bytes(b"x\n" * 100)
     reader = LineReader(file)
     assert await anext(reader) == [b"x"]
-    reader.end()
+    reader.stop()
     rest = [block async for block in reader]
-    assert len(rest) <= lines.AHEAD + 1
+    assert len(rest) <= lines.READ_AHEAD + 1
     with pytest.raises(StopAsyncIteration):
         await anext(reader)
 
@@ -68,6 +68,6 @@ async def test_ending_is_safe_twice_and_after_the_end(tmp_path: Path) -> None:
     file.write_bytes(b"x\n")
     reader = LineReader(file)
     assert [block async for block in reader] == [[b"x"]]
-    reader.end()
-    reader.end()
+    reader.stop()
+    reader.stop()
     await asyncio.sleep(0)

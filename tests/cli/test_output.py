@@ -16,7 +16,7 @@ import pytest
 
 from asyncgroup import Producer
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.printing import form
+from asyncgroup.cli.printing import record_format
 from asyncgroup.model import Record
 from tests.cli.programs import LIMIT, broker, command, environment, run, started
 
@@ -40,19 +40,19 @@ def record(value: bytes | None) -> Record:
     ],
 )
 def test_values(value: bytes | None, piped: bytes, shown: bytes) -> None:
-    assert form("value", for_terminal=False)(record(value)) == piped
-    assert form("value", for_terminal=True)(record(value)) == shown
+    assert record_format("value", for_terminal=False)(record(value)) == piped
+    assert record_format("value", for_terminal=True)(record(value)) == shown
 
 
 def test_json_stays_the_same_object() -> None:
     value = "a\x1b[2J\x9b\u202e\U000e0001é".encode()
-    piped, shown = (form("json", for_terminal=on)(record(value)).decode() for on in (False, True))
+    piped, shown = (record_format("json", for_terminal=on)(record(value)).decode() for on in (False, True))
     assert shown.isprintable()
     assert not piped.isprintable()
     assert json.loads(piped) == json.loads(shown)
     assert json.loads(shown)["value"].encode() == value
-    assert json.loads(form("json", for_terminal=True)(record(None)))["value"] is None
-    assert json.loads(form("json", for_terminal=True)(record(b"")))["value"] == ""
+    assert json.loads(record_format("json", for_terminal=True)(record(None)))["value"] is None
+    assert json.loads(record_format("json", for_terminal=True)(record(b"")))["value"] == ""
 
 
 def on_a_terminal(arguments: tuple[str, ...], enough: Callable[[bytes], bool]) -> bytes:

@@ -16,7 +16,7 @@ from asyncgroup.broker.folding import folded
 from asyncgroup.testing import KafkaServer
 from asyncgroup.testing.pytest_fixtures import kafka_cluster, virtual_kafka
 from tests.testing.suites import run_suite
-from tests.testing.test_kit_plugin import outcomes
+from tests.testing.test_pytest_plugin import outcomes
 
 SUITE = """
 import asyncio

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncgroup.cli.common import positive, terminated_by_signal
-from asyncgroup.cli.connection import Connection, add_connection, connection
+from asyncgroup.cli.common import cancel_on_sigterm, positive
+from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.config import ClientConfig
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. At the same "
         "time Spark's own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic.",
     )
-    add_connection(parser)
+    add_connection_options(parser)
     parser.add_argument("--no-spark", action="store_true", help="let the handlers aggregate instead of Spark")
     parser.add_argument(
         "--rows",
@@ -57,7 +57,7 @@ def _new_directory(text: str) -> Path:
 async def run(options: argparse.Namespace) -> int:
     """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
     # a cluster that the environment names for other commands does not become the stage by itself
-    given = connection(options).without_servers_of_the_environment()
+    given = connection_options(options).without_environment_servers()
     given.config(ClientConfig)  # raises for a wrong property before anything starts
     if options.only_produce:
         return await _only_produce(options, given)
@@ -71,11 +71,11 @@ async def run(options: argparse.Namespace) -> int:
         keep=options.keep,
         as_json=options.json,
     )
-    with terminated_by_signal():
+    with cancel_on_sigterm():
         return await Story(settings).run()
 
 
-async def _only_produce(options: argparse.Namespace, given: Connection) -> int:
+async def _only_produce(options: argparse.Namespace, given: ConnectionOptions) -> int:
     from asyncgroup.cli.demo.fill import fill
     from asyncgroup.cli.demo.screen import Screen
 
@@ -85,7 +85,7 @@ async def _only_produce(options: argparse.Namespace, given: Connection) -> int:
             "--only-produce needs --bootstrap-servers: the embedded cluster ends with the demo"
         )
         return 2
-    with terminated_by_signal():
+    with cancel_on_sigterm():
         screen = Screen(to_stderr=options.json)
         await fill(servers, options.rows, screen, given.properties(ClientConfig))
     return 0

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.cli.connection import Connection, add_connection, connection
+from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.cli.properties_file import read_properties
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.security import Plain, Scram, Security, Tls
 
 
-def parsed(*arguments: str, environ: dict[str, str] | None = None, **defaults: str) -> Connection:
+def parsed(*arguments: str, environ: dict[str, str] | None = None, **defaults: str) -> ConnectionOptions:
     parser = argparse.ArgumentParser()
-    add_connection(parser)
-    return connection(parser.parse_args(arguments), environ or {}, **defaults)
+    add_connection_options(parser)
+    return connection_options(parser.parse_args(arguments), environ or {}, **defaults)
 
 
 def file_of(folder: Path, text: str) -> str:
@@ -145,8 +145,8 @@ def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture) -> N
 
 def test_the_demo_does_not_take_its_cluster_from_the_environment() -> None:
     environ = {"ASYNCGROUP_BOOTSTRAP_SERVERS": "production:9092", "ASYNCGROUP_SECURITY_PROTOCOL": "SSL"}
-    assert parsed(environ=environ).without_servers_of_the_environment().servers is None
-    made = parsed("-b", "test:9092", environ=environ).without_servers_of_the_environment()
+    assert parsed(environ=environ).without_environment_servers().servers is None
+    made = parsed("-b", "test:9092", environ=environ).without_environment_servers()
     assert made.servers == "test:9092"
     assert made.config(ConsumerConfig).security == Security(tls=Tls())
 

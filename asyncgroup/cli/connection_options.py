@@ -23,7 +23,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY
 from asyncgroup.suggestions import typos
 
-__all__ = ["Connection", "add_connection", "connection"]
+__all__ = ["ConnectionOptions", "add_connection_options", "connection_options"]
 
 _log = logging.getLogger("asyncgroup.config")
 
@@ -39,29 +39,29 @@ _VARIABLES: Final = {PREFIX + name.upper().replace(".", "_"): name for name in s
 C = TypeVar("C", bound=ClientConfig)
 
 
-class _Said(NamedTuple):
+class _Property(NamedTuple):
     """A property as it was given: its name, its value, and where."""
 
     name: str
     value: str
-    where: str
+    source: str
     is_shared: bool
     """Whether other programs may read it there too."""
 
 
-class Connection:
+class ConnectionOptions:
     """What a command was given to connect with."""
 
-    def __init__(self, said: Mapping[str, _Said]) -> None:
-        self._said = said
+    def __init__(self, properties: Mapping[str, _Property]) -> None:
+        self._properties = properties
 
     @property
     def servers(self) -> str | None:
         """The bootstrap servers; None if none were given."""
-        found = self._said.get(SERVERS)
+        found = self._properties.get(SERVERS)
         return found.value if found is not None and found.value.strip() else None
 
-    def needed_servers(self, parser: argparse.ArgumentParser) -> str:
+    def require_servers(self, parser: argparse.ArgumentParser) -> str:
         """The bootstrap servers; ends the program with a usage error if none were given. Raises ConfigError."""
         if self.servers is None:
             parser.error(
@@ -74,47 +74,47 @@ class Connection:
     @property
     def group_id(self) -> str | None:
         """The group; None if none was given. Raises ConfigError for one that cannot be."""
-        found = self._said.get(GROUP)
+        found = self._properties.get(GROUP)
         return None if found is None else check_group_id(found.value)
 
-    def without_servers_of_the_environment(self) -> Connection:
+    def without_environment_servers(self) -> ConnectionOptions:
         """Leave out servers of the environment: for a command that goes to a cluster only if its own arguments ask for it."""
-        found = self._said.get(SERVERS)
-        if found is None or not found.where.startswith(PREFIX):
+        found = self._properties.get(SERVERS)
+        if found is None or not found.source.startswith(PREFIX):
             return self
-        return Connection({meaning: each for meaning, each in self._said.items() if meaning != SERVERS})
+        return ConnectionOptions({key: each for key, each in self._properties.items() if key != SERVERS})
 
     def properties(self, cls: type[ClientConfig]) -> dict[str, str]:
         """Return the properties for `cls`, without servers and group."""
         own = {field.name for field in fields(cls)}
         foreign = {name for names in BY_CLASS.values() for name, prop in names.items() if prop.key not in own}
         found = {}
-        for meaning, each in self._said.items():
-            if meaning in (SERVERS, GROUP):
+        for key, each in self._properties.items():
+            if key in (SERVERS, GROUP):
                 continue
             if each.is_shared and each.name in foreign:
-                _log.debug("%s of %s is another client's", each.name, each.where)
+                _log.debug("%s of %s is another client's", each.name, each.source)
                 continue
             found[each.name] = each.value
         return found
 
     def config(self, cls: type[C], **keys: object) -> C:
         """Return the configuration; `keys` are ours, and win. Raises ConfigError that says where the value came from."""
-        where = {each.name: each.where for each in self._said.values()}
+        source = {each.name: each.source for each in self._properties.values()}
         try:
             return cls.from_properties(self.properties(cls), **keys).config
         except ConfigError as error:
-            if error.key not in where or error.allowed is None:
+            if error.key not in source or error.allowed is None:
                 raise
             raise ConfigError(
-                error.key, error.value, f"{error.allowed} (given by {where[error.key]})"
+                error.key, error.value, f"{error.allowed} (given by {source[error.key]})"
             ) from None
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
     """Add -b/--bootstrap-servers, -X and --config."""
     parser.add_argument(
         "-b",
@@ -157,48 +157,54 @@ def _property(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def connection(
+def connection_options(
     options: argparse.Namespace, environ: Mapping[str, str] | None = None, **defaults: str
-) -> Connection:
+) -> ConnectionOptions:
     """Return what the arguments, the file and the environment say; `defaults` (`_` for a dot) hold where they are silent.
 
     Raises ConfigError for a file that cannot be read.
     """
     environ = os.environ if environ is None else environ
-    said: dict[str, _Said] = {}
-    _add(said, ((name.replace("_", "."), value) for name, value in defaults.items()), "default")
+    properties: dict[str, _Property] = {}
+    _add(properties, ((name.replace("_", "."), value) for name, value in defaults.items()), "default")
     for variable, value in environ.items():
         if variable in _VARIABLES and value:
-            _add(said, [(_VARIABLES[variable], value)], variable, is_shared=True)
+            _add(properties, [(_VARIABLES[variable], value)], variable, is_shared=True)
         elif (
-            variable.startswith(PREFIX) and variable not in _OTHERS and (near := typos(variable, _VARIABLES))
+            variable.startswith(PREFIX)
+            and variable not in _OTHER_VARIABLES
+            and (near := typos(variable, _VARIABLES))
         ):
             _log.warning("the environment's %s is not known; did you mean %s?", variable, " or ".join(near))
     file = options.config or (Path(environ[FILE]) if environ.get(FILE) else None)
     if file is not None:
-        _add(said, read_properties(file).items(), str(file), is_shared=True)
-    _add(said, options.properties, "-X")
+        _add(properties, read_properties(file).items(), str(file), is_shared=True)
+    _add(properties, options.properties, "-X")
     if options.bootstrap_servers is not None:
-        _add(said, [(SERVERS, options.bootstrap_servers)], "-b")
-    return Connection(said)
+        _add(properties, [(SERVERS, options.bootstrap_servers)], "-b")
+    return ConnectionOptions(properties)
 
 
-_OTHERS: Final = frozenset(
+_OTHER_VARIABLES: Final = frozenset(
     {FILE, "ASYNCGROUP_CACHE", "ASYNCGROUP_KAFKA", "ASYNCGROUP_KAFKA_JARS", "ASYNCGROUP_IVY_SETTINGS"}
 )
 """Variables of other parts of this package."""
 
 
 def _add(
-    said: dict[str, _Said], given: Iterable[tuple[str, str]], where: str, *, is_shared: bool = False
+    properties: dict[str, _Property],
+    given: Iterable[tuple[str, str]],
+    source: str,
+    *,
+    is_shared: bool = False,
 ) -> None:
     for name, value in given:
-        meaning = _meaning(name)
-        said.pop(meaning, None)
-        said[meaning] = _Said(name, value, where, is_shared)
+        key = _key(name)
+        properties.pop(key, None)
+        properties[key] = _Property(name, value, source, is_shared)
 
 
-def _meaning(name: str) -> str:
+def _key(name: str) -> str:
     """The same for two names of one property, so that one given later takes the other's place."""
     if name == "sasl.mechanisms":
         return "sasl.mechanism"

@@ -17,17 +17,17 @@ from asyncgroup.model import TopicPartition
 if TYPE_CHECKING:
     from asyncgroup.broker import EmbeddedCluster, Exchange
 
-__all__ = ["CommitSums", "journal", "show_times"]
+__all__ = ["CommitSummary", "log_commits", "log_timestamps"]
 
 log = escaping_logger(__name__)
 
 INTERVAL: Final = 5.0
 """Seconds between two summaries."""
 
-LOOK: Final = 0.25
+POLL_INTERVAL: Final = 0.25
 """Seconds between two looks at the history, which keeps the last few thousand exchanges only."""
 
-NAMED: Final = 6
+MAX_PARTITIONS: Final = 6
 """How many partitions a summary names."""
 
 
@@ -39,54 +39,54 @@ class _Lines(logging.Formatter):
         return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def show_times() -> None:
+def log_timestamps() -> None:
     """Let the log's lines begin with the time of day instead of the program's name."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Lines("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
 
 
 @dataclass(slots=True)
-class CommitSums:
+class CommitSummary:
     """The commits of one group since the last summary."""
 
     commits: int = 0
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    refused: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
 
-    def add(self, exchange: Exchange, name_of: Callable[[Any], str]) -> None:
-        """Count a commit that was answered; `name_of` tells the name of a topic in a request or a response."""
+    def add(self, exchange: Exchange, topic_name: Callable[[Any], str]) -> None:
+        """Count a commit that was answered; `topic_name` tells the name of a topic in a request or a response."""
         self.commits += 1
         codes = {
-            (name_of(topic), answer.partition_index): answer.error_code
+            (topic_name(topic), answer.partition_index): answer.error_code
             for topic in exchange.response.topics
             for answer in topic.partitions
         }
         for topic in exchange.request.topics:
             for asked in topic.partitions:
-                tp = TopicPartition(name_of(topic), asked.partition_index)
+                tp = TopicPartition(topic_name(topic), asked.partition_index)
                 if code := codes.get(tp, 0):
-                    self.refused[error_name(code)] += 1
+                    self.errors[error_name(code)] += 1
                 else:
                     self.offsets[tp] = asked.committed_offset
 
     def line(self, group_id: str) -> str:
         """The summary for human eyes."""
         named = [f"{tp} at {offset}" for tp, offset in sorted(self.offsets.items())]
-        more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+        more = [f"{len(named) - MAX_PARTITIONS} more"] if len(named) > MAX_PARTITIONS else []
         parts = [f"{self.commits} {'commit' if self.commits == 1 else 'commits'}"]
         if named:
-            parts.append(", ".join(named[:NAMED] + more))
-        parts += [f"{count} refused: {name}" for name, count in sorted(self.refused.items())]
+            parts.append(", ".join(named[:MAX_PARTITIONS] + more))
+        parts += [f"{count} refused: {name}" for name, count in sorted(self.errors.items())]
         return f"group {group_id}: {'; '.join(parts)}"
 
 
-class _Journal:
+class _CommitLogger:
     """Sums up the commits that a cluster answers. Nobody else looks at that cluster's history."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._history = cluster.history
         self._topics = next(iter(cluster.nodes.values())).controller.topics_by_id
-        self._sums: dict[str, CommitSums] = {}
+        self._summaries: dict[str, CommitSummary] = {}
 
     def _name(self, topic: Any) -> str:
         if topic.name:
@@ -97,36 +97,36 @@ class _Journal:
     def collect(self) -> None:
         """Count what was answered since the last call."""
         for exchange in self._history.of("OffsetCommit", "TxnOffsetCommit", answered=True):
-            self._sums.setdefault(exchange.request.group_id, CommitSums()).add(exchange, self._name)
+            self._summaries.setdefault(exchange.request.group_id, CommitSummary()).add(exchange, self._name)
         self._history.clear()
 
-    def tell(self) -> None:
+    def log_summaries(self) -> None:
         """Log the sums, one line a group, and begin new ones."""
-        for group_id in sorted(self._sums):
-            log.info("%s", self._sums[group_id].line(group_id))
-        self._sums.clear()
+        for group_id in sorted(self._summaries):
+            log.info("%s", self._summaries[group_id].line(group_id))
+        self._summaries.clear()
 
-    async def keep(self, interval: float) -> None:
+    async def run(self, interval: float) -> None:
         """Tell every `interval` seconds, for ever."""
         time = asyncio.get_running_loop().time
         due = time() + interval
         while True:
-            await asyncio.sleep(min(LOOK, interval))
+            await asyncio.sleep(min(POLL_INTERVAL, interval))
             self.collect()
             if time() >= due:
-                self.tell()
+                self.log_summaries()
                 due = time() + interval
 
 
 @asynccontextmanager
-async def journal(cluster: EmbeddedCluster, interval: float = INTERVAL) -> AsyncIterator[None]:
+async def log_commits(cluster: EmbeddedCluster, interval: float = INTERVAL) -> AsyncIterator[None]:
     """Log what groups commit, every `interval` seconds and at the end; the cluster's history is used up by that."""
-    keeper = _Journal(cluster)
-    task = asyncio.create_task(keeper.keep(interval), name="journal")
+    logger = _CommitLogger(cluster)
+    task = asyncio.create_task(logger.run(interval), name="log commits")
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait([task])
-        keeper.collect()
-        keeper.tell()
+        logger.collect()
+        logger.log_summaries()

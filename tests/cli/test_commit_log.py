@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.journal import CommitSums, journal, show_times
+from asyncgroup.cli.commit_log import CommitSummary, log_commits, log_timestamps
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -35,7 +35,7 @@ async def test_commits_are_summed_up_by_group(caplog: pytest.LogCaptureFixture) 
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 9)
         cluster.create_topic("u", 1)
-        async with journal(cluster, 5.0):
+        async with log_commits(cluster, 5.0):
             await find(client, "one", "two")
             for offset in range(10):
                 await client.ask(commit("one", {("t", 0): offset, ("u", 0): 1}), 9)
@@ -59,7 +59,7 @@ async def test_a_groups_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 1)
-        async with journal(cluster, 5.0):
+        async with log_commits(cluster, 5.0):
             await find(client, "g\n\x1b[2J")
             await client.ask(commit("g\n\x1b[2J", {("t", 0): 1}), 9)
             await asyncio.sleep(6)
@@ -78,7 +78,7 @@ async def test_topics_that_were_named_by_their_ids(caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
-        async with journal(cluster), Cluster(cluster.bootstrap_servers) as client:
+        async with log_commits(cluster), Cluster(cluster.bootstrap_servers) as client:
             request = commit("g", {("", 0): 3})
             request.topics[0].topic_id = cluster.topic("t").id
             await client.coordinators.request("g", request)
@@ -87,7 +87,8 @@ async def test_topics_that_were_named_by_their_ids(caplog: pytest.LogCaptureFixt
 
 def test_a_single_commit() -> None:
     assert (
-        CommitSums(offsets={TopicPartition("t", 0): 4}, commits=1).line("g") == "group g: 1 commit; t-0 at 4"
+        CommitSummary(offsets={TopicPartition("t", 0): 4}, commits=1).line("g")
+        == "group g: 1 commit; t-0 at 4"
     )
 
 
@@ -115,7 +116,7 @@ async def test_the_brokers_own_log_tells_of_topics_and_leaders(caplog: pytest.Lo
 def test_names_with_line_ends_make_no_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = logging.NullHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
-    show_times()
+    log_timestamps()
     record = logging.LogRecord(
         "x", logging.INFO, "", 0, "group %s: gone", ("a\n12:00:00.000 ü\x1b[2J",), None
     )
