@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 import pytest_asyncio
 
-from tests.real.side_by_side import SideBySide, chosen
+from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
 from tests.stories.real import RealEnvironment
@@ -226,17 +226,19 @@ CASES = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stories(
     request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[SideBySide]:
+) -> AsyncIterator[ConcurrentStories]:
     """Run all selected cases concurrently: they mostly wait for the other client."""
 
     async def tell(case: str) -> None:
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("mixed")) as env:
             await mix(env, *CASES[case])
 
-    async with SideBySide({case: partial(tell, case) for case in chosen(request, CASES)}, AT_ONCE) as told:
+    async with ConcurrentStories(
+        {case: partial(tell, case) for case in selected(request, CASES)}, AT_ONCE
+    ) as told:
         yield told
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_mixed_group(stories: SideBySide, case: str) -> None:
-    await stories.told(case)
+async def test_a_mixed_group(stories: ConcurrentStories, case: str) -> None:
+    await stories.wait(case)

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from asyncgroup import TopicPartition
-from tests.real.side_by_side import SideBySide, chosen
+from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
 from tests.stories.real import RealEnvironment
@@ -156,17 +156,19 @@ CASES = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stories(
     request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[SideBySide]:
+) -> AsyncIterator[ConcurrentStories]:
     """Run all selected cases concurrently: they mostly wait for heartbeats."""
 
     async def tell(case: str) -> None:
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("shared")) as env:
             await lead_and_leave(env, *CASES[case])
 
-    async with SideBySide({case: partial(tell, case) for case in chosen(request, CASES)}, len(CASES)) as told:
+    async with ConcurrentStories(
+        {case: partial(tell, case) for case in selected(request, CASES)}, len(CASES)
+    ) as told:
         yield told
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_shared_group(stories: SideBySide, case: str) -> None:
-    await stories.told(case)
+async def test_shared_group(stories: ConcurrentStories, case: str) -> None:
+    await stories.wait(case)

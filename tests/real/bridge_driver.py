@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup import ConsumerConfig, ConsumerGroup
 from asyncgroup.spark import BatchId, ForeachBatch, OffsetsInSink
-from tests.real.spark_driver import say, started_session
+from tests.real.spark_driver import say, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ROWS", "bridging", "connected"]
+__all__ = ["ROWS", "connect_database", "run_bridge"]
 
 ROWS: Final = 5_000
 """Rows of a batch."""
 
 
-def connected(target: str) -> sqlite3.Connection:
+def connect_database(target: str) -> sqlite3.Connection:
     """The database, with the table of rows, which has no key: a row that comes twice is there twice."""
     connection = sqlite3.connect(target, timeout=60.0)
     connection.execute('CREATE TABLE IF NOT EXISTS numbers ("partition", "offset")')
     return connection
 
 
-def bridging(settings: dict[str, Any]) -> None:
+def run_bridge(settings: dict[str, Any]) -> None:
     """A bridge into a database, rows and offsets in one transaction, until that has `rows` rows.
 
     `hold` says at which call of the function it stops for ever, and where: `before` anything was stored or `after` all
     was, which Kafka does not know then.
     """
-    spark = started_session()
+    spark = start_session()
     store = OffsetsInSink(
-        lambda: connected(settings["target"]),
+        lambda: connect_database(settings["target"]),
         "numbers",
         name="bridge",
         transform=lambda df: df.select("partition", "offset"),
@@ -72,7 +72,7 @@ async def _bridge(settings: dict[str, Any], handler: ForeachBatch) -> None:
 
 
 def _rows(target: str) -> int:
-    connection = connected(target)
+    connection = connect_database(target)
     try:
         return int(connection.execute("SELECT count(*) FROM numbers").fetchone()[0])
     finally:
@@ -80,5 +80,5 @@ def _rows(target: str) -> int:
 
 
 if __name__ == "__main__":
-    assert sys.argv[1] == "bridging"
-    bridging(json.loads(sys.argv[2]))
+    assert sys.argv[1] == "run_bridge"
+    run_bridge(json.loads(sys.argv[2]))

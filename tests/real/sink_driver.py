@@ -6,14 +6,14 @@ import json
 import sys
 from typing import Any
 
-from tests.real.spark_driver import say, started_session
+from tests.real.spark_driver import say, start_session
 
-__all__ = ["copying"]
+__all__ = ["copy_topic"]
 
 
-def copying(settings: dict[str, Any]) -> None:
+def copy_topic(settings: dict[str, Any]) -> None:
     """A query from a topic to another one, by its checkpoint; a record's key says where it was read."""
-    spark = started_session()
+    spark = start_session()
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
     reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()
     placed = reading.selectExpr("concat(partition, '-', offset) AS key", "value")
@@ -27,5 +27,5 @@ def copying(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    assert sys.argv[1] == "copying"
-    copying(json.loads(sys.argv[2]))
+    assert sys.argv[1] == "copy_topic"
+    copy_topic(json.loads(sys.argv[2]))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Driver", "overwriting", "say", "started_session", "two_executors"]
+__all__ = ["Driver", "overwriting", "say", "start_session", "two_executors"]
 
 ROOT: Final = Path(__file__).parents[2]
 LINE_LIMIT: Final = 240.0
@@ -35,7 +35,7 @@ def overwriting(settings: dict[str, Any]) -> None:
 
     `hold` is a batch that never returns: its rows are written, and the query does not know.
     """
-    spark = started_session()
+    spark = start_session()
 
     def store(df: DataFrame, batch_id: int) -> None:
         df.write.mode("overwrite").parquet(f"{settings['target']}/batch_id={batch_id}")
@@ -57,7 +57,7 @@ def two_executors(settings: dict[str, Any]) -> None:
 
     It tells how many processes of Spark had Python workers that copied, and the rows and distinct values of the copy.
     """
-    spark = started_session(**{"spark.master": "local-cluster[2,1,1024]", **TWO})
+    spark = start_session(**{"spark.master": "local-cluster[2,1,1024]", **TWO})
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
     reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"])
     copied = reading.load().select("value").mapInArrow(_with_parent, "key string, value binary")
@@ -94,7 +94,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def started_session(**config: str) -> SparkSession:
+def start_session(**config: str) -> SparkSession:
     """A Spark of this process, whose Java the test is told of, so that it dies with it."""
     from asyncgroup.spark import local_session, register
 

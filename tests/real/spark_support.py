@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["LIMIT", "Kafka", "Place", "Query", "Stored", "failure", "run_now", "stream"]
+__all__ = ["LIMIT", "Kafka", "Query", "RowPosition", "StoredBatches", "failure", "run_now", "stream"]
 
 LIMIT: Final = 60.0
 """Seconds that a step of a story may take."""
 
-Place = tuple[str, int, int]
+RowPosition = tuple[str, int, int]
 """Topic, partition, offset."""
 
 _numbers = itertools.count()
@@ -67,7 +67,7 @@ class Kafka:
         response = await self.admin.cluster.request(await self.admin.leader(tp), request)
         assert not response.topics[0].partitions[0].error_code
 
-    async def deleted(self, topic: str) -> None:
+    async def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
         await self.admin.delete_topic(topic)
         async with asyncio.timeout(LIMIT):
@@ -75,14 +75,14 @@ class Kafka:
                 await asyncio.sleep(0.05)
 
 
-class Stored:
+class StoredBatches:
     """A function for foreachBatch that keeps each batch's rows by its number, as a sink that overwrites does.
 
     While it is `held` it keeps the rows and does not return: the query stands still, and Kafka may change meanwhile.
     """
 
     def __init__(self, *, held: bool = False) -> None:
-        self.batches: dict[int, list[Place]] = {}
+        self.batches: dict[int, list[RowPosition]] = {}
         self._released = threading.Event()
         if not held:
             self._released.set()
@@ -98,7 +98,7 @@ class Stored:
         self._released.set()
 
     @property
-    def rows(self) -> Counter[Place]:
+    def rows(self) -> Counter[RowPosition]:
         """All rows, with how often each is there."""
         return Counter(row for rows in list(self.batches.values()) for row in rows)
 
@@ -124,7 +124,7 @@ class Query:
     """A query that runs until the context ends; what it has stored is in `stored`."""
 
     def __init__(self, frame: DataFrame, checkpoint: Path, *, held: bool = False) -> None:
-        self.stored = Stored(held=held)
+        self.stored = StoredBatches(held=held)
         self._frame, self._checkpoint = frame, checkpoint
         self._query: StreamingQuery | None = None
 
@@ -145,11 +145,11 @@ class Query:
         assert self._query is not None
         return self._query
 
-    async def holds(self, rows: int) -> None:
+    async def wait_for_rows(self, rows: int) -> None:
         """Wait until so many rows have been stored; raises what the query ended with."""
         await self._until(lambda: self.stored.rows.total() >= rows)
 
-    async def reaches(self, place: Place) -> None:
+    async def wait_for_row(self, place: RowPosition) -> None:
         """Wait until this row has been stored; raises what the query ended with."""
         await self._until(lambda: place in self.stored.rows)
 
@@ -161,7 +161,7 @@ class Query:
                     raise error from failure(self.query)
                 await asyncio.sleep(0.05)
 
-    async def fails(self) -> str:
+    async def wait_failed(self) -> str:
         """Wait until the query ends by itself, and return what it says."""
         async with asyncio.timeout(LIMIT):
             while self.query.isActive:

@@ -16,7 +16,7 @@ import pytest
 from asyncgroup import ConsumerConfig, ConsumerGroup, OffsetManager
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, BatchInterrupted, ForeachBatch, ParquetByRange, Retry
-from tests.real.bridge_driver import bridging, connected
+from tests.real.bridge_driver import connect_database, run_bridge
 from tests.real.spark_driver import Driver
 from tests.real.spark_support import Kafka
 
@@ -161,7 +161,7 @@ async def test_a_bridge_that_is_killed_again_and_again_stores_every_row_exactly_
     lives: list[list[int]] = []
     for hold in ([2, "before"], [3, "after"], [1, "after"], None):
         numbers: list[int] = []
-        async with Driver(bridging, settings | {"hold": hold}) as driver:
+        async with Driver(run_bridge, settings | {"hold": hold}) as driver:
             while not (line := await driver.line()).startswith(("done", "holding")):
                 numbers.append(int(line.removeprefix("batch ")))
             if hold is not None:
@@ -172,7 +172,7 @@ async def test_a_bridge_that_is_killed_again_and_again_stores_every_row_exactly_
     assert lives[2] == [3], "nor was 3 to Kafka, though it was to the sink"
     assert lives[3] == list(range(3, 3 + len(lives[3])))
     await until_committed(kafka, topic, rows_each)
-    with contextlib.closing(connected(settings["target"])) as connection:
+    with contextlib.closing(connect_database(settings["target"])) as connection:
         stored = Counter(connection.execute('SELECT "partition", "offset" FROM numbers').fetchall())
     assert stored == everything(rows_each)
 

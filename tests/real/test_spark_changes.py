@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.real.spark_support import Kafka, Place, Query, stream
+from tests.real.spark_support import Kafka, Query, RowPosition, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
     async def hold(self, rows: int) -> None:
         """Both have stored so many rows."""
         for query in self:
-            await query.holds(rows)
+            await query.wait_for_rows(rows)
 
     def release(self) -> None:
         """Both go on."""
@@ -69,14 +69,14 @@ class Stage(NamedTuple):
 
     async def make_anew(self, topic: str, rows: int) -> None:
         """Another topic of this name, with so many rows."""
-        await self.kafka.deleted(topic)
+        await self.kafka.delete_topic(topic)
         await self.kafka.admin.recreate_topic(topic, 1)
         await self.kafka.produce(topic, {0: rows})
 
     async def ends_by_loss(self, query: Query, kind: str, place: str) -> None:
         """What the query says: ours the code that Spark's own has as its condition, Spark's own a text for all of them."""
         code = f"[KAFKA_DATA_LOSS.{kind}" if self.source == OURS else "Some data may have been lost"
-        said = await query.fails()
+        said = await query.wait_failed()
         assert code in said
         assert place in said
 
@@ -92,7 +92,7 @@ def beside_sparks_own(story: Callable[..., Any]) -> Callable[..., Any]:
     return pytest.mark.soak(pytest.mark.usefixtures("spark_with_kafka")(story))
 
 
-def rows(topic: str, partition: int, start: int, end: int) -> Counter[Place]:
+def rows(topic: str, partition: int, start: int, end: int) -> Counter[RowPosition]:
     """One of each of these."""
     return Counter((topic, partition, offset) for offset in range(start, end))
 
@@ -107,8 +107,8 @@ async def test_a_topic_grows_and_loses_records(stage: Stage) -> None:
         await stage.kafka.delete_records(topic, 0, before=90)
         pair.release()
         await stage.ends_by_loss(pair.strict, "COULD_NOT_READ_OFFSET_RANGE]", f"{topic}-0")
-        await pair.lenient.reaches((topic, 0, 99))
-        await pair.lenient.reaches((topic, 1, 9))
+        await pair.lenient.wait_for_row((topic, 0, 99))
+        await pair.lenient.wait_for_row((topic, 1, 9))
         stored = pair.lenient.stored.rows
         assert stored >= rows(topic, 0, 0, 40) + rows(topic, 0, 90, 100) + rows(topic, 1, 0, 10)
         assert stored < rows(topic, 0, 0, 100) + rows(topic, 1, 0, 10), "none twice"
@@ -138,7 +138,7 @@ async def test_a_new_partition_that_has_lost_its_start(stage: Stage) -> None:
         pair.release()
         kind = "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO]"
         await stage.ends_by_loss(pair.strict, kind, f"{topic}-1")
-        await pair.lenient.holds(26)
+        await pair.lenient.wait_for_rows(26)
         assert pair.lenient.stored.rows == rows(topic, 0, 0, 20) + rows(topic, 1, 4, 10)
 
 
@@ -152,7 +152,7 @@ async def test_records_are_deleted_before_they_are_read(stage: Stage) -> None:
         await stage.kafka.delete_records(topic, 0, before=270)
         pair.release()
         await stage.ends_by_loss(pair.strict, "COULD_NOT_READ_OFFSET_RANGE]", f"{topic}-0")
-        await pair.lenient.reaches((topic, 0, 299))
+        await pair.lenient.wait_for_row((topic, 0, 299))
         stored = pair.lenient.stored.rows
         assert stored >= rows(topic, 0, 0, 30) + rows(topic, 0, 270, 300)
         assert stored < rows(topic, 0, 0, 300), "none twice"
@@ -165,11 +165,11 @@ async def test_one_of_two_topics_is_deleted(stage: Stage) -> None:
     await stage.kafka.produce(goes, {0: 20})
     async with stage.queries(subscribePattern=f"{stays}.*") as pair:
         await pair.hold(40)
-        await stage.kafka.deleted(goes)
+        await stage.kafka.delete_topic(goes)
         await stage.kafka.produce(stays, {0: 5})
         pair.release()
         await stage.ends_by_loss(pair.strict, "PARTITIONS_DELETED]", f"{goes}-0")
-        await pair.lenient.holds(45)
+        await pair.lenient.wait_for_rows(45)
         assert pair.lenient.stored.rows == rows(stays, 0, 0, 25) + rows(goes, 0, 0, 20)
 
 
@@ -184,9 +184,9 @@ async def test_a_topic_is_made_anew_with_fewer_records(stage: Stage) -> None:
         await stage.kafka.produce(topic, {0: 10})
         if stage.source == THEIRS:
             # takes the new records for old ones, and reads those that come from now on
-            await pair.lenient.holds(60)
+            await pair.lenient.wait_for_rows(60)
             return
-        await pair.lenient.holds(70)
+        await pair.lenient.wait_for_rows(70)
         assert pair.lenient.stored.rows == rows(topic, 0, 0, 50) + rows(topic, 0, 0, 20)
 
 
@@ -199,5 +199,5 @@ async def test_a_topic_is_made_anew_with_more_records(stage: Stage) -> None:
         await stage.make_anew(topic, 50)
         pair.release()
         await stage.ends_by_loss(pair.strict, "", f"{topic}-0")
-        await pair.lenient.holds(70)
+        await pair.lenient.wait_for_rows(70)
         assert pair.lenient.stored.rows == rows(topic, 0, 0, 20) + rows(topic, 0, 0, 50)

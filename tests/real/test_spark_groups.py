@@ -14,7 +14,7 @@ import pytest
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, OffsetManager, Session, TopicPartition
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.java_tools import JavaTools
-from tests.real.spark_support import LIMIT, Kafka, Place, Query, Stored, run_now, stream
+from tests.real.spark_support import LIMIT, Kafka, Query, RowPosition, StoredBatches, run_now, stream
 from tests.real.support import RunningKafka
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
 OURS = "asyncgroup"
 
 
-def places(topic: str, offsets: dict[int, int]) -> Counter[Place]:
+def places(topic: str, offsets: dict[int, int]) -> Counter[RowPosition]:
     """Every row of each partition up to its offset, once."""
     return Counter((topic, number, offset) for number, end in offsets.items() for offset in range(end))
 
@@ -60,8 +60,8 @@ async def test_a_new_checkpoint_starts_at_the_groups_offsets(
             "maxOffsetsPerTrigger": 500 * scale,
         }
 
-        async def run(name: str) -> Counter[Place]:
-            stored = Stored()
+        async def run(name: str) -> Counter[RowPosition]:
+            stored = StoredBatches()
             frame = stream(spark, OURS, kafka.servers, **options)
             await asyncio.to_thread(run_now, frame, tmp_path / name, stored, 240)
             return stored.rows
@@ -118,13 +118,13 @@ async def test_a_group_in_use_and_one_that_is_the_querys_own(
         options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
         async with member(kafka.servers, group, topic):
             async with Query(stream(spark, OURS, kafka.servers, **options), tmp_path) as query:
-                said = await query.fails()
+                said = await query.wait_failed()
         assert "[ASYNCGROUP_GROUP_IN_USE]" in said
         assert group in said
         assert "the-warehouse" in said
         # when the member has gone the very same query runs, and lag tools see where it is
         async with Query(stream(spark, OURS, kafka.servers, **options), tmp_path) as query:
-            await query.holds(80)
+            await query.wait_for_rows(80)
             await commits(kafka, group, topic, {0: 30, 1: 50})
             assert await described(java_tools, kafka.servers, group) == {
                 "0": ("30", "30", "0"),
@@ -146,7 +146,7 @@ async def test_commits_while_idle_keep_the_group_alive(spark: SparkSession, tmp_
         options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": "query"}
         frame = stream(spark, OURS, kafka.servers, **options, commitInterval="10s")
         async with Query(frame, tmp_path) as query:
-            await query.holds(5)
+            await query.wait_for_rows(5)
             await commits(kafka, "query", topic, {0: 5})
             # from now on nothing comes; the other group commits after the query's last batch
             async with OffsetManager(kafka.servers, "other", ConsumerConfig(auto_commit=False)) as other:

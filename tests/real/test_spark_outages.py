@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.soak, pytest.mark.timeout(600)]
 
 async def reads_all(kafka: Kafka, query: Query, topic: str, offsets: dict[int, int]) -> None:
     """Wait until the query has stored each row up to these offsets, once, and its group has committed them."""
-    await query.holds(sum(offsets.values()))
+    await query.wait_for_rows(sum(offsets.values()))
     expected = Counter((topic, number, at) for number, end in offsets.items() for at in range(end))
     assert query.stored.rows == expected
     partitions = {TopicPartition(topic, number): end for number, end in offsets.items()}
@@ -61,7 +61,7 @@ async def test_leaders_move_while_a_batch_is_read(
             "kafka.group.id": f"{topic}-group",
         }
         async with Query(stream(spark, "asyncgroup", kafka.servers, **options), tmp_path) as query:
-            await query.holds(3_000)
+            await query.wait_for_rows(3_000)
             for node in apache_kafka_3.node_ids:
                 await asyncio.to_thread(apache_kafka_3.restart, node)
             await reads_all(kafka, query, topic, rows)

@@ -56,7 +56,7 @@ async def test_a_topic_recreated_between_two_runs(apache_kafka: RunningKafka) ->
         checkpoint, _ = await asyncio.to_thread(run, strict, None)
         assert checkpoint == {place: 1_000}
         assert await asyncio.to_thread(run, strict, checkpoint) == (checkpoint, [])
-        await kafka.deleted(topic)
+        await kafka.delete_topic(topic)
         async with asyncio.timeout(LIMIT):
             while await kafka.admin.committed(f"{topic}-group", [place]):
                 await asyncio.sleep(0.05)

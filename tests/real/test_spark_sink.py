@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import Consumer, PartitionConsumer
-from tests.real.sink_driver import copying
+from tests.real.sink_driver import copy_topic
 from tests.real.spark_driver import Driver
 from tests.real.spark_support import Kafka
 
@@ -52,11 +52,11 @@ async def test_a_query_that_is_killed_again_and_again_writes_every_row(kafka: Ka
         reading = [asyncio.create_task(read(partition, keys)) for partition in copies]
         kills = (0.05, 0.4, 0.8)
         for share in kills:
-            async with Driver(copying, settings) as driver:
+            async with Driver(copy_topic, settings) as driver:
                 assert await driver.line() == "started"
                 await until_written(keys, max(round(share * ROWS), keys.total() + 100))
                 driver.kill()
-        async with Driver(copying, settings) as driver:
+        async with Driver(copy_topic, settings) as driver:
             assert [await driver.line() for _ in range(2)] == ["started", "done"]
         async with asyncio.timeout(PATIENCE):
             while len(keys) < ROWS or any(partition.lag for partition in copies):

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from tests.real.side_by_side import SideBySide, chosen
+from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.stories import failover, faults, membership
 from tests.stories.environment import Environment
@@ -136,19 +136,19 @@ STORIES = {story.__name__: story for story in _ALL}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stories(
     request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[SideBySide]:
+) -> AsyncIterator[ConcurrentStories]:
     """Those that were chosen, under way."""
-    told = chosen(request, STORIES)
-    three = request.getfixturevalue("apache_kafka_3") if coordinator_dies.__name__ in told else None
+    names = selected(request, STORIES)
+    three = request.getfixturevalue("apache_kafka_3") if coordinator_dies.__name__ in names else None
     async with AsyncExitStack() as stack:
         kafkas = Kafkas(apache_kafka, three, stack)
-        tellings = {
-            name: functools.partial(STORIES[name], kafkas, tmp_path_factory.mktemp(name)) for name in told
+        partials = {
+            name: functools.partial(STORIES[name], kafkas, tmp_path_factory.mktemp(name)) for name in names
         }
-        yield await stack.enter_async_context(SideBySide(tellings, AT_ONCE))
+        yield await stack.enter_async_context(ConcurrentStories(partials, AT_ONCE))
 
 
 @pytest.mark.usefixtures("kafka_at_hand")
 @pytest.mark.parametrize("name", STORIES)
-async def test_story(stories: SideBySide, name: str) -> None:
-    await stories.told(name)
+async def test_story(stories: ConcurrentStories, name: str) -> None:
+    await stories.wait(name)

@@ -10,28 +10,27 @@ import pytest
 
 from asyncgroup.testing.errors import describe_tasks
 
-__all__ = ["SideBySide", "Telling", "chosen"]
+__all__ = ["ConcurrentStories", "Story", "selected"]
 
-Telling: TypeAlias = Callable[[], Awaitable[None]]
+Story: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class SideBySide:
+class ConcurrentStories:
     """An async context manager; its end, like that of an async test, finds no task left.
 
-    `tellings` are the stories by name; they begin in order, and at most `at_once` are under way.
+    `stories` are the stories by name; they begin in order, and at most `limit` are under way.
     """
 
-    def __init__(self, tellings: Mapping[str, Telling], at_once: int) -> None:
-        self._tellings = dict(tellings)
-        self._room = asyncio.Semaphore(at_once)
+    def __init__(self, stories: Mapping[str, Story], limit: int) -> None:
+        self._stories = dict(stories)
+        self._slots = asyncio.Semaphore(limit)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[object]] = set()
 
     async def __aenter__(self) -> Self:
         self._others = asyncio.all_tasks()
         self._tasks = {
-            name: asyncio.create_task(self._tell(telling), name=name)
-            for name, telling in self._tellings.items()
+            name: asyncio.create_task(self._run(story), name=name) for name, story in self._stories.items()
         }
         return self
 
@@ -42,16 +41,16 @@ class SideBySide:
         left = asyncio.all_tasks() - self._others - {asyncio.current_task()}
         assert not left, f"the stories left {len(left)} task(s) running:\n{describe_tasks(left)}"
 
-    async def _tell(self, telling: Telling) -> None:
-        async with self._room:
-            await telling()
+    async def _run(self, story: Story) -> None:
+        async with self._slots:
+            await story()
 
-    async def told(self, name: str) -> None:
+    async def wait(self, name: str) -> None:
         """Wait until the story is over; raises what it raised."""
         await asyncio.shield(self._tasks[name])
 
 
-def chosen(request: pytest.FixtureRequest, names: Iterable[str]) -> list[str]:
+def selected(request: pytest.FixtureRequest, names: Iterable[str]) -> list[str]:
     """Those of a module's parameters whose tests are to run."""
     items = {item.name.partition("[")[2] for item in request.session.items if item.path == request.path}
     return [name for name in names if f"{name}]" in items]
