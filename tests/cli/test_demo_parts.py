@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from asyncgroup.cli.demo.flights import CarrierFigures, Figures
-from asyncgroup.cli.demo.group_screen import line as group_line
-from asyncgroup.cli.demo.members import Gated
+from asyncgroup.cli.demo.group_view import line as group_line
+from asyncgroup.cli.demo.members import GatedHandler
 from asyncgroup.cli.demo.phases import Phases
-from asyncgroup.cli.demo.progress import DemoFailed, Gate, Meter, Progress
-from asyncgroup.cli.demo.sinks import Found, Ledger
+from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress, RateMeter
+from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink
 from asyncgroup.cli.demo.verify import differences, verdict
 from asyncgroup.group import Handler
 from asyncgroup.model import Batch, Record, TopicPartition
@@ -47,27 +47,27 @@ def batch(partition: int, start: int, end: int) -> Batch:
     ],
 )
 def test_a_second_delivery_is_not_counted_twice(deliveries: list[tuple[int, int]]) -> None:
-    ledger = Ledger()
+    sink = MemorySink()
     for start, end in deliveries:
-        ledger.add(batch(0, start, end))
-    found = ledger.read(30)
+        sink.add(batch(0, start, end))
+    found = sink.read(30)
     assert found.distinct == found.figures.flights == 30
     assert (found.missing, found.twice) == ([], [])
     assert found.figures.carriers["UA"] == CarrierFigures(30, 30, sum(range(30)))
 
 
 def test_partitions_do_not_touch_each_other() -> None:
-    ledger = Ledger()
-    ledger.add(batch(0, 5, 10))
-    ledger.add(batch(1, 0, 3))
-    assert ledger.read(8).figures.flights == 8
+    sink = MemorySink()
+    sink.add(batch(0, 5, 10))
+    sink.add(batch(1, 0, 3))
+    assert sink.read(8).figures.flights == 8
 
 
 def test_what_is_missing_is_found() -> None:
-    ledger = Ledger()
-    ledger.add(batch(0, 0, 3))
-    ledger.add(batch(0, 5, 9))
-    found = ledger.read(10)
+    sink = MemorySink()
+    sink.add(batch(0, 0, 3))
+    sink.add(batch(0, 5, 9))
+    found = sink.read(10)
     assert (found.distinct, found.missing) == (7, [4, 5, 10])
 
 
@@ -79,7 +79,7 @@ def expected() -> Figures:
 
 
 def test_equal_figures_are_a_success() -> None:
-    found = Found(expected(), 10, [], [])
+    found = FoundFlights(expected(), 10, [], [])
     wrong = differences(expected(), found)
     assert wrong == []
     assert verdict(expected(), found, wrong) == "10 of 10 flights, each exactly once"
@@ -87,7 +87,7 @@ def test_equal_figures_are_a_success() -> None:
 
 def test_every_difference_is_said() -> None:
     figures = Figures({"UA": CarrierFigures(7, 5, 49), "XX": CarrierFigures(1, 0, 0)})
-    found = Found(figures, 7, [2, 3, 9], [4])
+    found = FoundFlights(figures, 7, [2, 3, 9], [4])
     wrong = differences(expected(), found)
     assert wrong == [
         "3 flights are missing: rows 2, 3, 9 of the CSV",
@@ -128,11 +128,11 @@ class Claim:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_commits_count_once_and_a_meter_forgets() -> None:
-    progress = Progress(100)
+    progress = GroupProgress(100)
     tp = TopicPartition("flights", 0)
     assert [progress.commit(tp, 10), progress.commit(tp, 10), progress.commit(tp, 5)] == [10, 0, 0]
-    assert progress.handled == 10
-    meter = Meter(asyncio.get_running_loop().time)
+    assert progress.committed_records == 10
+    meter = RateMeter(asyncio.get_running_loop().time)
     await asyncio.sleep(2)
     meter.add(100)
     assert meter.rate == pytest.approx(50)
@@ -143,13 +143,13 @@ async def test_commits_count_once_and_a_meter_forgets() -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_gate_holds_until_it_is_opened_or_the_claim_ends() -> None:
-    progress = Progress(100)
+    progress = GroupProgress(100)
     gate, claim = Gate(progress), Claim()
     gate.open_to(0.5)
     tp = TopicPartition("flights", 0)
-    progress.take(tp, 49)
+    progress.set_delivered(tp, 49)
     await gate.wait(claim)  # type: ignore[arg-type]
-    progress.take(tp, 50)
+    progress.set_delivered(tp, 50)
     waiting = [asyncio.create_task(gate.wait(each)) for each in (claim, Claim())]  # type: ignore[arg-type]
     await asyncio.sleep(1)
     assert not any(task.done() for task in waiting)
@@ -165,10 +165,10 @@ async def test_the_gate_holds_until_it_is_opened_or_the_claim_ends() -> None:
 @pytest.mark.parametrize("turns", range(12))
 async def test_the_gate_hears_of_a_change_at_any_turn_of_the_loop(turns: int) -> None:
     """The change that opens it may come after the waiter's tasks were made and before their first step."""
-    progress = Progress(100)
+    progress = GroupProgress(100)
     gate = Gate(progress)
     gate.open_to(0.5)
-    progress.take(TopicPartition("flights", 0), 50)
+    progress.set_delivered(TopicPartition("flights", 0), 50)
     waiting = asyncio.create_task(gate.wait(Claim()))  # type: ignore[arg-type]
     await asyncio.sleep(1)
     progress.notify()  # some change that opens nothing: the waiter goes round
@@ -183,27 +183,27 @@ async def test_the_gate_hears_of_a_change_at_any_turn_of_the_loop(turns: int) ->
 @pytest.mark.virtual
 async def test_what_a_former_owner_took_does_not_hold_the_gate_closed() -> None:
     """Records that were taken and not committed are delivered again, to whoever has the partition then."""
-    progress = Progress(100)
+    progress = GroupProgress(100)
     gate = Gate(progress)
     gate.open_to(0.5)
     claim = Claim()
-    progress.take(claim.tp, 50)
+    progress.set_delivered(claim.tp, 50)
 
     class Passes(Handler):
         async def consume_claim(self, session: Any, claim: Any) -> None:
             await gate.wait(claim)
 
     async with asyncio.timeout(1):
-        await Gated(Passes(), gate, progress).consume_claim(None, claim)  # type: ignore[arg-type]
+        await GatedHandler(Passes(), gate, progress).consume_claim(None, claim)  # type: ignore[arg-type]
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_standing_still_is_a_failure() -> None:
-    progress = Progress(100)
+    progress = GroupProgress(100)
     progress.commit(TopicPartition("flights", 0), 10)
     with pytest.raises(DemoFailed, match="waiting for the end; 10 of 100 records were committed"):
-        await progress.until(lambda: False, "the end")
+        await progress.wait_until(lambda: False, "the end")
 
 
 def test_phases_add_up_however_they_are_rounded() -> None:
@@ -224,9 +224,9 @@ def test_phases_add_up_however_they_are_rounded() -> None:
 
 
 def test_the_groups_line_fits_a_terminal() -> None:
-    progress = Progress.__new__(Progress)
-    progress.total, progress.committed = 336_776, {TopicPartition("t", 0): 336_776}
-    progress.meter = Meter(lambda: 0.0)
+    progress = GroupProgress.__new__(GroupProgress)
+    progress.total, progress.committed_offsets = 336_776, {TopicPartition("t", 0): 336_776}
+    progress.meter = RateMeter(lambda: 0.0)
     progress.meter.add(10_865)
     assert progress.meter.rate == 108_650.0
     assert len("  " + group_line([], progress).replace("rebalancing", "generation 12")) <= 80

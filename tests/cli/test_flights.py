@@ -23,7 +23,7 @@ from asyncgroup.cli.demo.flights import (
     in_order,
     read_flights,
 )
-from asyncgroup.cli.demo.sinks import Found
+from asyncgroup.cli.demo.sinks import FoundFlights
 from asyncgroup.cli.demo.tables import comparison, longest_streaks
 
 
@@ -120,7 +120,7 @@ def test_the_readme_shows_what_the_demo_prints(flights: list[Flight]) -> None:
     for flight in flights:
         figures.add(flight.carrier, flight.dep_delay)
     carriers = comparison(
-        figures, Found(figures, len(flights), [], []), names, "Spark reads them from Parquet"
+        figures, FoundFlights(figures, len(flights), [], []), names, "Spark reads them from Parquet"
     )
     streaks = longest_streaks(pipeline.streaks, names)
     tables = [*printed(carriers), *printed(streaks)]

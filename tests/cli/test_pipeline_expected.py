@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, Streak, by_hour, streaks
+from asyncgroup.cli.demo.expected import (
+    HourFigures,
+    HourKey,
+    PipelineFigures,
+    StreakFigures,
+    by_hour,
+    streaks,
+)
 from asyncgroup.cli.demo.flights import Flight
 from asyncgroup.spark.examples.flights import streaks as example
 
@@ -24,7 +31,7 @@ def test_streaks_are_of_one_carrier_and_in_the_order_of_the_schedule() -> None:
     late = [flight(n, 100 - n, 15 + n) for n in range(10)]
     others = [flight(50 + n, 91 + n, 0, "HA") for n in range(10)]
     ended = flight(99, 101, 14)
-    assert streaks([*late, *others, ended]) == [Streak("UA", 91, 100, 10, 19.5)]
+    assert streaks([*late, *others, ended]) == [StreakFigures("UA", 91, 100, 10, 19.5)]
     assert streaks([*late, *others]) == [], "nobody knows how it goes on"
     assert streaks([*late[1:], *others, ended]) == [], "nine are no streak"
 
@@ -39,12 +46,16 @@ def test_the_example_means_the_same_by_late_and_by_streak() -> None:
 def test_every_difference_is_said() -> None:
     wanted = PipelineFigures(
         {HourKey("UA", 0): HourFigures(1, 1, 1), HourKey("UA", 60): HourFigures(1, 1, 1)},
-        [Streak("UA", 0, 9, 10, 20.0)],
+        [StreakFigures("UA", 0, 9, 10, 20.0)],
     )
     assert wanted.differences(wanted) == []
     found = PipelineFigures(
         {HourKey("UA", 0): HourFigures(2, 1, 1), HourKey("UA", 60): HourFigures(1, 1, 1)},
-        [Streak("UA", 0, 9, 10, 20.0), Streak("HA", 0, 9, 10, 20.0), Streak("HA", 0, 9, 10, 20.0)],
+        [
+            StreakFigures("UA", 0, 9, 10, 20.0),
+            StreakFigures("HA", 0, 9, 10, 20.0),
+            StreakFigures("HA", 0, 9, 10, 20.0),
+        ],
     )
     assert wanted.differences(found) == [
         "1 hours of carriers differ from the CSV: UA at 0",

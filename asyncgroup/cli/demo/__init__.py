@@ -61,9 +61,9 @@ async def run(options: argparse.Namespace) -> int:
     given.config(ClientConfig)  # raises for a wrong property before anything starts
     if options.only_produce:
         return await _only_produce(options, given)
-    from asyncgroup.cli.demo.story import Settings, Story
+    from asyncgroup.cli.demo.demo_run import Demo, DemoOptions
 
-    settings = Settings(
+    demo_options = DemoOptions(
         bootstrap_servers=given.servers,
         properties=given.properties(ClientConfig) if given.servers else {},
         with_spark=not options.no_spark,
@@ -72,7 +72,7 @@ async def run(options: argparse.Namespace) -> int:
         as_json=options.json,
     )
     with cancel_on_sigterm():
-        return await Story(settings).run()
+        return await Demo(demo_options).run()
 
 
 async def _only_produce(options: argparse.Namespace, given: ConnectionOptions) -> int:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.cli.demo.flights import Flight
 
-__all__ = ["HourFigures", "HourKey", "PipelineFigures", "Streak", "by_hour", "streaks"]
+__all__ = ["HourFigures", "HourKey", "PipelineFigures", "StreakFigures", "by_hour", "streaks"]
 
 LATE: Final = 15
 SHORTEST: Final = 10
@@ -32,7 +32,7 @@ class HourFigures(NamedTuple):
     delay_sum: int
 
 
-class Streak(NamedTuple):
+class StreakFigures(NamedTuple):
     """Late departures of a carrier in a row: when the first and the last should have left (minutes since 1970, UTC)."""
 
     carrier: str
@@ -47,7 +47,7 @@ class PipelineFigures:
     """The results of the pipeline, or of the CSV."""
 
     hours: dict[HourKey, HourFigures]
-    streaks: list[Streak]
+    streaks: list[StreakFigures]
 
     @classmethod
     def of(cls, flights: Iterable[Flight]) -> PipelineFigures:
@@ -81,7 +81,7 @@ def by_hour(flights: Iterable[Flight]) -> dict[HourKey, HourFigures]:
     return {key: HourFigures(*entry) for key, entry in sums.items()}
 
 
-def streaks(flights: Iterable[Flight]) -> list[Streak]:
+def streaks(flights: Iterable[Flight]) -> list[StreakFigures]:
     """Streaks that have ended, in order. Of a streak that goes on when the flights end, nothing is known."""
     left = [flight for flight in flights if flight.dep_delay is not None]
     left.sort(key=lambda flight: (flight.carrier, flight.scheduled, flight.row))
@@ -92,15 +92,15 @@ def streaks(flights: Iterable[Flight]) -> list[Streak]:
     )
 
 
-def _of(carrier: str, flights: Iterable[Flight]) -> Iterator[Streak]:
+def _of(carrier: str, flights: Iterable[Flight]) -> Iterator[StreakFigures]:
     runs = [
         (late, list(run)) for late, run in groupby(flights, lambda flight: (flight.dep_delay or 0) >= LATE)
     ]
     for late, run in runs[:-1]:
         if late and len(run) >= SHORTEST:
             delays = sum(flight.dep_delay or 0 for flight in run)
-            yield Streak(carrier, run[0].scheduled, run[-1].scheduled, len(run), delays / len(run))
+            yield StreakFigures(carrier, run[0].scheduled, run[-1].scheduled, len(run), delays / len(run))
 
 
-def _few(keys: list[HourKey] | list[Streak]) -> str:
+def _few(keys: list[HourKey] | list[StreakFigures]) -> str:
     return ", ".join(f"{key[0]} at {key[1]}" for key in keys[:3]) + (", …" if len(keys) > 3 else "")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from asyncgroup.cli.admin import Admin
 from asyncgroup.cli.demo.flights import find_data
-from asyncgroup.cli.demo.place import Place
 from asyncgroup.cli.demo.produce import load, produce
 from asyncgroup.cli.demo.screen import Screen
+from asyncgroup.cli.demo.target import DemoTarget
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig
 
@@ -24,13 +24,13 @@ async def fill(
     `properties` are what clients connect with. Raises BrokerError if one of them exists: with the same flights twice nothing would come out right.
     """
     description = f"Kafka at {bootstrap_servers}"
-    place = Place(bootstrap_servers, "flights", "flights-by-carrier", description, properties)
+    target = DemoTarget(bootstrap_servers, "flights", "flights-by-carrier", description, properties)
     data = find_data()
-    async with Cluster(bootstrap_servers, place.config(ClientConfig)) as cluster:
+    async with Cluster(bootstrap_servers, target.config(ClientConfig)) as cluster:
         admin = Admin(cluster)
-        for topic, partitions in place.topics.items():
+        for topic, partitions in target.topics.items():
             await admin.create_topic(topic, partitions)
     with screen.waiting("reading the flights"):
         flights, _ = await asyncio.to_thread(load, data, rows)
-    await produce(place, flights, screen)
-    screen.say(f"topics {' and '.join(map(repr, place.topics))} are there; they stay")
+    await produce(target, flights, screen)
+    screen.say(f"topics {' and '.join(map(repr, target.topics))} are there; they stay")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from asyncgroup.cli.demo.members import Member
-from asyncgroup.cli.demo.place import PARTITIONS, Place
-from asyncgroup.cli.demo.progress import DemoFailed, Gate, Progress
+from asyncgroup.cli.demo.members import DemoMember
+from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress
+from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.group import Handler
 
-__all__ = ["GroupRun", "Rebalance"]
+__all__ = ["GroupRun", "ObservedRebalance"]
 
 MEMBERS: Final = 3
 LEAVES: Final = 1
@@ -24,7 +24,7 @@ LEAVE_AT, LEAVE_BEFORE = 0.55, 0.85
 
 
 @dataclass(frozen=True)
-class Rebalance:
+class ObservedRebalance:
     """A rebalance that took place while records were flowing."""
 
     reason: str
@@ -34,14 +34,14 @@ class Rebalance:
 
 
 class GroupRun:
-    """Reads `total` records of a place; `members` and `events` grow while it does."""
+    """Reads `total` records of a target; `members` and `events` grow while it does."""
 
-    def __init__(self, place: Place, total: int, make_handler: Callable[[], Handler]) -> None:
-        self.members: list[Member] = []
+    def __init__(self, target: DemoTarget, total: int, make_handler: Callable[[], Handler]) -> None:
+        self.members: list[DemoMember] = []
         self.events: list[str] = []
-        self.rebalances: list[Rebalance] = []
-        self.progress = Progress(total)
-        self._place, self._make_handler = place, make_handler
+        self.rebalances: list[ObservedRebalance] = []
+        self.progress = GroupProgress(total)
+        self._target, self._make_handler = target, make_handler
         self._gate = Gate(self.progress)
 
     async def run(self) -> None:
@@ -50,17 +50,17 @@ class GroupRun:
         gate.open_to(JOIN_BEFORE)
         for _ in range(MEMBERS):
             self._join()
-        await self._until_settled(MEMBERS, 0, "the first members to join")
-        await self._until_handled(JOIN_AT)
+        await self._wait_for_generation(MEMBERS, 0, "the first members to join")
+        await self._wait_for_commits(JOIN_AT)
         newcomer = self._join()
         await self._rebalanced(f"{newcomer.name} joined", MEMBERS + 1)
         gate.open_to(LEAVE_BEFORE)
-        await self._until_handled(LEAVE_AT)
+        await self._wait_for_commits(LEAVE_AT)
         leaver = self.members[LEAVES]
         leaver.leave()
         await self._rebalanced(f"{leaver.name} left", MEMBERS)
         gate.open_to(1.0)
-        await self._until_handled(1.0)
+        await self._wait_for_commits(1.0)
 
     async def aclose(self) -> None:
         """Let every member leave; safe to call twice."""
@@ -68,9 +68,9 @@ class GroupRun:
             member.leave()
         await asyncio.gather(*(member.gone() for member in self.members))
 
-    def _join(self) -> Member:
+    def _join(self) -> DemoMember:
         name = f"member {len(self.members) + 1}"
-        member = Member(name, self._place, self.progress, self._make_handler(), self._gate)
+        member = DemoMember(name, self._target, self.progress, self._make_handler(), self._gate)
         self.members.append(member)
         member.start()
         return member
@@ -84,20 +84,20 @@ class GroupRun:
     async def _rebalanced(self, reason: str, members: int) -> None:
         """Wait until the group has settled anew, and note that it did so under load."""
         before = self._generation
-        await self._until_settled(members, before, f"the rebalance after {reason}")
-        handled, total = self.progress.handled, self.progress.total
-        if handled >= total:
+        await self._wait_for_generation(members, before, f"the rebalance after {reason}")
+        committed_records, total = self.progress.committed_records, self.progress.total
+        if committed_records >= total:
             raise DemoFailed(f"all records were handled before the group had rebalanced: {reason}")
-        done = Rebalance(reason, before, self._generation, handled)
+        done = ObservedRebalance(reason, before, self._generation, committed_records)
         self.rebalances.append(done)
         self.events.append(
-            f"{reason}: generation {before} to {done.generation_after}, at {handled:,} records ({handled / total:.0%})"
+            f"{reason}: generation {before} to {done.generation_after}, at {committed_records:,} records ({committed_records / total:.0%})"
         )
 
-    async def _until_settled(self, members: int, after: int, what: str) -> None:
+    async def _wait_for_generation(self, members: int, after: int, what: str) -> None:
         """So many members in one generation above `after`, all partitions among them."""
 
-        def settled() -> bool:
+        def in_one_generation() -> bool:
             sessions = [m.live_session for m in self.members if m.live_session is not None]
             generations = {session.generation_id for session in sessions}
             claims = sum(len(session.claims) for session in sessions)
@@ -108,17 +108,17 @@ class GroupRun:
                 and claims == PARTITIONS
             )
 
-        await self._until(settled, what)
+        await self._wait_until(in_one_generation, what)
 
-    async def _until_handled(self, share: float) -> None:
+    async def _wait_for_commits(self, share: float) -> None:
         wanted = int(share * self.progress.total)
-        await self._until(lambda: self.progress.handled >= wanted, f"{wanted:,} records")
+        await self._wait_until(lambda: self.progress.committed_records >= wanted, f"{wanted:,} records")
 
-    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
+    async def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
         def failed() -> bool:
             return any(member.failure is not None for member in self.members)
 
-        await self.progress.until(lambda: is_so() or failed(), what)
+        await self.progress.wait_until(lambda: condition() or failed(), what)
         for member in self.members:
             if member.failure is not None:
                 raise member.failure

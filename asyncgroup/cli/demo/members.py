@@ -6,25 +6,27 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Self, cast
 
-from asyncgroup.cli.demo.place import Place
-from asyncgroup.cli.demo.progress import Gate, Meter, Progress
+from asyncgroup.cli.demo.progress import Gate, GroupProgress, RateMeter
+from asyncgroup.cli.demo.target import DemoTarget
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.offsets import CommittedOffset
 
-__all__ = ["Gated", "Member"]
+__all__ = ["DemoMember", "GatedHandler"]
 
 HEARTBEAT: Final = 0.3
 """Seconds; by their heartbeats the members learn that somebody came or went."""
 
 
-class Member:
+class DemoMember:
     """A consumer, from its joining to its leaving; `failure` says what made it fail. It is a hook of its own group."""
 
-    def __init__(self, name: str, place: Place, progress: Progress, handler: Handler, gate: Gate) -> None:
-        config = place.config(
+    def __init__(
+        self, name: str, target: DemoTarget, progress: GroupProgress, handler: Handler, gate: Gate
+    ) -> None:
+        config = target.config(
             ConsumerConfig,
             client_id=name.replace(" ", "-"),
             auto_offset_reset="earliest",
@@ -35,10 +37,10 @@ class Member:
         self.name = name
         self.failure: Exception | None = None
         self.committed = 0
-        self.meter = Meter(asyncio.get_running_loop().time)
-        self._topic, self._progress = place.topic, progress
-        self._handler = Gated(handler, gate, progress)
-        self._group = ConsumerGroup(place.bootstrap_servers, place.group_id, config, hooks=[self])
+        self.meter = RateMeter(asyncio.get_running_loop().time)
+        self._topic, self._progress = target.topic, progress
+        self._handler = GatedHandler(handler, gate, progress)
+        self._group = ConsumerGroup(target.bootstrap_servers, target.group_id, config, hooks=[self])
         self._session: Session | None = None
         self._was_in_session = self._has_left = False
         self._leaving = asyncio.Event()
@@ -106,7 +108,7 @@ class Member:
     @property
     def lag(self) -> int:
         """Records of its claims that are not committed yet."""
-        done = self._progress.committed
+        done = self._progress.committed_offsets
         return sum(max(0, claim.high_water_mark - done.get(claim.tp, 0)) for claim in self.claims)
 
     # --- hooks --------------------------------------------------------------------------------------------------
@@ -132,15 +134,15 @@ class Member:
                 self.meter.add(news)
 
 
-class Gated(Handler):
+class GatedHandler(Handler):
     """Another handler, whose claims pass the gate."""
 
-    def __init__(self, handler: Handler, gate: Gate, progress: Progress) -> None:
+    def __init__(self, handler: Handler, gate: Gate, progress: GroupProgress) -> None:
         self._handler, self._gate, self._progress = handler, gate, progress
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         # what a former owner took and didn't commit comes again: it must not hold the gate closed
-        self._progress.take(claim.tp, claim.position)
+        self._progress.set_delivered(claim.tp, claim.position)
         gated = cast("Claim", _GatedClaim(claim, self._gate, self._progress))
         await self._handler.consume_claim(session, gated)
 
@@ -148,7 +150,7 @@ class Gated(Handler):
 class _GatedClaim:
     """A claim whose batches pass the gate; all else is the claim's own."""
 
-    def __init__(self, claim: Claim, gate: Gate, progress: Progress) -> None:
+    def __init__(self, claim: Claim, gate: Gate, progress: GroupProgress) -> None:
         self._claim, self._gate, self._progress = claim, gate, progress
 
     def __getattr__(self, name: str) -> Any:
@@ -159,7 +161,7 @@ class _GatedClaim:
 
 
 class _GatedBatches:
-    def __init__(self, claim: Claim, limits: dict[str, Any], gate: Gate, progress: Progress) -> None:
+    def __init__(self, claim: Claim, limits: dict[str, Any], gate: Gate, progress: GroupProgress) -> None:
         self._claim, self._gate, self._progress = claim, gate, progress
         self._batches = claim.batches(**limits)
 
@@ -169,5 +171,5 @@ class _GatedBatches:
     async def __anext__(self) -> Batch:
         await self._gate.wait(self._claim)
         batch = await anext(self._batches)
-        self._progress.take(self._claim.tp, batch.last_offset + 1)
+        self._progress.set_delivered(self._claim.tp, batch.last_offset + 1)
         return batch

@@ -11,8 +11,8 @@ from pathlib import Path
 from asyncgroup.cli.common import rate, size
 from asyncgroup.cli.demo.expected import PipelineFigures
 from asyncgroup.cli.demo.flights import Figures, Flight, in_order, read_flights
-from asyncgroup.cli.demo.place import Place
 from asyncgroup.cli.demo.screen import Screen
+from asyncgroup.cli.demo.target import DemoTarget
 from asyncgroup.config import ProducerConfig
 from asyncgroup.producer import Producer
 
@@ -42,14 +42,14 @@ def load(data: Path, rows: int | None) -> tuple[Sequence[Flight], Expected]:
     return flights, Expected(figures, PipelineFigures.of(flights), last)
 
 
-async def produce(place: Place, flights: Sequence[Flight], screen: Screen) -> None:
+async def produce(target: DemoTarget, flights: Sequence[Flight], screen: Screen) -> None:
     """Produce them, keyed by carrier: the flights of a carrier stay in their order."""
     time = asyncio.get_running_loop().time
     begun = time()
     with screen.bar("producing flights", len(flights)) as bars:
-        async with Producer(place.bootstrap_servers, place.config(ProducerConfig)) as producer:
+        async with Producer(target.bootstrap_servers, target.config(ProducerConfig)) as producer:
             for number, flight in enumerate(flights, 1):
-                await producer.enqueue(place.topic, flight.value, key=flight.carrier.encode())
+                await producer.enqueue(target.topic, flight.value, key=flight.carrier.encode())
                 if number % STEP == 0:
                     bars.update(bars.task_ids[0], completed=number)
             await producer.flush()

@@ -11,12 +11,12 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
 
-__all__ = ["DemoFailed", "Gate", "Meter", "Progress"]
+__all__ = ["DemoFailed", "Gate", "GroupProgress", "RateMeter"]
 
 WINDOW: Final = 2.0
 """Seconds over which rates are averaged."""
 
-PATIENCE: Final = 60.0
+STALL_TIMEOUT: Final = 60.0
 """Seconds without any progress after which something must be wrong."""
 
 
@@ -24,7 +24,7 @@ class DemoFailed(AsyncGroupError):
     """The story did not go as it should."""
 
 
-class Meter:
+class RateMeter:
     """A rate over the last seconds."""
 
     def __init__(self, time: Callable[[], float]) -> None:
@@ -45,33 +45,33 @@ class Meter:
         return sum(count for _, count in self._counts) / max(0.1, min(WINDOW, now - self._begun))
 
 
-class Progress:
+class GroupProgress:
     """Of `total` records: those committed, and those that handlers have taken."""
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.committed: dict[TopicPartition, int] = {}
-        self.taken: dict[TopicPartition, int] = {}
-        self.meter = Meter(asyncio.get_running_loop().time)
+        self.committed_offsets: dict[TopicPartition, int] = {}
+        self.delivered: dict[TopicPartition, int] = {}
+        self.meter = RateMeter(asyncio.get_running_loop().time)
         self._changed = asyncio.Event()
 
     @property
-    def handled(self) -> int:
+    def committed_records(self) -> int:
         """Records whose offsets are committed: topics of the demonstration begin at offset 0."""
-        return sum(self.committed.values())
+        return sum(self.committed_offsets.values())
 
     def commit(self, tp: TopicPartition, offset: int) -> int:
         """A commit succeeded; returns how many records are newly committed."""
-        news = max(0, offset - self.committed.get(tp, 0))
+        news = max(0, offset - self.committed_offsets.get(tp, 0))
         if news:
-            self.committed[tp] = offset
+            self.committed_offsets[tp] = offset
             self.meter.add(news)
         self.notify()
         return news
 
-    def take(self, tp: TopicPartition, offset: int) -> None:
+    def set_delivered(self, tp: TopicPartition, offset: int) -> None:
         """A handler has everything before `offset`; less than before if records are delivered again."""
-        self.taken[tp] = offset
+        self.delivered[tp] = offset
         self.notify()
 
     def notify(self) -> None:
@@ -84,16 +84,16 @@ class Progress:
         """Set by the next change. Take it before looking at what may change: one in between is not missed then."""
         return self._changed
 
-    async def until(self, is_so: Callable[[], bool], what: str) -> None:
+    async def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something to become so; raises DemoFailed when nothing at all has changed for a minute."""
-        while not is_so():
+        while not condition():
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(STALL_TIMEOUT):
                     await self.next_change.wait()
             except TimeoutError:
                 raise DemoFailed(
-                    f"nothing happened for {PATIENCE:.0f} s while waiting for {what}; "
-                    f"{self.handled:,} of {self.total:,} records were committed"
+                    f"nothing happened for {STALL_TIMEOUT:.0f} s while waiting for {what}; "
+                    f"{self.committed_records:,} of {self.total:,} records were committed"
                 ) from None
 
 
@@ -103,7 +103,7 @@ class Gate:
     The group is faster than its rebalances: without a gate it could be done before they happened.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: GroupProgress) -> None:
         self._progress = progress
         self._limit = progress.total
 
@@ -114,7 +114,7 @@ class Gate:
 
     @property
     def is_closed(self) -> bool:
-        return self._limit <= sum(self._progress.taken.values()) < self._progress.total
+        return self._limit <= sum(self._progress.delivered.values()) < self._progress.total
 
     async def wait(self, claim: Claim) -> None:
         """Wait until the gate is open, or the claim at its end."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, Streak
-from asyncgroup.cli.demo.place import PARTITIONS, Place
+from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, StreakFigures
 from asyncgroup.cli.demo.progress import DemoFailed
+from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.config import ProducerConfig
 from asyncgroup.lifecycle import finish
 from asyncgroup.producer import Producer
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Queries", "figures"]
 
-LOOK: Final = 0.3
+POLL_INTERVAL: Final = 0.3
 """Seconds between two looks at the queries."""
 
 BATCHES: Final = 2
@@ -43,19 +43,19 @@ class Queries:
     in an earlier batch than flights of other partitions, and drop those as too late.
     """
 
-    def __init__(self, spark: SparkSession, place: Place, output: Path, flights: int) -> None:
+    def __init__(self, spark: SparkSession, target: DemoTarget, output: Path, flights: int) -> None:
         from asyncgroup.spark.examples.flights.pipeline import Pipeline
 
         self.progress: Sequence[QueryProgress] = ()
         self.total = flights
-        self._place, self._output = place, output
+        self._target, self._output = target, output
         self._pipeline = Pipeline(
-            bootstrap_servers=place.bootstrap_servers,
-            properties=dict(place.properties),
-            topic=place.topic,
-            streaks_topic=place.streaks_topic,
+            bootstrap_servers=target.bootstrap_servers,
+            properties=dict(target.properties),
+            topic=target.topic,
+            streaks_topic=target.streaks_topic,
             output=output.absolute().as_uri(),
-            group_id=place.query_group_id,
+            group_id=target.query_group_id,
             rows_per_trigger=-(-flights // BATCHES) + PARTITIONS,  # each one's share is rounded down
             tasks=spark.sparkContext.defaultParallelism,
         )
@@ -103,18 +103,18 @@ class Queries:
             active, self.progress = await asyncio.to_thread(_look, queries)
             if not active:
                 break
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
         for query in queries:
             if (error := await asyncio.to_thread(query.exception)) is not None:
                 raise DemoFailed(f"the query {query.name!r} failed: {_first_words(error)}") from error
 
-    async def close_the_year(self, last: int) -> None:
+    async def advance_watermark(self, last: int) -> None:
         """Produce a heartbeat, well after the `last` event time (minutes since 1970)."""
         from asyncgroup.spark.examples.flights.events import heartbeat
 
-        config = self._place.config(ProducerConfig)
-        async with Producer(self._place.bootstrap_servers, config) as producer:
-            await producer.send(self._place.topic, heartbeat(60 * (last + LATER)))
+        config = self._target.config(ProducerConfig)
+        async with Producer(self._target.bootstrap_servers, config) as producer:
+            await producer.send(self._target.topic, heartbeat(60 * (last + LATER)))
 
     async def read(self) -> PipelineFigures:
         """The results: hours from Parquet, streaks from their topic."""
@@ -144,7 +144,7 @@ def figures(delays: DataFrame, streaks: DataFrame) -> PipelineFigures:
             HourKey(r.carrier, r.start): HourFigures(r.flights, r.departed, r.delay_sum or 0)
             for r in hours.collect()
         },
-        sorted(Streak(*row) for row in _minutes(streaks, "first", "last").collect()),
+        sorted(StreakFigures(*row) for row in _minutes(streaks, "first", "last").collect()),
     )
 
 

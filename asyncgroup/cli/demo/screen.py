@@ -23,7 +23,7 @@ PLAIN: Final = 1.5
 class View(Protocol):
     """Something that goes on and can be looked at."""
 
-    def picture(self) -> RenderableType:
+    def render(self) -> RenderableType:
         """How it stands now, for a terminal."""
 
     def lines(self) -> Iterable[str]:
@@ -84,9 +84,9 @@ class Screen:
 
         with Live(console=self.console, auto_refresh=False) as live:
             while not stop.is_set():
-                live.update(view.picture(), refresh=True)
+                live.update(view.render(), refresh=True)
                 await _wait(stop, LIVE)
-            live.update(view.picture(), refresh=True)
+            live.update(view.render(), refresh=True)
 
     async def _show_lines(self, view: View, stop: asyncio.Event) -> None:
         while not stop.is_set():

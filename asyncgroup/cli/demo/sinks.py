@@ -14,13 +14,13 @@ from asyncgroup.model import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Found", "Ledger", "LedgerHandler", "decoded", "read_back"]
+__all__ = ["FoundFlights", "MemorySink", "MemorySinkHandler", "decoded", "read_back"]
 
 EXAMPLES: Final = 5
 SCHEMA: Final = "row int, carrier string, dep_delay int"
 
 
-class Found(NamedTuple):
+class FoundFlights(NamedTuple):
     """What arrived: figures by carrier, rows of the CSV that are missing or there more than once (some of them)."""
 
     figures: Figures
@@ -39,7 +39,7 @@ def decoded(df: DataFrame) -> DataFrame:
     )
 
 
-def read_back(spark: SparkSession, root: Path, flights: int) -> Found:
+def read_back(spark: SparkSession, root: Path, flights: int) -> FoundFlights:
     """Read what `ParquetByRange` has stored; `flights` should be there. Blocks: to be called off the event loop."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
@@ -60,14 +60,14 @@ def read_back(spark: SparkSession, root: Path, flights: int) -> Found:
     several = found.groupBy("row").count().where("count > 1")
     twice = [] if distinct == figures.flights else _rows(several)
     found.unpersist()
-    return Found(figures, distinct, missing, twice)
+    return FoundFlights(figures, distinct, missing, twice)
 
 
 def _rows(df: DataFrame) -> list[int]:
     return [r.row for r in df.select("row").orderBy("row").limit(EXAMPLES).collect()]
 
 
-class Ledger:
+class MemorySink:
     """What the handlers of all members have aggregated, by partition and the offset where each batch starts."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Ledger:
             del entries[start]
         entries[batch.first_offset] = [_columns(json.loads(record.value or b"{}")) for record in batch]
 
-    def read(self, flights: int) -> Found:
+    def read(self, flights: int) -> FoundFlights:
         """Add everything up; `flights` should be there."""
         figures, seen = Figures(), Counter[int]()
         for entries in self._entries.values():
@@ -90,20 +90,20 @@ class Ledger:
                     figures.add(carrier, dep_delay)
         missing = [row for row in range(1, flights + 1) if row not in seen]
         twice = sorted(row for row, count in seen.items() if count > 1)
-        return Found(figures, len(seen), missing[:EXAMPLES], twice[:EXAMPLES])
+        return FoundFlights(figures, len(seen), missing[:EXAMPLES], twice[:EXAMPLES])
 
 
 def _columns(flight: dict[str, Any]) -> tuple[int, str, int | None]:
     return flight["row"], flight["carrier"], flight["dep_delay"]
 
 
-class LedgerHandler(Handler):
+class MemorySinkHandler(Handler):
     """Aggregates without Spark, at most `max_records` at a time."""
 
-    def __init__(self, ledger: Ledger, max_records: int = 1_000) -> None:
-        self._ledger, self._max_records = ledger, max_records
+    def __init__(self, memory_sink: MemorySink, max_records: int = 1_000) -> None:
+        self._sink, self._max_records = memory_sink, max_records
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
         async for batch in claim.batches(max_records=self._max_records):
-            self._ledger.add(batch)
+            self._sink.add(batch)
             claim.mark(batch)

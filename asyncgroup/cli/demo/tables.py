@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 from rich import box
 from rich.table import Table
 
-from asyncgroup.cli.demo.expected import LATE, Streak
+from asyncgroup.cli.demo.expected import LATE, StreakFigures
 from asyncgroup.cli.demo.flights import Figures
-from asyncgroup.cli.demo.sinks import Found
+from asyncgroup.cli.demo.sinks import FoundFlights
 
 __all__ = ["comparison", "longest_streaks"]
 
@@ -22,7 +22,7 @@ SHOWN: Final = 5
 NEW_YORK: Final = "America/New_York"
 
 
-def comparison(expected: Figures, found: Found, names: dict[str, str], source: str) -> Table:
+def comparison(expected: Figures, found: FoundFlights, names: dict[str, str], source: str) -> Table:
     """Flights and mean departure delay by carrier, beside the figures of the CSV; a line that differs is red."""
     table = _table(f"flights and mean departure delay in minutes, as {source}")
     table.add_column("carrier", no_wrap=True)
@@ -48,7 +48,7 @@ def comparison(expected: Figures, found: Found, names: dict[str, str], source: s
     return table
 
 
-def longest_streaks(streaks: Sequence[Streak], names: dict[str, str]) -> Table:
+def longest_streaks(streaks: Sequence[StreakFigures], names: dict[str, str]) -> Table:
     """The longest streaks, their times as New York's clocks showed them."""
     table = _table(
         f"longest of {len(streaks):,} streaks of departures {LATE} minutes late or more, from their topic"

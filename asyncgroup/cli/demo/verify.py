@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from asyncgroup.cli.demo.flights import CarrierFigures, Figures
-from asyncgroup.cli.demo.sinks import Found
+from asyncgroup.cli.demo.sinks import FoundFlights
 
 __all__ = ["differences", "verdict"]
 
 
-def differences(expected: Figures, found: Found) -> list[str]:
+def differences(expected: Figures, found: FoundFlights) -> list[str]:
     """What differs, in words; empty if every flight arrived exactly once with the right figures."""
     said = []
     missing = expected.flights - found.distinct
@@ -32,7 +32,7 @@ def differences(expected: Figures, found: Found) -> list[str]:
     return said
 
 
-def verdict(expected: Figures, found: Found, wrong: list[str]) -> str:
+def verdict(expected: Figures, found: FoundFlights, wrong: list[str]) -> str:
     """The demonstration's last line."""
     share = f"{found.distinct:,} of {expected.flights:,} flights"
     return f"{share}, each exactly once" if not wrong else f"{share}; something went wrong, see above"

@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["Results"]
+__all__ = ["ResultsDirectory"]
 
 
-class Results:
+class ResultsDirectory:
     """A directory with the results, in the user's place or a new one among the temporary files.
 
     There the plot and the pipeline's Parquet stay when the demonstration went well, and nothing if it didn't; in the
@@ -26,7 +26,7 @@ class Results:
         """What the group writes through the bridge."""
         return self.root / "flights"
 
-    def tidy(self, *, well: bool) -> None:
+    def clean_up(self, *, well: bool) -> None:
         """Remove what nobody asked for."""
         if self._is_kept:
             return

@@ -12,7 +12,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from asyncgroup.spark.examples.flights.pipeline import QueryProgress
 
-__all__ = ["QueriesView"]
+__all__ = ["QueryProgressView"]
 
 
 class HasProgress(Protocol):
@@ -25,14 +25,14 @@ class HasProgress(Protocol):
     def total(self) -> int: ...
 
 
-class QueriesView:
+class QueryProgressView:
     """Each query's batches and records, and the event time until which its results are complete."""
 
     def __init__(self, queries: HasProgress) -> None:
         self._queries = queries
         self._said: set[str] = set()
 
-    def picture(self) -> Table:
+    def render(self) -> Table:
         """A table."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("query", min_width=9)

@@ -27,7 +27,7 @@ CONFIG: Final = {
     ),
 }
 
-MOST_CORES: Final = 4
+MAX_CORES: Final = 4
 
 
 async def start_spark(stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
@@ -40,7 +40,7 @@ async def start_spark(stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
         raise DemoFailed(
             f"{str(error).rstrip('.')}. Or leave Spark out: asyncgroup demo --no-spark"
         ) from error
-    cores = min(MOST_CORES, os.cpu_count() or 1)
+    cores = min(MAX_CORES, os.cpu_count() or 1)
     starting = asyncio.create_task(
         asyncio.to_thread(local_session, "asyncgroup demo", cores=cores, config=CONFIG), name="start Spark"
     )

@@ -16,7 +16,7 @@ from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import finish
 
-__all__ = ["PARTITIONS", "Place", "embedded", "running"]
+__all__ = ["PARTITIONS", "DemoTarget", "embedded", "running"]
 
 _log = logging.getLogger("asyncgroup.demo")
 
@@ -30,7 +30,7 @@ REMOVAL_LIMIT: Final = 20.0
 """Seconds that tidying up may take."""
 
 
-class Place(NamedTuple):
+class DemoTarget(NamedTuple):
     """A cluster with an empty topic, and the group to read it with."""
 
     bootstrap_servers: str
@@ -66,22 +66,22 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def embedded() -> AsyncIterator[Place]:
+async def embedded() -> AsyncIterator[DemoTarget]:
     """A cluster of three nodes in this process."""
     from asyncgroup.broker import EmbeddedCluster
 
     async with EmbeddedCluster(NODES, history_limit=0) as broker:
         servers = broker.bootstrap_servers
-        place = Place(servers, "flights", "flights-by-carrier", f"embedded cluster at {servers}")
+        target = DemoTarget(servers, "flights", "flights-by-carrier", f"embedded cluster at {servers}")
         async with Cluster(servers) as cluster:
-            await _create(Admin(cluster), place)
-        yield place
+            await _create(Admin(cluster), target)
+        yield target
 
 
 @asynccontextmanager
 async def running(
     bootstrap_servers: str, properties: Mapping[str, str] = MappingProxyType({})
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[DemoTarget]:
     """A Kafka that runs already, with names of our own, which are removed whatever happens."""
     name = f"asyncgroup-demo-{uuid.uuid4().hex[:8]}"
     client = ClientConfig.from_properties(properties).config
@@ -89,22 +89,22 @@ async def running(
         admin = Admin(cluster)
         brokers = len(cluster.view.brokers)
         where = f"Kafka at {bootstrap_servers}, {brokers} broker{'s'[: brokers != 1]}"
-        place = Place(bootstrap_servers, name, name, where, properties)
+        target = DemoTarget(bootstrap_servers, name, name, where, properties)
         try:
-            await _create(admin, place)
-            yield place
+            await _create(admin, target)
+            yield target
         finally:
-            await finish(asyncio.create_task(_remove(admin, place), name="remove the demo's topics"))
+            await finish(asyncio.create_task(_remove(admin, target), name="remove the demo's topics"))
 
 
-async def _create(admin: Admin, place: Place) -> None:
-    for topic, partitions in place.topics.items():
+async def _create(admin: Admin, target: DemoTarget) -> None:
+    for topic, partitions in target.topics.items():
         await admin.create_topic(topic, partitions)
 
 
-async def _remove(admin: Admin, place: Place) -> None:
-    groups = [("group", name, admin.delete_group) for name in place.groups]
-    topics = [("topic", name, admin.delete_topic) for name in place.topics]
+async def _remove(admin: Admin, target: DemoTarget) -> None:
+    groups = [("group", name, admin.delete_group) for name in target.groups]
+    topics = [("topic", name, admin.delete_topic) for name in target.topics]
     for what, name, remove in (*groups, *topics):
         try:
             async with asyncio.timeout(REMOVAL_LIMIT):

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.demo.members import Member
-from asyncgroup.cli.demo.progress import Progress
+from asyncgroup.cli.demo.members import DemoMember
+from asyncgroup.cli.demo.progress import GroupProgress
 
-__all__ = ["GroupView"]
+__all__ = ["GroupProgressView"]
 
 STATES: Final = {
     "joining": "yellow",
@@ -26,14 +26,14 @@ STATES: Final = {
 }
 
 
-class GroupView:
+class GroupProgressView:
     """The members, how far they are, and what happened; all three may grow meanwhile."""
 
-    def __init__(self, members: Sequence[Member], progress: Progress, events: Sequence[str]) -> None:
+    def __init__(self, members: Sequence[DemoMember], progress: GroupProgress, events: Sequence[str]) -> None:
         self._members, self._progress, self._events = members, progress, events
         self._said = 0
 
-    def picture(self) -> RenderableType:
+    def render(self) -> RenderableType:
         """A table with a bar and the events below it."""
         progress = self._progress
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -45,8 +45,8 @@ class GroupView:
             table.add_row(*_row(member))
         done = Table.grid(padding=(0, 1))
         done.add_row(
-            Bar(progress.total, 0, progress.handled, width=24, color="green"),
-            f"{progress.handled / progress.total:4.0%}  {progress.handled:,} of {progress.total:,} records"
+            Bar(progress.total, 0, progress.committed_records, width=24, color="green"),
+            f"{progress.committed_records / progress.total:4.0%}  {progress.committed_records:,} of {progress.total:,} records"
             f"  {progress.meter.rate:,.0f} records/s",
         )
         return Group(table, done, *(Text(f"  {event}", "cyan") for event in self._events))
@@ -59,7 +59,7 @@ class GroupView:
         yield line(self._members, self._progress)
 
 
-def _row(member: Member) -> list[str | Text]:
+def _row(member: DemoMember) -> list[str | Text]:
     session = member.session
     return [
         member.name,
@@ -72,7 +72,7 @@ def _row(member: Member) -> list[str | Text]:
     ]
 
 
-def line(members: Sequence[Member], progress: Progress) -> str:
+def line(members: Sequence[DemoMember], progress: GroupProgress) -> str:
     """The group in one line."""
     present = [member for member in members if member.state != "left"]
     sessions = [member.live_session for member in present if member.live_session is not None]
@@ -82,6 +82,6 @@ def line(members: Sequence[Member], progress: Progress) -> str:
         else "rebalancing"
     )
     return (
-        f"{progress.handled:>7,} of {progress.total:,} records ({progress.handled / progress.total:4.0%})"
+        f"{progress.committed_records:>7,} of {progress.total:,} records ({progress.committed_records / progress.total:4.0%})"
         f"  {progress.meter.rate:>7,.0f} records/s  {len(present)} members, {settled}"
     )

@@ -10,20 +10,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.cli.demo.engine import start_spark
 from asyncgroup.cli.demo.expected import PipelineFigures
 from asyncgroup.cli.demo.flights import airlines, find_data
 from asyncgroup.cli.demo.group_run import GroupRun
-from asyncgroup.cli.demo.group_screen import GroupView
+from asyncgroup.cli.demo.group_view import GroupProgressView
 from asyncgroup.cli.demo.phases import Phases
-from asyncgroup.cli.demo.place import PARTITIONS, Place, embedded, running
 from asyncgroup.cli.demo.produce import Expected, load, produce
 from asyncgroup.cli.demo.queries import Queries
-from asyncgroup.cli.demo.query_screen import QueriesView
-from asyncgroup.cli.demo.results import Results
+from asyncgroup.cli.demo.query_view import QueryProgressView
+from asyncgroup.cli.demo.results_directory import ResultsDirectory
 from asyncgroup.cli.demo.screen import Screen
-from asyncgroup.cli.demo.sinks import Found, Ledger, LedgerHandler, decoded, read_back
+from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink, MemorySinkHandler, decoded, read_back
+from asyncgroup.cli.demo.spark_session import start_spark
 from asyncgroup.cli.demo.tables import comparison, longest_streaks
+from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget, embedded, running
 from asyncgroup.cli.demo.verify import differences, verdict
 from asyncgroup.group import Handler
 from asyncgroup.lifecycle import cancel_and_wait
@@ -31,22 +31,22 @@ from asyncgroup.lifecycle import cancel_and_wait
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Settings", "Story"]
+__all__ = ["Demo", "DemoOptions"]
 
 BATCH_ROWS: Final = 30_000
 BATCH_WAIT: Final = 0.3
 """Rows of one DataFrame, and the seconds it waits for them: few large writes are faster than many small ones."""
 
-LEAST_BATCHES: Final = 10
+MIN_BATCHES: Final = 10
 """Few flights are read in smaller batches, so that the rebalances come while records flow."""
 
-LEDGER_ROWS: Final = 1_000
-LEAST_LEDGER_BATCHES: Final = 64
+MEMORY_BATCH_ROWS: Final = 1_000
+MIN_MEMORY_BATCHES: Final = 64
 """The same without Spark, where each of five claims takes a batch at the moment at which the gate closes."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoOptions:
     """What the user wants."""
 
     bootstrap_servers: str | None = None
@@ -59,79 +59,81 @@ class Settings:
 
 
 @dataclass
-class Outcome:
+class DemoResult:
     """What came out, for the last lines and for JSON."""
 
     expected: Expected
-    found: Found
+    found: FoundFlights
     wrong: list[str] = field(default_factory=list)
     pipeline: PipelineFigures | None = None
     plot: Path | None = None
 
 
-class Story:
+class Demo:
     """Tells it once."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._screen = Screen(to_stderr=settings.as_json)
+    def __init__(self, options: DemoOptions) -> None:
+        self._options = options
+        self._screen = Screen(to_stderr=options.as_json)
         self._group_run: GroupRun
         self._phases = Phases(asyncio.get_running_loop().time)
 
     async def run(self) -> int:
         """The whole story; the exit code."""
-        data, servers = find_data(), self._settings.bootstrap_servers
+        data, servers = find_data(), self._options.bootstrap_servers
         names = airlines(data)
         async with AsyncExitStack() as stack:
-            starting = await start_spark(stack) if self._settings.with_spark else None
-            place = await stack.enter_async_context(
-                running(servers, self._settings.properties) if servers else embedded()
+            starting = await start_spark(stack) if self._options.with_spark else None
+            target = await stack.enter_async_context(
+                running(servers, self._options.properties) if servers else embedded()
             )
-            self._screen.say(place.description)
-            self._screen.say(f"topic {place.topic!r} with {PARTITIONS} partitions, group {place.group_id!r}")
-            expected = await self._timed("produce", self._fill(place, data))
+            self._screen.say(target.description)
+            self._screen.say(
+                f"topic {target.topic!r} with {PARTITIONS} partitions, group {target.group_id!r}"
+            )
+            expected = await self._timed("produce", self._fill(target, data))
             if starting is None:
-                ledger, flights = Ledger(), expected.figures.flights
-                most = max(1, min(LEDGER_ROWS, flights // LEAST_LEDGER_BATCHES))
+                memory_sink, flights = MemorySink(), expected.figures.flights
+                most = max(1, min(MEMORY_BATCH_ROWS, flights // MIN_MEMORY_BATCHES))
                 outcome = await self._group(
-                    place, expected, names, lambda: LedgerHandler(ledger, most), ledger.read
+                    target, expected, names, lambda: MemorySinkHandler(memory_sink, most), memory_sink.read
                 )
             else:
-                outcome = await self._with_spark(place, expected, names, starting)
-        self._conclude(place, outcome)
+                outcome = await self._with_spark(target, expected, names, starting)
+        self._conclude(target, outcome)
         return 1 if outcome.wrong else 0
 
     async def _timed(self, what: str, work: Awaitable[Any]) -> Any:
         with self._phases.phase(what):
             return await work
 
-    async def _fill(self, place: Place, data: Path) -> Expected:
+    async def _fill(self, target: DemoTarget, data: Path) -> Expected:
         with self._screen.waiting("reading the flights"):
-            flights, expected = await asyncio.to_thread(load, data, self._settings.rows)
-        await produce(place, flights, self._screen)
+            flights, expected = await asyncio.to_thread(load, data, self._options.rows)
+        await produce(target, flights, self._screen)
         return expected
 
     # --- first the group ----------------------------------------------------------------------------------------
 
     async def _group(
         self,
-        place: Place,
+        target: DemoTarget,
         expected: Expected,
         names: dict[str, str],
         make_handler: Callable[[], Handler],
-        read: Callable[[int], Found],
-    ) -> Outcome:
-        await self._timed("group", self._consume(place, expected.figures.flights, make_handler))
+        read: Callable[[int], FoundFlights],
+    ) -> DemoResult:
+        await self._timed("group", self._consume(target, expected.figures.flights, make_handler))
         with self._screen.waiting("reading everything back"):
             found = await self._timed("read", asyncio.to_thread(read, expected.figures.flights))
-        source = "Spark reads them from Parquet" if self._settings.with_spark else "the handlers counted them"
+        source = "Spark reads them from Parquet" if self._options.with_spark else "the handlers counted them"
         self._screen.table(comparison(expected.figures, found, names, source))
-        return Outcome(expected, found, differences(expected.figures, found))
+        return DemoResult(expected, found, differences(expected.figures, found))
 
-    async def _consume(self, place: Place, total: int, make_handler: Callable[[], Handler]) -> None:
-        run = self._group_run = GroupRun(place, total, make_handler)
+    async def _consume(self, target: DemoTarget, total: int, make_handler: Callable[[], Handler]) -> None:
+        run = self._group_run = GroupRun(target, total, make_handler)
         try:
-            async with self._screen.watch(GroupView(run.members, run.progress, run.events)):
+            async with self._screen.watch(GroupProgressView(run.members, run.progress, run.events)):
                 await run.run()
         finally:
             await run.aclose()
@@ -140,27 +142,27 @@ class Story:
 
     async def _with_spark(
         self,
-        place: Place,
+        target: DemoTarget,
         expected: Expected,
         names: dict[str, str],
         starting: asyncio.Task[SparkSession],
-    ) -> Outcome:
+    ) -> DemoResult:
         from asyncgroup.spark import ForeachBatch, ParquetByRange
 
         with self._screen.waiting("Spark starts"):
             spark = await self._timed("Spark", starting)
-        results, well = Results(self._settings.keep), False
+        results, well = ResultsDirectory(self._options.keep), False
         try:
             self._screen.say(f"Spark {spark.version} writes to {results.root}")
             sink = ParquetByRange(spark, results.flights, transform=decoded)
             flights = expected.figures.flights
-            max_rows = max(1, min(BATCH_ROWS, flights // LEAST_BATCHES))
-            queries = Queries(spark, place, results.root, flights)
+            max_rows = max(1, min(BATCH_ROWS, flights // MIN_BATCHES))
+            queries = Queries(spark, target, results.root, flights)
             # beside the group: alone, neither of them keeps two cores busy
             catching_up = asyncio.create_task(queries.catch_up(), name="queries")
             try:
                 outcome = await self._group(
-                    place,
+                    target,
                     expected,
                     names,
                     lambda: ForeachBatch(spark, sink, max_rows=max_rows, max_wait=BATCH_WAIT),
@@ -172,18 +174,18 @@ class Story:
             outcome.wrong += expected.pipeline.differences(outcome.pipeline)
             outcome.plot, well = queries.plot, True
         finally:
-            await asyncio.to_thread(results.tidy, well=well)
+            await asyncio.to_thread(results.clean_up, well=well)
         return outcome
 
     async def _pipeline(
         self, queries: Queries, catching_up: asyncio.Task[None], expected: Expected, names: dict[str, str]
     ) -> PipelineFigures:
         self._screen.say("\nSpark's queries read the same topic by format('asyncgroup'), beside the group")
-        async with self._screen.watch(QueriesView(queries)):
+        async with self._screen.watch(QueryProgressView(queries)):
             await self._timed("queries", catching_up)
         self._screen.say("a heartbeat closes the year; the queries go on from their checkpoints")
-        await queries.close_the_year(expected.last)
-        async with self._screen.watch(QueriesView(queries)):
+        await queries.advance_watermark(expected.last)
+        async with self._screen.watch(QueryProgressView(queries)):
             await self._timed("queries", queries.catch_up())
         with self._screen.waiting("reading the results back"):
             found: PipelineFigures = await self._timed("read", queries.read())
@@ -193,7 +195,7 @@ class Story:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _conclude(self, place: Place, outcome: Outcome) -> None:
+    def _conclude(self, target: DemoTarget, outcome: DemoResult) -> None:
         say, rebalances = self._screen.say, self._group_run.rebalances
         for difference in outcome.wrong:
             say(difference, "bold red")
@@ -209,10 +211,10 @@ class Story:
             say(f"Parquet  {outcome.plot.parent / 'delays'}")
         style = "bold red" if outcome.wrong else "bold green"
         say(verdict(outcome.expected.figures, outcome.found, outcome.wrong), style)
-        if self._settings.as_json:
-            print(json.dumps(self._result(place, outcome), indent=2))
+        if self._options.as_json:
+            print(json.dumps(self._result(target, outcome), indent=2))
 
-    def _result(self, place: Place, outcome: Outcome) -> dict[str, Any]:
+    def _result(self, target: DemoTarget, outcome: DemoResult) -> dict[str, Any]:
         found, pipeline = outcome.found, outcome.pipeline
         return {
             "exactly_once": not outcome.wrong,
@@ -228,7 +230,7 @@ class Story:
             "hours": len(pipeline.hours) if pipeline is not None else None,
             "streaks": len(pipeline.streaks) if pipeline is not None else None,
             "plot": str(outcome.plot) if outcome.plot is not None else None,
-            "bootstrap_servers": place.bootstrap_servers,
-            "sink": "spark" if self._settings.with_spark else "handlers",
+            "bootstrap_servers": target.bootstrap_servers,
+            "sink": "spark" if self._options.with_spark else "handlers",
             "seconds": self._phases.seconds(3),
         }
