@@ -1,24 +1,24 @@
-"""Testing tools: pytest fixtures with an embedded Kafka, an event loop in virtual time with an in-memory network, and
-a real Apache Kafka at hand.
+"""Testing tools: pytest fixtures with an embedded Kafka, and an event loop in virtual time with an in-memory network.
 
     @pytest.mark.kafka(topics={"orders": 6}, nodes=3)
-    async def test_my_service(kafka_cluster):            # virtual_kafka: in virtual time; kafka_server: for code that blocks
+    async def test_my_service(kafka_cluster):            # virtual_kafka: in virtual time; kafka_server: for blocking code
         await my_service(kafka_cluster.bootstrap_servers)
 
-The fixtures come with the package's pytest plugin (`asyncgroup.testing.pytest_plugin`). What they stand on:
+The fixtures come with the package's pytest plugin (`asyncgroup.testing.pytest_plugin`). The virtual-time loop and its
+network can also be used on their own:
 
     from asyncgroup.testing import current_network, run_virtual
 
     async def story():
         network = current_network()
         server = await asyncio.start_server(handle, "10.0.0.1", 9092)
-        network.blackhole("10.0.0.1", 9092)      # nothing gets through ...
-        await asyncio.sleep(600)                 # ... for ten minutes, which take no time
+        network.blackhole("10.0.0.1", 9092)      # drops all traffic of this address ...
+        await asyncio.sleep(600)                 # ... for ten minutes of virtual time, which pass at once
         network.heal()
 
     run_virtual(story())
 
-Names are imported when they are first used.
+`asyncgroup.testing.apache_kafka` starts a real Apache Kafka. Each name is imported on first use.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ _HOMES = {
     "current_network": "loop",
     "run_virtual": "loop",
 }
-"""The module of each public name."""
+"""The module that defines each public name."""
 
 
-if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+if not TYPE_CHECKING:  # type checkers would take any name for an existing one if they saw __getattr__
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:

@@ -1,4 +1,4 @@
-"""Addresses of the in-memory network, in the forms that sockets and getaddrinfo give them."""
+"""Addresses of the in-memory network, in the forms that sockets and `getaddrinfo` return, and the lookup of host names."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ Address: TypeAlias = tuple[str, int]
 """(ip, port)"""
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
-"""What `getsockname` says: an address, for IPv6 with flow label and scope."""
+"""An address as `getsockname` returns it; for IPv6 with flow label and scope id."""
 
 AddressInfo: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, SocketAddress]
-"""One answer of getaddrinfo: family, type, proto, canonical name, socket address."""
+"""One result of `getaddrinfo`: family, type, proto, canonical name, socket address."""
 
 WILDCARD = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
-"""The address that stands for every address, by family."""
+"""The wildcard address of each family: a listener bound to it accepts connections to every address."""
 
 _LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 
 def family_of(ip: str) -> socket.AddressFamily:
-    """AF_INET or AF_INET6."""
+    """Return AF_INET or AF_INET6."""
     return socket.AF_INET6 if ":" in ip else socket.AF_INET
 
 
 def socket_address(address: Address) -> SocketAddress:
-    """`address` in the form that sockets use."""
+    """Return `address` in the form that sockets use."""
     return address if family_of(address[0]) == socket.AF_INET else (*address, 0, 0)
 
 
 def ips_of(hosts: Mapping[str, Sequence[str]], host: str) -> Sequence[str]:
-    """The addresses of a name in `hosts` or of a numeric address. Raises `socket.gaierror` for anything else."""
+    """Return the ips of a name in `hosts`, or of a numeric address. Raises `socket.gaierror` for any other host."""
     if host in hosts:
         return hosts[host]
     try:
@@ -63,7 +63,7 @@ def lookup(
     datagram: bool = False,
     passive: bool = False,
 ) -> list[AddressInfo]:
-    """Answer `getaddrinfo` from `hosts`. Raises `socket.gaierror` for a name or family that is not there."""
+    """Return what `getaddrinfo` returns, from `hosts`. Raises `socket.gaierror` for an unknown name or family."""
     name = host.decode() if isinstance(host, bytes) else host
     if not name:
         known = WILDCARD if passive else _LOOPBACK

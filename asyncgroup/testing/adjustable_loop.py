@@ -1,4 +1,4 @@
-"""An ordinary event loop whose clock can be put forward."""
+"""An event loop on real sockets whose clock can be set forward."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ __all__ = ["AdjustableLoop"]
 
 
 class AdjustableLoop(asyncio.SelectorEventLoop):
-    """A selector loop on real sockets; `advance` lets its clock jump, as if it had slept for so long.
+    """A selector loop with `advance`, which sets the loop's clock forward as if the loop had slept.
 
-    Timers that fall into the jump run at once after it, in order.
+    Timers that are due by then run in the next iterations, in order.
     """
 
-    _ahead = 0.0
+    _ahead = 0.0  # seconds by which the loop's clock is ahead of the machine's
 
     def time(self) -> float:
-        """The loop's clock in seconds, ahead of the machine's by all that was pushed."""
+        """The loop's clock in seconds: the machine's monotonic clock plus all advances."""
         return super().time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Put the clock forward; to be called on the loop's own thread."""
+        """Set the clock forward. Must be called on the loop's own thread."""
         self._ahead += seconds

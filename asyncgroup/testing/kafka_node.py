@@ -1,4 +1,4 @@
-"""One process of Apache Kafka: started, watched, signalled, ended."""
+"""One process of Apache Kafka: start it, check that it is alive, read its log, send it signals, stop it."""
 
 from __future__ import annotations
 
@@ -16,33 +16,31 @@ from asyncgroup.testing.watchdog import Watchdog
 
 __all__ = ["KafkaNode", "KafkaStartError", "PortInUse"]
 
-_KILL_TIMEOUT: Final = (
-    15.0  # seconds that a process may take to vanish after SIGKILL; milliseconds in practice
-)
+_KILL_TIMEOUT: Final = 15.0  # seconds until a process must have ended after SIGKILL; milliseconds in practice
 
 
 class KafkaStartError(AsyncGroupError):
-    """A Kafka process ended early or was not ready in time; the message has the tail of its log."""
+    """A Kafka process ended early or was not ready in time; the message contains the errors of its log."""
 
 
 class PortInUse(KafkaStartError):
-    """The process ended because another one listens on its port: worth a try with other ports."""
+    """The process ended because its port is in use: a start with other ports may succeed."""
 
 
 class KafkaNode:
-    """One broker with its directory, its port and, while it runs, its process."""
+    """One node with its directory, its port and, while it runs, its process."""
 
     def __init__(self, node_id: int, port: int, directory: Path, watchdog: Watchdog) -> None:
         self.node_id = node_id
         self.port = port
-        self.listeners: dict[str, int] = {}  # ports of further listeners, by name
+        self.listeners: dict[str, int] = {}  # ports of additional listeners, by name
         self.directory = directory
-        self.suspended = False
+        self.suspended = False  # between SIGSTOP and SIGCONT
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # where the present process began to log
-        for place in (self.data, self.scratch):
-            place.mkdir(parents=True)
+        self._log_start = 0  # byte position in the log at which the current process began
+        for path in (self.data, self.scratch):
+            path.mkdir(parents=True)
 
     def __repr__(self) -> str:
         state = "down" if self.pid is None else f"pid {self.pid}"
@@ -52,31 +50,31 @@ class KafkaNode:
 
     @property
     def data(self) -> Path:
-        """Kafka's `log.dirs`."""
+        """The directory of Kafka's logs, `log.dirs`."""
         return self.directory / "data"
 
     @property
     def scratch(self) -> Path:
-        """Java's temporary files: native libraries are unpacked there, and SIGKILL leaves them behind."""
+        """Java's directory for temporary files, such as unpacked native libraries, which remain after SIGKILL."""
         return self.directory / "tmp"
 
     @property
     def properties(self) -> Path:
-        """The file `server.properties`."""
+        """The path of `server.properties`."""
         return self.directory / "server.properties"
 
     @property
     def log(self) -> Path:
-        """All that the process has said, over all its starts."""
+        """The path of the log: the output of all processes of this node."""
         return self.directory / "kafka.log"
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None if it is not running (whoever ended it)."""
+        """The process id, or None if the process is not running."""
         return None if self._process is None or self._exit_code() is not None else self._process.pid
 
     def start(self, command: list[str]) -> None:
-        """Starts the process; it is not ready yet."""
+        """Start the process, without waiting until it is ready."""
         if self.pid is not None:
             raise UsageError(f"node {self.node_id} is running already")
         self.suspended = False
@@ -93,10 +91,9 @@ class KafkaNode:
         self._watchdog.guard(self._process.pid)
 
     def probe(self) -> ProbeResult | None:
-        """What the broker says about its cluster, or None if it says nothing yet.
+        """Return the broker's metadata of its cluster, or None if it does not answer yet.
 
-        Raises KafkaStartError if the process has ended, so an answer is never that of another process in its
-        place.
+        Raises KafkaStartError if the process has ended, before the answer of another process on its port is read.
         """
         self.check()
         try:
@@ -105,7 +102,7 @@ class KafkaNode:
             return None
 
     def check(self) -> None:
-        """Raises KafkaStartError if the process has ended."""
+        """Raise KafkaStartError if the process has ended."""
         if (code := self._exit_code()) is None:
             return
         error = PortInUse if "Address already in use" in self._current_log() else KafkaStartError
@@ -114,7 +111,7 @@ class KafkaNode:
         )
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of the log; empty if there is none."""
+        """Return the last lines of the log; empty if there is no log."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -122,34 +119,34 @@ class KafkaNode:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
     def error_excerpt(self, lines: int = 25) -> str:
-        """What the process logged from its first error on, else its last lines.
+        """Return the log of the current process from its first error on, or its last lines if there is none.
 
-        A broker that fails still shuts down in order, and says so on fifty lines.
+        The last lines seldom show the cause: a broker that fails logs about fifty lines of its shutdown.
         """
-        said = self._current_log().splitlines()
+        log = self._current_log().splitlines()
         first = next(
-            (number for number, line in enumerate(said) if " ERROR " in line), max(0, len(said) - lines)
+            (number for number, line in enumerate(log) if " ERROR " in line), max(0, len(log) - lines)
         )
-        return "\n".join(said[first : first + lines])
+        return "\n".join(log[first : first + lines])
 
     def _current_log(self) -> str:
-        """The log of the present process."""
+        """Return the log of the current process."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
     def suspend(self) -> None:
-        """SIGSTOP: the process keeps its connections and answers nothing. UsageError if it is not running."""
+        """SIGSTOP: the process keeps its connections but does not answer. UsageError if it is not running."""
         self._send(signal.SIGSTOP)
         self.suspended = True
 
     def resume(self) -> None:
-        """SIGCONT. UsageError if it is not running."""
+        """SIGCONT: the process continues. UsageError if it is not running."""
         self._send(signal.SIGCONT)
         self.suspended = False
 
     def kill(self) -> None:
-        """SIGKILL, and waits for the end; does nothing if the process is not running."""
+        """SIGKILL, and wait for the end; does nothing if the process is not running."""
         if self._process is not None and self._exit_code() is None:
             self._process.kill()
             self._process.wait(_KILL_TIMEOUT)
@@ -157,20 +154,20 @@ class KafkaNode:
         self.suspended = False
 
     def stop(self, limit: float) -> bool:
-        """SIGTERM, on which Kafka hands over its leaders and ends in order; after `limit` seconds SIGKILL.
+        """SIGTERM, on which Kafka moves its leaders and shuts down cleanly; after `limit` seconds SIGKILL.
 
-        Returns whether it ended in order.
+        Returns whether the process ended before SIGKILL.
         """
-        in_order = False
+        clean = False
         if self._process is not None and self._exit_code() is None:
             if self.suspended:
                 self.resume()
             self._process.terminate()
-            # With most controllers down Kafka would try for minutes.
+            # without a quorum of controllers Kafka would try for minutes
             with contextlib.suppress(subprocess.TimeoutExpired):
-                in_order = self._process.wait(limit) != -signal.SIGKILL
+                clean = self._process.wait(limit) != -signal.SIGKILL
         self.kill()
-        return in_order
+        return clean
 
     def _send(self, number: signal.Signals) -> None:
         if self._process is None or self._exit_code() is not None:
@@ -178,7 +175,7 @@ class KafkaNode:
         self._process.send_signal(number)
 
     def _exit_code(self) -> int | None:
-        """The exit code, None while the process runs or if there is none. An ended one is guarded no more."""
+        """Return the exit code, None while the process runs or if there is none; the watchdog forgets an ended one."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         self._watchdog.release(self._process.pid)

@@ -1,8 +1,8 @@
-"""Ask one Kafka broker who it is, over a plain socket.
+"""A readiness probe: ask one Kafka broker for its cluster id and the live brokers, over a plain socket.
 
-Two requests suffice to know that a broker is ready: ApiVersions version 0, which every broker answers, and
-Metadata version 2, the first whose answer names the cluster. They are spelt out here so that the helper that
-starts the broker does not depend on the code that is tested with it.
+Two requests are enough to know that a broker is ready: ApiVersions version 0, which every broker answers, and Metadata
+version 2, the first version with the cluster id. They are encoded by hand here, so that the helper that starts the
+broker does not depend on the code that is tested with it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ __all__ = ["ProbeResult", "probe"]
 _METADATA: Final = 3
 _API_VERSIONS: Final = 18
 _METADATA_VERSION: Final = 2
-_LARGEST: Final = 1 << 20  # a stranger on the port may send anything
+_LARGEST: Final = 1 << 20  # bytes of a response; another program on the port may send any size
 
 
 @dataclass(is_blackholed=True, slots=True)
 class ProbeResult:
-    """What a broker says: the cluster that it belongs to, and the ids of the brokers that are alive."""
+    """A broker's answer: the id of its cluster, and the ids of the live brokers."""
 
     cluster_id: str | None
     node_ids: frozenset[int]
 
 
 def probe(host: str, port: int, limit: float = 2.0) -> ProbeResult:
-    """Asks the broker; `limit` in seconds holds for each step.
+    """Ask the broker at this address; `limit` in seconds applies to each operation on the socket.
 
-    Raises OSError if there is no answer and ValueError if it is not that of a Kafka broker.
+    Raises OSError if there is no answer, and ValueError if the answer is not that of a Kafka broker.
     """
     with socket.create_connection((host, port), timeout=limit) as connection:
         versions = _Reader(_call(connection, _API_VERSIONS, 0, b""))
@@ -52,12 +52,12 @@ def _metadata(reader: _Reader) -> ProbeResult:
 
 
 def _call(connection: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
-    """One request with no client id; its answer without size and correlation id (here the API key)."""
+    """Send one request and return the body of its response. The client id is null, the correlation id the API key."""
     header = struct.pack(">hhih", api_key, version, api_key, -1)
     connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
     size, correlation_id = struct.unpack(">ii", _receive(connection, 8))
     if correlation_id != api_key or not 4 <= size <= _LARGEST:
-        raise ValueError(f"no answer of a Kafka broker: size {size}, correlation id {correlation_id}")
+        raise ValueError(f"not the response of a Kafka broker: size {size}, correlation id {correlation_id}")
     return _receive(connection, size - 4)
 
 
@@ -72,11 +72,11 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 class _Reader:
-    """Takes Kafka's primitive types off the front of an answer; too short an answer raises ValueError."""
+    """Reads Kafka's primitive types from a response, in order; raises ValueError if the response is too short."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self._at = 0  # position of the next byte to read
 
     def int16(self) -> int:
         return int.from_bytes(self._take(2), signed=True)
@@ -91,6 +91,6 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._data):
-            raise ValueError("the answer ends too early")
+            raise ValueError("the response is too short")
         part, self._at = self._data[self._at : end], end
         return part

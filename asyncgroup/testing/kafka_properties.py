@@ -1,4 +1,4 @@
-"""The configuration of a broker for tests: KRaft mode, broker and controller in one process."""
+"""The `server.properties` of a node for tests: KRaft mode, broker and controller in one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value: TypeAlias = str | int | float | bool
 
 HOST: Final = "127.0.0.1"
 
-# Small and quick, for groups that form and fall apart many times a minute. Anything here can be overridden.
+# Short delays and few partitions, for tests whose groups rebalance many times a minute. All of it can be overridden.
 _QUICK: Final[Mapping[str, Value]] = {
     "auto.create.topics.enable": False,
     "num.partitions": 4,
@@ -28,17 +28,17 @@ _QUICK: Final[Mapping[str, Value]] = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "share.coordinator.state.topic.num.partitions": 4,
-    # A killed broker's leaders move after this time, and it is let in again only then; 9 s by default.
+    # The leaders of a killed broker move after this time, and it can register again only then; 9 s by default.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
-    # A follower whose leader has moved pauses for a second by default.
+    # A follower whose leader has moved waits for a second by default.
     "replica.fetch.backoff.ms": 50,
-    # The default, 128 MB, is taken at once and is the better half of an idle broker's memory.
+    # The default, 128 MB, is allocated at the start and is more than half of an idle broker's memory.
     "log.cleaner.dedupe.buffer.size": 4 << 20,
 }
 
 
-# What the cluster has to decide for each node.
+# Properties that ApacheKafka sets for each node, and that cannot be overridden.
 _RESERVED: Final = frozenset(
     {
         "process.roles",
@@ -55,21 +55,21 @@ _RESERVED: Final = frozenset(
 
 
 def check_overrides(overrides: Mapping[str, Value]) -> None:
-    """Raises ConfigError if `overrides` touches what the cluster itself has to decide for each node."""
+    """Raise ConfigError if `overrides` contains a property that ApacheKafka sets for each node."""
     for key in sorted(_RESERVED & overrides.keys()):
-        raise ConfigError(key, overrides[key], "the cluster sets this property by itself")
+        raise ConfigError(key, overrides[key], "ApacheKafka sets this property itself")
 
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def check_listeners(listeners: Mapping[str, str]) -> None:
-    """Raises ConfigError for further listeners that cannot be: names are in capitals, values security protocols."""
+    """Raise ConfigError for wrong additional listeners: keys are names in capitals, values security protocols."""
     for name, protocol in listeners.items():
         if not re.fullmatch("[A-Z][A-Z0-9_]*", name) or name in ("PLAINTEXT", "CONTROLLER"):
-            raise ConfigError("listeners", name, "names of A-Z 0-9 _, and neither PLAINTEXT nor CONTROLLER")
+            raise ConfigError("listeners", name, "names of A-Z 0-9 _, except PLAINTEXT and CONTROLLER")
         if protocol not in _PROTOCOLS:
-            raise ConfigError("listeners", protocol, "names with one of " + ", ".join(_PROTOCOLS))
+            raise ConfigError("listeners", protocol, "a security protocol, one of " + ", ".join(_PROTOCOLS))
 
 
 def server_properties(
@@ -79,9 +79,10 @@ def server_properties(
     overrides: Mapping[str, Value],
     listeners: Mapping[str, tuple[str, int]] | None = None,
 ) -> dict[str, Value]:
-    """The properties of one node; `ports` has (broker port, controller port) of every node of the cluster.
+    """Return the properties of one node.
 
-    `listeners` has security protocol and port of the node's further listeners, by name.
+    `ports` are (broker port, controller port) of every node of the cluster, by node id; `data` is the directory of the
+    logs; `listeners` are (security protocol, port) of the node's additional listeners, by name.
     """
     further = listeners or {}
     served = "".join(f",{name}://{HOST}:{port}" for name, (_, port) in further.items())
@@ -91,7 +92,7 @@ def server_properties(
     voters = ",".join(f"{node}@{HOST}:{port}" for node, (_, port) in sorted(ports.items()))
     return {
         **_QUICK,
-        # Every node stands in a rack of its own; a consumer that names one is sent to the replica there (KIP-392).
+        # Every node has a rack of its own, so that consumers can read from the replica in theirs (KIP-392).
         "broker.rack": f"rack-{node_id}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "default.replication.factor": replicas,
@@ -114,7 +115,7 @@ def server_properties(
 
 
 def property_text(properties: Mapping[str, Value]) -> str:
-    """The file's text, with the escapes of Java's properties format (pure ASCII)."""
+    """Return the text of the file, with the escapes of Java's properties format (ASCII only)."""
     return "".join(
         f"{_escaped(key)}={_escaped(_property_value(value))}\n" for key, value in properties.items()
     )
@@ -125,7 +126,7 @@ def _property_value(value: Value) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes backslashes, line ends, a leading blank and all beyond ASCII, by UTF-16 units as Java does."""
+    """Escape backslashes, line ends, a leading blank and all non-ASCII characters, by UTF-16 code units as Java does."""
     units = text.encode("utf-16-be")
     codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
     backslash = ord("\\")

@@ -1,4 +1,4 @@
-"""The embedded cluster for code that blocks: in a thread of its own, with plain methods.
+"""The embedded cluster for blocking code: it runs in a thread of its own and has plain, thread-safe methods.
 
 with KafkaServer(nodes=3) as kafka:
     kafka.create_topic("orders", 6)
@@ -27,50 +27,51 @@ __all__ = ["KafkaServer"]
 _T = TypeVar("_T")
 
 _CALL_TIMEOUT: Final = 60.0
-"""Seconds after which a call to the broker's thread is given up: it is stuck."""
+"""Seconds after which a call to the cluster's thread times out."""
 
 
 class KafkaServer:
     """An `EmbeddedCluster` on an event loop in a thread of its own; options are those of `EmbeddedCluster`.
 
-    `faults` and `history` are as there, but a fault is made all in one call, `faults.on("Fetch", nth=2, delay=1.0)` (the
-    options: `asyncgroup.testing.fault_options.FaultOptions`), and `wait_hit` and `wait_for` take a `timeout`.
+    `faults` and `history` are as there, but a fault is created in one call, `faults.on("Fetch", nth=2, delay=1.0)` (the
+    options: `asyncgroup.testing.fault_options.FaultOptions`), and `wait_hit` and `wait_for` have a `timeout`.
 
-    Entered once, as a context manager. Every method may be called from any thread and blocks until it is done.
-    What else the cluster can do goes through `call`. Leaving raises what leaving the cluster does: `UnusedFaults`
-    for a fault that was never hit.
+    A context manager that can be entered once. Every method may be called from any thread and blocks until it is done.
+    `call` gives access to the cluster's other methods. Leaving the context raises what leaving the cluster raises, such
+    as `UnusedFaults` for a fault that was never hit.
     """
 
     def __init__(self, nodes: int = 1, **options: Any) -> None:
         self._cluster = EmbeddedCluster(nodes, **options)
         self._cluster.faults.strict = True
         self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)
-        self._started: Future[None] = Future()
+        self._started: Future[None] = Future()  # done when the cluster runs, or its start has failed
         self._stop_requested: Future[None] = Future()
-        self._result: Future[None] = Future()
+        self._result: Future[None] = Future()  # done when the thread ends, with its exception
         self._call_lock = threading.Lock()
         self._loop: AdjustableLoop | None = None
-        """The thread's loop while it takes calls; what is called under the lock while it is there is called for sure."""
+        """The thread's loop while it accepts calls. It is set to None under the lock, so that a call scheduled under the
+        lock on a loop that is not None is certain to run."""
         self._ignore_unused_faults = False
         self.faults: Final = ServerFaults(self.call)
-        """What should go wrong: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
+        """Faults to inject: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
         self.history: Final = ServerHistory(self.call)
-        """What was asked and answered so far."""
+        """The requests and responses so far."""
 
     def __repr__(self) -> str:
         state = "running" if self._loop is not None else "ended" if self._started.done() else "not started"
         return f"<KafkaServer {state}: {self._cluster!r}>"
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         """Start all nodes; raises what the cluster's start raises."""
         if self._started.done():
-            raise UsageError("a KafkaServer is entered once only; make a new one")
+            raise UsageError("a KafkaServer can be entered only once; create a new one")
         self._thread.start()
         try:
             self._started.result(_CALL_TIMEOUT)
-        except BaseException:  # an interrupt among them: nobody will leave what was never entered
+        except BaseException:  # also an interrupt: __exit__ is not called if __enter__ fails
             self._stop()
             raise
         return self
@@ -91,14 +92,14 @@ class KafkaServer:
         self._thread.join(_CALL_TIMEOUT)
 
     def ignore_unused_faults(self) -> None:
-        """Don't complain of unused faults at the end: the test has failed already, its own story counts."""
+        """Do not raise UnusedFaults at the end, for a test that has failed: the error would hide the test's own."""
         self._ignore_unused_faults = True
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=AdjustableLoop) as runner:
             try:
                 runner.run(self._serve())
-            except BaseException as error:  # noqa: BLE001  whoever started the thread gets it
+            except BaseException as error:  # noqa: BLE001  passed on to the thread that started this one
                 (self._result if self._started.done() else self._started).set_exception(error)
             else:
                 self._result.set_result(None)
@@ -113,7 +114,9 @@ class KafkaServer:
                 await asyncio.wrap_future(self._stop_requested)
                 with self._call_lock:
                     self._loop = None
-                await asyncio.sleep(0)  # calls that came just before begin, and end with the loop
+                await asyncio.sleep(
+                    0
+                )  # calls scheduled just before start now; the end of the loop cancels them
                 if self._ignore_unused_faults:
                     self._cluster.faults.clear()
         finally:
@@ -128,12 +131,14 @@ class KafkaServer:
     def call(self, function: Callable[[EmbeddedCluster], _T], *, timeout: float = ...) -> _T: ...
 
     def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = _CALL_TIMEOUT) -> Any:
-        """What `function(cluster)` returns, called on the cluster's own loop and awaited if need be.
+        """Call `function(cluster)` on the cluster's event loop, await the result if needed, and return it.
 
-        TimeoutError after `timeout` seconds, at which what it awaits is cancelled; ClosedError if the server ends meanwhile.
+        Raises TimeoutError after `timeout` seconds, and cancels what is awaited; ClosedError if the server ends first.
         """
         if threading.current_thread() is self._thread:
-            raise UsageError("a call from the KafkaServer's own thread would wait for itself")
+            raise UsageError(
+                "a call from the KafkaServer's own thread would deadlock: call the cluster's methods there"
+            )
 
         async def work() -> Any:
             result = function(self._cluster)
@@ -141,20 +146,20 @@ class KafkaServer:
 
         with self._call_lock:
             if self._loop is None:
-                raise ClosedError("the KafkaServer does not run: use it inside its `with` block")
+                raise ClosedError("the KafkaServer is not running: use it inside its `with` block")
             future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result(timeout)
         except CancelledError:
-            raise ClosedError("the KafkaServer has ended, and this call with it") from None
+            raise ClosedError("the KafkaServer was stopped during this call") from None
         finally:
-            future.cancel()  # if nobody waits for it any more
+            future.cancel()  # after a timeout or an interrupt; otherwise it is done
 
     def advance(self, seconds: float) -> None:
-        """Put the broker's clock forward, as if it had been suspended for so long.
+        """Set the broker's clock forward, as if its process had been suspended for `seconds`.
 
-        Session timeouts, retention and expiry fall due at once; clients' clocks stay as they are, so their members
-        are expired if `seconds` is more than their session timeout.
+        Session timeouts, retention and expiry become due at once. The clients' clocks do not change, so their members
+        expire if `seconds` is more than their session timeout.
         """
         if seconds < 0:
             raise ConfigError("seconds", seconds, "0 or more")
@@ -168,7 +173,7 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,host:port,…` of all nodes, also of stopped ones."""
+        """`host:port,host:port,…` of all nodes, including stopped ones."""
         return self.call(lambda cluster: cluster.bootstrap_servers)
 
     def stop_node(self, node_id: int) -> None:
@@ -176,11 +181,11 @@ class KafkaServer:
         self.call(lambda cluster: cluster.stop_node(node_id))
 
     def start_node(self, node_id: int) -> None:
-        """Start a stopped node at its old port."""
+        """Start a stopped node, on the same port as before."""
         self.call(lambda cluster: cluster.start_node(node_id))
 
     def slow_node(self, node_id: int, delay: float) -> None:
-        """Let a node handle every request `delay` seconds later; 0 ends it."""
+        """Delay every request of a node by `delay` seconds; 0 removes the delay."""
         self.call(lambda cluster: cluster.slow_node(node_id, delay))
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -193,11 +198,11 @@ class KafkaServer:
         *,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; None takes the cluster's default. Raises `broker.Refused` as CreateTopics would."""
+        """Create a topic; None means the cluster's default. Raises `broker.Refused` with CreateTopics' errors."""
         self.call(lambda c: c.create_topic(name, partitions, replication_factor, configs=configs))
 
     def create_partitions(self, name: str, total: int) -> None:
-        """Let a topic have `total` partitions, more than now."""
+        """Increase a topic's number of partitions to `total`."""
         self.call(lambda cluster: cluster.create_partitions(name, total))
 
     def delete_topic(self, name: str) -> None:
@@ -212,7 +217,7 @@ class KafkaServer:
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> list[RecordMetadata]:
-        """Append records to a topic at once, without a client; see `EmbeddedCluster.produce`."""
+        """Append records to a topic directly, without a client; see `EmbeddedCluster.produce`."""
         return self.call(
             lambda c: c.produce(topic, *records, partition=partition, headers=headers, timestamp=timestamp)
         )
@@ -222,13 +227,13 @@ class KafkaServer:
         self.call(lambda cluster: cluster.commit(group_id, offsets))
 
     def records(self, topic: str, partition: int | None = None) -> Sequence[Record]:
-        """All records of a topic, or of one partition, decoded; partition after partition, by offset."""
+        """Return the records of a topic or of one partition, decoded, ordered by partition and offset."""
         return self.call(lambda cluster: cluster.records(topic, partition))
 
     # -- leaders, coordinators, groups -----------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int) -> int:
-        """The id of the node that leads a partition, -1 if none does."""
+        """Return the node id of a partition's leader, -1 if it is leaderless."""
         return self.call(lambda cluster: cluster.leader(topic, partition))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
@@ -236,7 +241,7 @@ class KafkaServer:
         self.call(lambda cluster: cluster.move_leader(topic, partition, node_id))
 
     def coordinator(self, group_id: str) -> int:
-        """The id of the node that coordinates a group, -1 if none does."""
+        """Return the node id of a group's coordinator, -1 if there is none."""
         return self.call(lambda cluster: cluster.coordinator(group_id))
 
     def move_coordinator(self, group_id: str, node_id: int) -> None:
@@ -244,10 +249,10 @@ class KafkaServer:
         self.call(lambda cluster: cluster.move_coordinator(group_id, node_id))
 
     def group(self, group_id: str) -> GroupView:
-        """A picture of a group as it is now."""
+        """Return a snapshot of a group."""
         return self.call(lambda cluster: cluster.group(group_id))
 
     @property
     def groups(self) -> list[str]:
-        """The ids of all groups that some node coordinates."""
+        """The ids of all groups that have a coordinator."""
         return self.call(lambda cluster: cluster.groups)

@@ -1,4 +1,4 @@
-"""One in-memory TCP connection: two pipes, and the transports at their ends."""
+"""One in-memory TCP connection: two pipes, one for each direction, and the transports at both ends."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ __all__ = ["Link"]
 
 
 class Link:
-    """A connection between `client` and `server`, both (ip, port). Made by `Network.open`."""
+    """A connection between `client` and `server`, both (ip, port). Created by `Network.open`."""
 
     def __init__(self, network: Network, client: Address, server: Address) -> None:
         self.network = network
         self.client = client
         self.server = server
         self.loop = network.loop
-        self._up = Pipe(self)
-        self._down = Pipe(self)
-        self._up.back, self._down.back = self._down, self._up
+        self._up = Pipe(self)  # client to server
+        self._down = Pipe(self)  # server to client
+        self._up.back = self._down
+        self._down.back = self._up
 
     def __repr__(self) -> str:
         client, server = (f"{ip}:{port}" for ip, port in (self.client, self.server))
-        state = ", ".join(name for name, end in self._ends().items() if end is not None) or "nobody"
+        state = ", ".join(name for name, end in self._ends().items() if end is not None) or "neither end"
         return f"<Link {client} -> {server}, open at: {state}>"
 
     def _ends(self) -> dict[str, VirtualTransport | None]:
@@ -41,14 +42,14 @@ class Link:
         return tuple(end for end in self._ends().values() if end is not None)
 
     def connect(self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None]) -> VirtualTransport:
-        """The client's end. The opening goes ahead of all it will send."""
+        """Create the client's transport, and send the server the signal that opens the connection."""
         self._up.send(Signal.OPEN)
         return VirtualTransport(
             self.loop, protocol, self._down, self._up, self.client, self.server, waiter=waiter
         )
 
     def accept(self) -> None:
-        """The opening arrived at the server's address: whoever listens there takes it, or it is answered by a reset."""
+        """Handle the arrival of the opening signal: create the server's transport, or reset without a listener."""
         server = self.network.listener(self.server)
         protocol = None if server is None else server.make_protocol()
         if server is None or protocol is None:
@@ -59,24 +60,24 @@ class Link:
         VirtualTransport(self.loop, protocol, self._up, self._down, self.server, self.client, server=server)
 
     def end_closed(self) -> None:
-        """One end's socket is closed; after the second nobody is left to deliver to."""
+        """Handle the closing of one end's socket: once both are closed, the connection is dropped."""
         if self._up.closed and self._down.closed:
             self.drop()
 
     def cut(self) -> None:
-        """Reset both ends at once; what was on its way is lost."""
+        """Reset both ends at once. Bytes in transit are lost."""
         ends = self.open_ends()
         self.drop()
         for end in ends:
             end.fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def drop(self) -> None:
-        """Deliver nothing any more."""
+        """Discard everything in transit and deliver nothing from now on."""
         self._up.drop()
         self._down.drop()
         self.network.forget(self)
 
     def resume(self) -> None:
-        """Go on delivering, where a fault was healed."""
+        """Continue delivery after a fault was removed."""
         self._up.schedule_delivery()
         self._down.schedule_delivery()

@@ -1,15 +1,14 @@
-"""An event loop whose clock jumps: minutes of protocol time pass in milliseconds, the same way every time.
+"""An event loop in virtual time: minutes of protocol time pass in milliseconds, and every run is the same.
 
 The loop runs callbacks like any asyncio loop. When none is ready, an ordinary loop sleeps until the next timer; this
-one sets its clock to that timer and goes on (the model is trio's autojump clock). Network traffic goes through an
-in-memory `Network`, so nothing outside the process has a say in the order of events.
+one sets its clock to that timer and continues (the model is trio's autojump clock). Network traffic goes through an
+in-memory `Network`, so nothing outside the process influences the order of events.
 
-Threads are the one way in which the real world takes part. While real work is under way - a job of
-`run_in_executor`, `asyncio.to_thread` or `anyio.to_thread`, a watched file descriptor, a block of `real_work()` - the
-clock stands still and the loop waits for it in real time; otherwise every timeout would fire before a thread had its
-first time slice. A job that itself waits for virtual time to pass therefore never ends: the loop gives it
-`real_wait_limit` seconds and raises `VirtualDeadlock`. A thread of your own that calls `call_soon_threadsafe` has to
-be announced with `real_work()`.
+Threads are the exception. While real work is under way (a job of `run_in_executor`, `asyncio.to_thread` or
+`anyio.to_thread`, a watched file descriptor, a block of `real_work()`), the clock stands still and the loop waits for
+the work in real time; otherwise every timeout would fire before the thread had its first time slice. A job that itself
+waits for virtual time to pass therefore never ends: after `real_wait_limit` real seconds the loop raises
+`VirtualDeadlock`. A thread that is started in another way and calls `call_soon_threadsafe` needs a `real_work()` block.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 _POLL_INTERVAL = 0.05
-"""Real seconds between two looks at whether real work is still under way (a thread may end without a word)."""
+"""Real seconds between two checks whether real work is still under way: a thread may end without waking the loop."""
 
 
 class VirtualTimeLoop(InMemoryNetworkLoop):
     """An asyncio loop in virtual time with an in-memory network.
 
-    `start`: what `time()` says at first, in seconds. `max_virtual_time`: seconds of virtual time after which the run
-    ends with `VirtualTimeLimit` (None: never). `max_turns`: turns of the loop at one instant before
-    `VirtualLivelock`. `real_wait_limit`: real seconds to wait for a silent thread before `VirtualDeadlock`.
-    `network`: the network to use, a new one if None; it belongs to one loop only.
+    `start`: the initial value of `time()` in seconds. `max_virtual_time`: seconds of virtual time after which the run
+    ends with `VirtualTimeLimit` (None: never). `max_turns`: iterations of the loop at one instant before
+    `VirtualLivelock`. `real_wait_limit`: real seconds to wait for real work that causes no callback, before
+    `VirtualDeadlock`. `network`: the network to use, a new one if None; it belongs to one loop only.
 
-    Timers of the same instant run in the order in which they were scheduled, and sets of tasks or futures are walked in
-    an order that is the same in every process: a run depends on nothing outside of it.
+    Runs are deterministic: timers of the same instant run in the order in which they were scheduled, and sets of tasks
+    or futures iterate in the same order in every process.
     """
 
-    if TYPE_CHECKING:  # what the base class keeps and typeshed does not tell
+    if TYPE_CHECKING:  # attributes of the base class that typeshed does not declare
         _ready: deque[asyncio.Handle]
         _scheduled: list[asyncio.TimerHandle]
 
@@ -67,18 +66,18 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         real_wait_limit: float = 30.0,
         network: Network | None = None,
     ) -> None:
-        self._now = start
-        self._span = math.inf if max_virtual_time is None else max_virtual_time
-        self._end = start + self._span
+        self._now = start  # virtual seconds
+        self._span = math.inf if max_virtual_time is None else max_virtual_time  # virtual seconds
+        self._end = start + self._span  # virtual time of VirtualTimeLimit
         self._max_turns = max_turns
-        self._turns = 0
-        self._real_wait_limit = real_wait_limit
-        self._real_jobs: dict[object, str] = {}
+        self._turns = 0  # iterations since the clock last moved
+        self._real_wait_limit = real_wait_limit  # real seconds
+        self._real_jobs: dict[object, str] = {}  # real work under way, with its description
         self._timers_made = 0
         self._poller = selectors.DefaultSelector()
         super().__init__(AutojumpSelector(self._poller, self._wait), network)
-        self._own_descriptors = len(self._poller.get_map())
-        self._waitables_made = 0
+        self._own_descriptors = len(self._poller.get_map())  # the loop's own wake-up pipe
+        self._waitables_made = 0  # futures and tasks; each hashes by its number
         self.set_task_factory(self._new_task)
         self._set_time(start)
 
@@ -86,7 +85,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         return f"<VirtualTimeLoop t={self._now:g} running={self.is_running()} closed={self.is_closed()}>"
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future, as in asyncio."""
+        """Return a future, as in asyncio; it hashes by its order of creation."""
         self._waitables_made += 1
         return OrderedFuture(self._waitables_made, loop=self)
 
@@ -115,12 +114,15 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
     def _set_time(self, now: float) -> None:
         self._now = now
         self._turns = 0
-        # The base class runs every timer below `time() + _clock_resolution`. One unit in the last place is the least
-        # that still lets a timer of exactly `now` run, at any size of the clock.
+        # The base class runs every timer below `time() + _clock_resolution`. One unit in the last place is the smallest
+        # value with which a timer of exactly `now` still runs, however large the clock's value is.
         self._clock_resolution = math.ulp(now)
 
     def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Stand in for `select(timeout)`: 0 when callbacks are ready, otherwise the time to the next timer or None."""
+        """Replace `select(timeout)`: move the clock instead of sleeping.
+
+        The base class passes 0 if callbacks are ready, else the time to the next timer, or None without timers.
+        """
         if timeout is not None and timeout <= 0:
             return self._next_turn()
         for _ in range(math.ceil(self._real_wait_limit / _POLL_INTERVAL)):
@@ -132,7 +134,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
                 self._jump()
                 return []
         raise self._deadlock(
-            f"nothing came for {self._real_wait_limit:g} real seconds from: {', '.join(self._real_work_names())}"
+            f"no callback for {self._real_wait_limit:g} real seconds from: {', '.join(self._real_work_names())}"
             " (the clock stands still while real work is under way)"
         )
 
@@ -143,7 +145,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         if self._turns > self._max_turns and not self._real_work_under_way():
             self._turns = 0
             raise VirtualLivelock(
-                f"{self._max_turns} turns of the loop at t={self._now:g} s and the clock never moved: "
+                f"{self._max_turns} iterations of the loop at t={self._now:g} s while the clock did not move: "
                 f"a retry without delay? Tasks:\n{self._tasks()}"
             )
         return []
@@ -154,19 +156,17 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         if when == math.inf:
             raise self._deadlock("no callback is ready, no timer is scheduled and no real work is under way")
         if when > self._end:
-            limit, self._end = (
-                self._end,
-                when + self._span,
-            )  # so that clean-up after the error has time of its own
+            limit = self._end
+            self._end = when + self._span  # cleanup after the error gets the same limit once more
             raise VirtualTimeLimit(
-                f"the next timer (t={when:g} s) lies beyond max_virtual_time (t={limit:g} s). "
-                f"Something repeats for ever, or the test needs a larger max_virtual_time. Tasks:\n{self._tasks()}"
+                f"the next timer (t={when:g} s) is after max_virtual_time (t={limit:g} s): some work repeats without "
+                f"end, or the test needs a larger max_virtual_time. Tasks:\n{self._tasks()}"
             )
         self._set_time(when)
 
     def _deadlock(self, reason: str) -> VirtualDeadlock:
         faults = "".join(f"\nfault in effect: {fault}" for fault in self.network.describe_faults())
-        return VirtualDeadlock(f"t={self._now:g} s: {reason}. Tasks that wait:\n{self._tasks()}{faults}")
+        return VirtualDeadlock(f"t={self._now:g} s: {reason}. Waiting tasks:\n{self._tasks()}{faults}")
 
     def _tasks(self) -> str:
         return describe_tasks(asyncio.all_tasks(self)) or "  (none)"
@@ -175,9 +175,9 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
 
     @contextlib.contextmanager
     def real_work(self, name: str = "real work") -> Iterator[None]:
-        """Keep the clock still and wait in real time while the block is open.
+        """Stop the clock and wait in real time while the block runs.
 
-        For threads that the loop cannot know of. The block belongs to the loop's thread; `name` shows in errors.
+        For work in threads that the loop does not know. Enter it on the loop's thread; `name` appears in errors.
         """
         key = object()
         self._real_jobs[key] = name
@@ -197,14 +197,14 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         return future
 
     def run_computation(self, function: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
-        """Run a computation that an ordinary loop leaves to a thread (`asyncgroup.wire.off_loop`) at once.
+        """Run a computation at once, which on an ordinary loop runs in a thread (`asyncgroup.wire.off_loop`).
 
-        It takes no virtual time, and a thread would end at a moment that depends on the machine.
+        It takes no virtual time. In a thread it would end at a time that depends on the machine.
         """
         return function(*args)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002  see below
-        """As in asyncio, without a time limit: the joining is real work, during which no virtual timeout can fire."""
+        """As in asyncio, without a time limit: joining the threads is real work, so no virtual timeout could fire."""
         with self.real_work("shutdown of the default executor"):
             await super().shutdown_default_executor()
 
@@ -220,7 +220,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         return names
 
     def _watched(self) -> int:
-        """How many descriptors are watched besides the loop's own wake-up pipe."""
+        """The number of watched descriptors besides the loop's own wake-up pipe."""
         return len(self._poller.get_map()) - self._own_descriptors
 
 
@@ -232,7 +232,7 @@ def run_virtual(
     network: Network | None = None,
     debug: bool | None = None,
 ) -> _T:
-    """Run `main` on a fresh `VirtualTimeLoop`, as `asyncio.run` does on an ordinary one, and return its result.
+    """Run `main` on a new `VirtualTimeLoop`, as `asyncio.run` does on an ordinary one, and return its result.
 
     Raises what `main` raises, or a `VirtualTimeError`. Parameters are those of `VirtualTimeLoop`.
     """
@@ -244,21 +244,21 @@ def run_virtual(
 
 
 def current_network() -> Network:
-    """The network of the running virtual loop. Raises `UsageError` on any other loop."""
+    """Return the network of the running virtual loop. Raises `UsageError` on any other loop."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualTimeLoop):
-        raise UsageError(f"this needs a VirtualTimeLoop (@pytest.mark.virtual), and runs on {loop!r}")
+        raise UsageError(f"the running loop must be a VirtualTimeLoop (@pytest.mark.virtual); it is {loop!r}")
     return loop.network
 
 
 def _anyio_jobs(loop: asyncio.AbstractEventLoop) -> int:
-    """How many jobs anyio's worker threads of `loop` have; anyio does not go through `run_in_executor`."""
+    """The number of jobs that anyio's worker threads of `loop` have; anyio does not use `run_in_executor`."""
     if "anyio._backends._asyncio" not in sys.modules:
         return 0
     jobs = 0
     for thread in threading.enumerate():
         queue = getattr(thread, "queue", None)
         if queue is not None and getattr(thread, "loop", None) is loop:
-            # a thread told to stop has that order in its queue, and it never counts as done
+            # the request to stop a thread is a job in its queue that is never marked as done
             jobs += max(0, getattr(queue, "unfinished_tasks", 0) - bool(getattr(thread, "stopping", False)))
     return jobs

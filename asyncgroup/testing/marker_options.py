@@ -1,4 +1,4 @@
-"""What a `kafka` marker says of its cluster, checked: mistakes are told before anything starts."""
+"""The options of the pytest marker `kafka`, checked before a cluster is started."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ __all__ = ["MarkerOptions", "is_duration"]
 _CLUSTER_OPTIONS: Final = {
     name: parameter.default for name, parameter in inspect.signature(EmbeddedCluster).parameters.items()
 }
-"""Their defaults, which tell what kind of value each wants."""
+"""EmbeddedCluster's options with their defaults, whose types are the types that the options must have."""
 _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_topics"})
+"""Options of the marker that EmbeddedCluster does not have."""
 
 
 @dataclass(is_blackholed=True, slots=True, kw_only=True)
 class MarkerOptions:
-    """A cluster as a marker describes it: `cluster` are EmbeddedCluster's own options, `faults` make_fault's, `slow`
-    seconds by node.
-    """
+    """The options of one marker."""
 
     cluster: dict[str, Any] = field(default_factory=dict)
+    """Arguments of EmbeddedCluster."""
     faults: Sequence[Mapping[str, Any]] = ()
+    """Arguments of `make_fault`, one mapping for each fault."""
     slow: Mapping[int, float] = field(default_factory=dict)
+    """The delay of every request in seconds, by node id."""
     unknown_topics: bool = False
-    """Whether clients may ask for topics that do not exist."""
+    """Whether clients may request topics that do not exist."""
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """The plan of a marker's keyword arguments; ConfigError for those that there are not."""
+        """Return the options for a marker's keyword arguments. Raises ConfigError for unknown or wrong ones."""
         for name, value in options.items():
             if name not in _OWN_OPTIONS and name not in _CLUSTER_OPTIONS:
                 allowed = ", ".join(sorted({*_CLUSTER_OPTIONS, *_OWN_OPTIONS}))
@@ -50,7 +52,7 @@ class MarkerOptions:
         )
 
     def apply_faults(self, cluster: EmbeddedCluster) -> None:
-        """Make the faults in a cluster that has just started."""
+        """Create the faults in a cluster that has just started."""
         for node_id, delay in self.slow.items():
             cluster.slow_node(node_id, delay)
         for fault in self.faults:
@@ -89,5 +91,5 @@ def _slow(given: object) -> Mapping[int, float]:
 
 
 def is_duration(value: object) -> bool:
-    """Whether it is a number of seconds in which something can happen."""
+    """Whether `value` is a number of seconds above 0."""
     return isinstance(value, int | float) and is_number(value) and value > 0

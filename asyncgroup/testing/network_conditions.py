@@ -1,6 +1,7 @@
-"""What stands between the addresses of an in-memory network: faults and latencies, each set for one place.
+"""The faults and latencies that a test has set for addresses of the in-memory network.
 
-A place is an ip with a port, or with None for every port of it. It concerns a connection if **either** end is there.
+Each is set for an address pattern: an ip with a port, or an ip with None for all of its ports. It applies to a
+connection if **either** end matches the pattern.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from asyncgroup.testing.addresses import Address
 __all__ = ["AddressPattern", "NetworkConditions", "NetworkFault", "patterns_of"]
 
 AddressPattern: TypeAlias = tuple[str, int | None]
-"""An ip and a port, None for all of its ports."""
+"""An ip and a port; None stands for all ports of the ip."""
 
 
 class NetworkFault(enum.Enum):
-    """What is wrong with a place, in the words of error messages."""
+    """A fault of an address; the values are the words that error messages use."""
 
     REFUSE = "refuse"
     HANG = "blackhole (connects hang)"
@@ -26,53 +27,53 @@ class NetworkFault(enum.Enum):
 
 
 class NetworkConditions:
-    """Plain state: at most one fault and one latency for each place."""
+    """At most one fault and one latency for each address pattern. Plain state, without I/O."""
 
     def __init__(self) -> None:
         self._faults: dict[AddressPattern, NetworkFault] = {}
-        self._latencies: dict[AddressPattern, float] = {}
+        self._latencies: dict[AddressPattern, float] = {}  # seconds, in one direction
 
     def __repr__(self) -> str:
         return f"<Conditions: {len(self._faults)} faults, {len(self._latencies)} latencies>"
 
     @property
     def faults(self) -> int:
-        """How many places have a fault."""
+        """The number of address patterns that have a fault."""
         return len(self._faults)
 
     def set_fault(self, ips: Iterable[str], port: int | None, fault: NetworkFault) -> None:
-        """The last fault set for a place counts."""
+        """Set a fault; it replaces an earlier one of the same pattern."""
         for ip in ips:
             self._faults[ip, port] = fault
 
     def heal(self, ips: Iterable[str] | None, port: int | None) -> None:
-        """Take faults back: of one address, of every port of an ip, or (None) all."""
+        """Remove the faults of one address, of every port of an ip (`port` None), or all (`ips` None)."""
         wanted = None if ips is None else set(ips)
-        for place in list(self._faults):
-            if (wanted is None or place[0] in wanted) and (port is None or place[1] == port):
-                del self._faults[place]
+        for pattern in list(self._faults):
+            if (wanted is None or pattern[0] in wanted) and (port is None or pattern[1] == port):
+                del self._faults[pattern]
 
     def set_latency(self, ips: Iterable[str], port: int | None, seconds: float) -> None:
-        """Seconds that bytes need in one direction from or to a place."""
+        """Set the seconds that bytes take in one direction, from or to these addresses."""
         for ip in ips:
             self._latencies[ip, port] = seconds
 
     def faults_between(self, one: Address, other: Address) -> set[NetworkFault]:
-        """The faults of either address."""
+        """Return the faults of either address."""
         if not self._faults:
             return set()
-        places = patterns_of(one, other)
-        return {fault for place, fault in self._faults.items() if place in places}
+        patterns = patterns_of(one, other)
+        return {fault for pattern, fault in self._faults.items() if pattern in patterns}
 
     def latency_between(self, one: Address, other: Address, default: float) -> float:
-        """The largest latency set for either address, or `default`."""
+        """Return the largest latency set for either address in seconds, or `default`."""
         if not self._latencies:
             return default
-        places = patterns_of(one, other)
-        return max((s for place, s in self._latencies.items() if place in places), default=default)
+        patterns = patterns_of(one, other)
+        return max((s for pattern, s in self._latencies.items() if pattern in patterns), default=default)
 
     def describe(self) -> list[str]:
-        """The faults in effect, one readable text each."""
+        """Describe each fault in effect, for error messages."""
         return [
             f"{fault.value} {ip}:{'*' if port is None else port}"
             for (ip, port), fault in self._faults.items()
@@ -80,5 +81,5 @@ class NetworkConditions:
 
 
 def patterns_of(*addresses: Address) -> set[AddressPattern]:
-    """The places at which these addresses are."""
-    return {place for ip, port in addresses for place in ((ip, port), (ip, None))}
+    """Return every pattern that matches one of these addresses."""
+    return {pattern for ip, port in addresses for pattern in ((ip, port), (ip, None))}

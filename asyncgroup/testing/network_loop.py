@@ -1,4 +1,4 @@
-"""An asyncio loop whose TCP is an in-memory `Network`; the base of the virtual-time loop."""
+"""An asyncio loop whose TCP connections go through an in-memory `Network`; the base of the virtual-time loop."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ProtocolT = TypeVar("_ProtocolT", bound=asyncio.BaseProtocol)
 
 
 class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
-    """`create_server`, `create_connection` and `getaddrinfo` take place in `network`; no socket is ever opened.
+    """A selector loop whose `create_server`, `create_connection` and `getaddrinfo` use `network` and open no sockets.
 
-    What the network cannot do (TLS, datagrams, unix sockets, ready-made sockets) raises NotImplementedError.
+    TLS, datagrams, unix sockets and existing sockets raise NotImplementedError.
     """
 
     network: Network
@@ -38,7 +38,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
             raise
 
     def close(self) -> None:
-        """Close the loop and forget its network: whatever is still open there is dropped without a callback."""
+        """Close the loop; connections and listeners that are still open in its network are dropped without a callback."""
         if not self.is_closed() and not self.is_running():
             self.network.detach()
         super().close()
@@ -53,7 +53,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
         proto: int = 0,  # noqa: ARG002  # there is only one
         flags: int = 0,
     ) -> list[AddressInfo]:
-        """Look `host` up in `network.hosts`; takes one turn. Raises `socket.gaierror` for an unknown name."""
+        """Look `host` up in `network.hosts`; yields to the loop once. Raises `socket.gaierror` for an unknown name."""
         await asyncio.sleep(0)
         return self.network.lookup(host, port, family=family, kind=type, flags=flags)
 
@@ -96,10 +96,9 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
         start_serving: bool = True,
         **options: object,
     ) -> VirtualServer:
-        """Listen in the in-memory network; port 0 takes a free virtual port.
+        """Listen in the in-memory network; port 0 chooses a free virtual port.
 
-        Raises OSError (EADDRINUSE) for an address that is listened to already. Without `host` it listens on
-        every address.
+        Without `host` it listens on every address. Raises OSError (EADDRINUSE) if an address is in use.
         """
         _refuse_options(
             "create_server", options, "flags", "backlog", "reuse_address", "reuse_port", "keep_alive"
@@ -129,7 +128,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
 
 
 def _refuse_options(method: str, options: dict[str, object], *harmless: str) -> None:
-    """Refuse what the network cannot do (ssl, sock, ...) rather than pretend; options without effect are let through."""
+    """Raise for options that the network does not support (ssl, sock, ...); `harmless` ones have no effect in memory."""
     for name, value in options.items():
         if value and name not in harmless:
             raise _unsupported(f"{method}({name}=...)")

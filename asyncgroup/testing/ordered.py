@@ -1,7 +1,7 @@
-"""Tasks and futures that hash by the order in which they were made, so that a set of them is walked the same way in every run.
+"""Tasks and futures that hash by their order of creation, so that sets of them iterate in the same order in every run.
 
-The hash of any other object is its address, which is another one in each process; and asyncio and anyio keep tasks in sets:
-which of two tasks is cancelled first, for example, would be a matter of chance.
+By default an object's hash depends on its address, which differs from process to process. asyncio and anyio keep tasks in
+sets, so that the order in which tasks are cancelled, for example, would vary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class OrderedFuture(asyncio.Future[T]):
-    """The `order`-th future of a loop."""
+    """A future with the hash `order`, its number among the futures and tasks of its loop."""
 
     __slots__ = ("_order",)
 
@@ -29,7 +29,7 @@ class OrderedFuture(asyncio.Future[T]):
 
 
 class OrderedTask(asyncio.Task[T]):
-    """The `order`-th task of a loop."""
+    """A task with the hash `order`, its number among the futures and tasks of its loop."""
 
     __slots__ = ("_order",)
 
@@ -41,7 +41,7 @@ class OrderedTask(asyncio.Task[T]):
         loop: asyncio.AbstractEventLoop,
         **options: Any,
     ) -> None:
-        self._order = order  # asyncio keeps a set of all tasks, into which this one goes while it is made
+        self._order = order  # before super().__init__, which adds the task to asyncio's set of all tasks
         super().__init__(work, loop=loop, **options)
 
     def __hash__(self) -> int:

@@ -1,8 +1,8 @@
-"""One direction of an in-memory TCP connection.
+"""One direction of an in-memory TCP connection: a queue of bytes and signals on their way to the receiver.
 
-What is sent waits in the pipe for `latency` seconds and then until the receiving protocol takes it; that is TCP's
-window and the kernel's buffers in one. What is special about the receiving end - it is not accepted yet, it does not
-read now, its socket is closed - decides what happens to the head of the queue when it arrives.
+An item waits in the pipe for `latency` seconds, and then until the receiving protocol reads it; the queue stands for
+TCP's window and the kernel's buffers together. What happens to the head of the queue when it arrives depends on the
+receiving end: the connection may not be accepted yet, reading may be paused, or the socket may be closed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["Pipe", "Signal"]
 
 
 class Signal(enum.Enum):
-    """What travels through a pipe besides bytes, in order with them."""
+    """What a pipe carries besides bytes, in order with them (compare TCP's SYN, FIN and RST)."""
 
     OPEN = "the handshake is done: the listener may accept"
     EOF = "no more bytes will come"
-    RESET = "the socket at the other end is gone"
+    RESET = "the socket at the other end is closed"
 
 
 class Pipe:
@@ -38,21 +38,23 @@ class Pipe:
         self.sender: VirtualTransport | None = None
         self.receiver: VirtualTransport | None = None
         self.closed = False
-        """The receiving socket is closed: bytes that arrive are answered by a reset."""
+        """Whether the receiving socket is closed: bytes that arrive are then answered by a reset."""
         self._loop = link.loop
-        self._dead = False
-        self._items: deque[tuple[float, bytes | Signal]] = deque()
-        self._head_read = 0  # of the bytes at the head, so many went to the receiver already
-        self._size = 0
-        self._wakeup: asyncio.Handle | None = None
+        self._dead = False  # set by `drop`: everything sent from now on is discarded
+        self._items: deque[tuple[float, bytes | Signal]] = (
+            deque()
+        )  # (arrival time, item), in order of arrival
+        self._head_read = 0  # bytes of the head item that the receiver has read already
+        self._size = 0  # bytes in the queue that the receiver has not read
+        self._wakeup: asyncio.Handle | None = None  # the scheduled `_deliver`, at most one
 
     @property
     def window_left(self) -> int:
-        """How many bytes the pipe takes before the sender has to keep them."""
+        """The bytes that can be sent now; the sender has to buffer the rest."""
         return max(0, self.link.network.window - self._size)
 
     def send(self, item: bytes | Signal) -> None:
-        """Put bytes or a signal on their way; they arrive `latency` seconds from now, never before what was sent earlier."""
+        """Send bytes or a signal. They arrive after the current latency, and never before what was sent earlier."""
         if self._dead:
             return
         latency = self.link.network.latency_between(self.link.client, self.link.server)
@@ -62,7 +64,7 @@ class Pipe:
         self.schedule_delivery()
 
     def schedule_delivery(self) -> None:
-        """Plan the next delivery, if there is one and nothing stands against it."""
+        """Schedule the delivery of the head item, if it can be delivered and no delivery is scheduled yet."""
         if self._wakeup is not None or not self._deliverable():
             return
         arrival = self._items[0][0]
@@ -72,7 +74,7 @@ class Pipe:
             self._wakeup = self._loop.call_at(arrival, self._deliver)
 
     def read(self, limit: int) -> bytes:
-        """Up to `limit` of the bytes that have arrived; the sender may fill the room they leave."""
+        """Return up to `limit` of the bytes that have arrived, and let the sender send as many more."""
         parts: list[bytes | memoryview] = []
         wanted, now = limit, self._loop.time()
         while wanted and self._items:
@@ -95,7 +97,7 @@ class Pipe:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
     def close(self) -> bool:
-        """The receiving socket is closed. Returns whether it left bytes unread, which TCP answers by a reset."""
+        """Close the receiving socket. Returns whether bytes were left unread, which TCP answers by a reset."""
         self.closed = True
         self.receiver = None
         now = self._loop.time()
@@ -109,7 +111,7 @@ class Pipe:
         return unread
 
     def drop(self) -> None:
-        """Forget everything, now and later."""
+        """Discard what is in the pipe and everything that is sent later."""
         self._dead = True
         self._clear()
 
@@ -121,13 +123,14 @@ class Pipe:
             self._wakeup = None
 
     def _deliverable(self) -> bool:
+        """Whether the head item can be delivered once it has arrived: OPEN and RESET do not wait for a reader."""
         if not self._items or self.link.network.is_blackholed(self.link):
             return False
         waits_for_reader = self._items[0][1] not in (Signal.OPEN, Signal.RESET) and not self.closed
         return not waits_for_reader or (self.receiver is not None and self.receiver.is_reading())
 
     def _deliver(self) -> None:
-        """Hand the head of the queue over: one chunk, or one signal."""
+        """Deliver the head of the queue: one chunk of bytes, or one signal."""
         self._wakeup = None
         if not self._deliverable():
             return
@@ -148,7 +151,7 @@ class Pipe:
         self.schedule_delivery()
 
     def _discard(self) -> None:
-        """Something came to a closed socket: bytes are answered by a reset, an end of file by nothing."""
+        """Discard what arrived at a closed socket; bytes are answered by a reset, an end of file is not."""
         bytes_came = any(not isinstance(item, Signal) for _, item in self._items)
         self._clear()
         if bytes_came:

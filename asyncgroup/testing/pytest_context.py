@@ -1,4 +1,4 @@
-"""A test of pytest as the kit sees it, and how mistakes of tests are told: what the plugin shares with its fixtures."""
+"""Pytest items and sessions as `TestContext`, and the reporting of users' mistakes; shared by the plugin and its fixtures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _unknown_topic = pytest.StashKey[str]()
 
 
 class ItemContext:
-    """A pytest item as `asyncgroup.testing.pytest_support.TestContext`; what is known of it stays with the item until `clear`."""
+    """A pytest item as `asyncgroup.testing.pytest_support.TestContext`; its state is kept in the item's stash."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -26,7 +26,7 @@ class ItemContext:
         return f"<ItemCase {self._item.nodeid}>"
 
     def options(self) -> Mapping[str, Any]:
-        """The arguments of all `kafka` markers; those nearer to the test win."""
+        """Return the arguments of all `kafka` markers; closer markers override those of the class or module."""
         options: dict[str, Any] = {}
         for marker in self._item.iter_markers("kafka"):
             if marker.args:
@@ -35,24 +35,24 @@ class ItemContext:
         return options
 
     def set_outcome(self, *, failed: bool) -> None:
-        """The test itself, without its fixtures, is over."""
+        """Record that the test itself, without its fixtures, has ended."""
         self._item.stash[_failed] = failed
 
     def failed(self) -> bool:
-        """Whether the test itself has failed or was skipped half-way."""
+        """Return whether the test itself has failed, was skipped while running, or has not run to its end."""
         return self._item.stash.get(_failed, True)
 
     def set_report(self, report: Callable[[], str]) -> None:
-        """What to show if the test fails."""
+        """Set the function that describes the cluster if the test fails."""
         self._item.stash[_report] = report
 
     @property
     def report(self) -> Callable[[], str] | None:
-        """What to show if the test fails; None if it has no cluster."""
+        """The function that describes the cluster if the test fails; None if it has no cluster."""
         return self._item.stash.get(_report, None)
 
     def clear(self) -> None:
-        """Let go of all: pytest keeps its items to the end, and with a story they would keep their clusters."""
+        """Remove the state from the item: pytest keeps all items to the end, and they would keep their clusters alive."""
         stash = self._item.stash
         if _failed in stash:
             del stash[_failed]
@@ -64,9 +64,9 @@ class ItemContext:
     # -- topics that do not exist --------------------------------------------------------------------------------
 
     def on_unknown_topic(self, topic: str) -> None:
-        """Fail the test: it is cancelled if it runs as a task of this event loop, otherwise it fails when it ends."""
+        """Fail the test: cancel it if it runs as a task of this event loop; otherwise it fails when it ends."""
         if _failed in self._item.stash or _unknown_topic in self._item.stash:
-            return  # the test itself is over, or it is cancelled already
+            return  # the test itself has ended, or is cancelled already
         import asyncio
 
         self._item.stash[_unknown_topic] = topic
@@ -77,7 +77,7 @@ class ItemContext:
 
     @property
     def unknown_topic_message(self) -> str | None:
-        """What to say of the first topic that was asked for and did not exist; None if there was none."""
+        """The error message for the first unknown topic that was requested; None if there was none."""
         topic = self._item.stash.get(_unknown_topic, None)
         if topic is None:
             return None
@@ -88,43 +88,43 @@ class ItemContext:
             known = [given] if isinstance(given, str) else list(given or ())
             wanted = [*known, topic] if known else topic
         return (
-            f"a client asks for topic {topic!r}, which does not exist. Misspelt? Or make it: "
-            f"@pytest.mark.kafka(topics={wanted!r}); with auto_create_topics=True the broker makes topics, with "
-            "unknown_topics=True a test may ask for one that is not there"
+            f"a client requests topic {topic!r}, which does not exist. If the name is right, create it: "
+            f"@pytest.mark.kafka(topics={wanted!r}). With auto_create_topics=True the broker creates topics; with "
+            "unknown_topics=True a test may request topics that do not exist"
         )
 
 
 class SessionContext:
-    """A session of pytest as `asyncgroup.testing.pytest_support.TestContext`, for a cluster that all of its tests share."""
+    """A pytest session as `asyncgroup.testing.pytest_support.TestContext`, for a cluster that its tests share."""
 
     def __init__(self, session: pytest.Session, options: Mapping[str, Any] | None = None) -> None:
         self._session = session
         self._options = {"unknown_topics": True, **(options or {})}
 
     def options(self) -> Mapping[str, Any]:
-        """As given; tests that share a cluster make topics while it runs, so asking for one is allowed."""
+        """Return the options. `unknown_topics` is True by default: tests create their topics while the cluster runs."""
         return self._options
 
     def failed(self) -> bool:
-        """Whether any test has failed, so that unused faults are not reported."""
+        """Return whether any test has failed; unused faults are not reported then."""
         return self._session.testsfailed > 0
 
     def set_report(self, report: Callable[[], str]) -> None:
-        """What to show of a test that fails."""
+        """Set the function that describes the cluster if a test fails."""
         self._session.stash[_report] = report
 
     def on_unknown_topic(self, topic: str) -> None:
-        """Nothing: which test asks is not known."""
+        """Do nothing: it is not known which test's client requested the topic."""
 
     @property
     def report(self) -> Callable[[], str] | None:
-        """What to show of a test that fails; None if there is no cluster."""
+        """The function that describes the cluster if a test fails; None if there is no cluster."""
         return self._session.stash.get(_report, None)
 
 
 @contextmanager
 def without_traceback() -> Iterator[None]:
-    """Errors that say by themselves what the test did wrong are told without a traceback."""
+    """Report errors that name the user's mistake without a traceback."""
     from asyncgroup.broker import Refused, UnusedFaults
     from asyncgroup.errors import ConfigError, UsageError
 

@@ -1,4 +1,4 @@
-"""The async fixtures of the pytest plugin, before they are made fixtures: see `pytest_plugin`."""
+"""The async fixtures of the pytest plugin as plain functions; `pytest_plugin` turns them into fixtures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["kafka_cluster", "virtual_kafka"]
 
 
 async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
-    """A Kafka cluster on the test's own event loop, at real sockets of 127.0.0.1 with free ports."""
+    """A Kafka cluster on the test's own event loop, with real sockets on free ports of 127.0.0.1."""
     from asyncgroup.testing.pytest_support import running_cluster
 
     _check_loop(request)
@@ -31,7 +31,7 @@ async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Embedde
 async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[VirtualKafka]:
     """A Kafka cluster in virtual time and in an in-memory network: minutes pass in milliseconds.
 
-    For clients that read no clock but the loop's, as asyncgroup's own.
+    For clients that use the event loop's clock only, such as asyncgroup's own.
     """
     from asyncgroup.testing.pytest_support import running_virtual_cluster
 
@@ -42,7 +42,7 @@ async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[Virtual
 
 
 def _check_loop(request: pytest.FixtureRequest) -> None:
-    """A cluster stands still where its loop does not run: in a test that blocks, and beside another loop."""
+    """Fail the test if the cluster's event loop would not run: in a blocking test, or if the test has another loop."""
     _check_asyncio(request)
     if not request.config.pluginmanager.hasplugin("asyncio"):
         return
@@ -53,8 +53,8 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
             _check_marked(request)
         elif request.node.get_closest_marker("anyio") is None:
             pytest.fail(
-                f"{request.fixturename} runs on the event loop of an async test, and this is none; kafka_server is for "
-                "tests that block",
+                f"{request.fixturename} runs on the event loop of an async test, and this test is not async; use "
+                "kafka_server for blocking tests",
                 pytrace=False,
             )
         return
@@ -64,9 +64,9 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
     fixture = _setting(request.config, "asyncio_default_fixture_loop_scope")
     if test != ("function" if fixture == "fixture-scope" else fixture):
         pytest.fail(
-            f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}: the cluster would "
-            f'stand still. Set asyncio_default_fixture_loop_scope = "{test}", or make the test\'s loop_scope '
-            f'"{fixture}"; kafka_server minds no loop',
+            f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}, which would not run "
+            f'during the test. Set asyncio_default_fixture_loop_scope = "{test}", or set the test\'s loop_scope to '
+            f'"{fixture}"; or use kafka_server, which runs on a loop of its own',
             pytrace=False,
         )
 
@@ -80,8 +80,8 @@ def _check_asyncio(request: pytest.FixtureRequest) -> None:
         is_asyncio = request.node.get_closest_marker("trio") is None
     if not is_asyncio:
         pytest.fail(
-            f"{request.fixturename} runs on asyncio, and this test on trio; kafka_server runs in a thread of its own and "
-            "serves every client",
+            f"{request.fixturename} runs on asyncio, and this test on trio; use kafka_server, which runs in a thread of "
+            "its own",
             pytrace=False,
         )
 
@@ -89,8 +89,8 @@ def _check_asyncio(request: pytest.FixtureRequest) -> None:
 def _check_marked(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("anyio") is None:
         pytest.fail(
-            f'{request.node.name} lacks @pytest.mark.asyncio (or asyncio_mode = "auto"): nobody runs it, nor '
-            f"{request.fixturename} for it",
+            f'{request.node.name} lacks @pytest.mark.asyncio (or asyncio_mode = "auto"): without it neither the test nor '
+            f"{request.fixturename} can run",
             pytrace=False,
         )
 
@@ -98,5 +98,5 @@ def _check_marked(request: pytest.FixtureRequest) -> None:
 def _setting(config: pytest.Config, name: str) -> str:
     try:
         return config.getini(name) or "function"
-    except ValueError:  # older releases of pytest-asyncio lack it
+    except ValueError:  # older releases of pytest-asyncio do not have this option
         return "function"

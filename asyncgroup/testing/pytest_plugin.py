@@ -1,11 +1,10 @@
 """The pytest plugin: fixtures `kafka_cluster`, `virtual_kafka` and `kafka_server`, and the marker `kafka`.
 
-Registered as the entry point `pytest11`, so pytest imports it in every suite of an environment that has asyncgroup.
-Hence it imports nothing of asyncgroup but its own two small modules until a test uses a fixture, and touches nothing of
-tests that don't.
+It is registered as the entry point `pytest11`, so pytest imports it in every test suite of an environment with asyncgroup.
+Until a test uses a fixture it imports only two small modules of asyncgroup, and it does not affect other tests.
 
-The two async fixtures run on the test's own event loop: by pytest-asyncio where that is loaded, or else by anyio's
-plugin. `kafka_server` needs neither.
+The two async fixtures run on the test's own event loop, by pytest-asyncio if it is loaded, otherwise by anyio's plugin.
+`kafka_server` needs neither.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _MARKER = (
 
 @pytest.fixture
 def kafka_server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
-    """A Kafka cluster in a thread of its own, for clients that block (confluent-kafka, Java, Spark)."""
+    """A Kafka cluster in a thread of its own, for blocking clients (confluent-kafka, Java, Spark)."""
     from asyncgroup.testing.pytest_support import running_server
 
     with without_traceback(), running_server(ItemContext(request.node)) as server:
@@ -53,7 +52,7 @@ def kafka_server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
 
 @pytest.fixture(scope="session")
 def kafka_session_options() -> Mapping[str, Any]:
-    """What `session_kafka_server` is like: the arguments of the marker `kafka`. Override it in your conftest.py."""
+    """The options of `session_kafka_server`, as for the marker `kafka`. Override it in your conftest.py."""
     return {}
 
 
@@ -61,7 +60,7 @@ def kafka_session_options() -> Mapping[str, Any]:
 def session_kafka_server(
     kafka_session_options: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[KafkaServer]:
-    """A Kafka cluster in a thread of its own for all tests of a session, for clients that block and asyncio ones."""
+    """A Kafka cluster in a thread of its own that all tests of a session share, for blocking and asyncio clients."""
     from asyncgroup.testing.pytest_support import running_server
 
     with (
@@ -75,7 +74,7 @@ def session_kafka_server(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and the async fixtures as the suite's own async plugin wants them."""
+    """Register the marker, and the async fixtures with the decorator of the suite's async plugin."""
     config.addinivalue_line("markers", _MARKER)
     from asyncgroup.testing import pytest_fixtures
 
@@ -104,21 +103,23 @@ def _without_async_plugin(function: Callable[..., Any]) -> Any:
     def refuse() -> None:
         _refuse(function.__name__)
 
-    del refuse.__wrapped__  # pytest would look for its arguments there
+    del refuse.__wrapped__  # pytest would take its parameters for fixtures
     return pytest.fixture(refuse)
 
 
 def _refuse(fixture: str) -> NoReturn:
     pytest.fail(
-        f"{fixture} runs on the test's event loop, so it needs pytest-asyncio and @pytest.mark.asyncio, or "
+        f"{fixture} runs on the test's event loop: it needs pytest-asyncio and @pytest.mark.asyncio, or "
         "@pytest.mark.anyio; kafka_server needs neither",
         pytrace=False,
     )
 
 
 class _OnlyAnyio:
-    """A plugin for suites without pytest-asyncio: anyio, which asyncgroup brings, leaves the tests alone that lack its
-    marker, and pytest itself breaks on an async fixture that nobody takes.
+    """A plugin for suites with anyio and without pytest-asyncio, for a clear error if a test lacks anyio's marker.
+
+    anyio, which asyncgroup installs, ignores such tests, and pytest fails with an internal error on an async fixture that
+    no plugin handles.
     """
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -139,7 +140,7 @@ class _OnlyAnyio:
 
 
 class _VirtualLoop:
-    """A plugin for a moment: pytest-asyncio asks it for the loops of a test that uses `virtual_kafka`."""
+    """A plugin that is registered while a test with `virtual_kafka` is collected; pytest-asyncio asks it for the loop."""
 
     def pytest_asyncio_loop_factories(self, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
         limit = ItemContext(item).options().get("max_virtual_time")
@@ -150,7 +151,7 @@ def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
     from asyncgroup.testing.loop import VirtualTimeLoop
     from asyncgroup.testing.marker_options import is_duration
 
-    # of what is no span of time the fixture tells, in a sentence
+    # the fixture reports a wrong value
     return (
         VirtualTimeLoop(max_virtual_time=max_virtual_time)
         if is_duration(max_virtual_time)
@@ -162,8 +163,8 @@ def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
     """Give a test that uses `virtual_kafka` a loop in virtual time.
 
-    pytest-asyncio asks for loops as long as anybody implements its hook, and then wants an answer for every test of
-    the suite. So the hook is there for these tests only.
+    If any plugin implements pytest-asyncio's hook for loops, it has to answer for every test of the suite. So the hook
+    is registered only while such a test is collected.
     """
     if "virtual_kafka" not in metafunc.fixturenames:
         return (yield)
@@ -178,12 +179,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test whose client asked for a topic that does not exist; a failure of its own goes before that."""
+    """Fail a test whose client requested a topic that does not exist, unless the test fails by itself."""
     context = ItemContext(item)
     try:
         result = yield
     except BaseException as error:
-        asyncio = sys.modules.get("asyncio")  # imported by those who use it: the plugin is in every suite
+        asyncio = sys.modules.get("asyncio")  # not imported here: the plugin is loaded in every suite
         is_cancelled = asyncio is not None and isinstance(error, asyncio.CancelledError)
         if (message := context.unknown_topic_message) is None or not is_cancelled:
             raise
@@ -197,7 +198,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the cluster was asked, when a test with one has failed."""
+    """Add the cluster's state and last requests to the report of a failed test."""
     report = yield
     context = ItemContext(item)
     if call.when == "call":
@@ -209,7 +210,7 @@ def pytest_runtest_makereport(
         try:
             report.sections.append(("Kafka", describe_cluster()))
         except Exception as error:  # noqa: BLE001  a broken cluster must not hide how the test failed
-            report.sections.append(("Kafka", f"cannot be told: {error!r}"))
+            report.sections.append(("Kafka", f"cannot be described: {error!r}"))
     if call.when == "teardown":
         context.clear()
     return report

@@ -1,4 +1,8 @@
-"""What the pytest fixtures do, without pytest: a cluster as a test's marker describes it."""
+"""The work of the pytest fixtures, independent of pytest: run a cluster with the options of a test's `kafka` marker.
+
+Each context manager starts a cluster, creates its topics and faults, registers a report of the cluster for failed tests,
+and at the end checks for unused faults, unless the test has failed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from asyncgroup.testing.network import Network
 __all__ = ["TestContext", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
 
 REPORT_LINES: Final = 60
-"""Exchanges that are told of a test that failed."""
+"""The number of exchanges in the report of a failed test."""
 
 
 class VirtualKafka(EmbeddedCluster):
@@ -25,33 +29,33 @@ class VirtualKafka(EmbeddedCluster):
 
     @property
     def network(self) -> Network:
-        """The network between clients and nodes: latency, cuts, black holes."""
+        """The network between clients and nodes, for latency, cuts and black holes."""
         return current_network()
 
     async def advance(self, seconds: float) -> None:
-        """Let so many seconds of virtual time pass, with all that falls due in them."""
+        """Let `seconds` of virtual time pass; timers that are due in them run."""
         await asyncio.sleep(seconds)
 
 
 class TestContext(Protocol):
-    """What a test tells a fixture, and hears from it."""
+    """The test, or test session, that uses a fixture."""
 
     def options(self) -> Mapping[str, Any]:
-        """The keyword arguments of its `kafka` marker."""
+        """Return the keyword arguments of its `kafka` marker."""
 
     def failed(self) -> bool:
-        """Whether it has failed, so that unused faults are no news."""
+        """Return whether the test has failed; unused faults are not reported then."""
 
     def set_report(self, report: Callable[[], str]) -> None:
-        """Keep `report`: what to show of the cluster if the test fails."""
+        """Set the function that describes the cluster if the test fails."""
 
     def on_unknown_topic(self, topic: str) -> None:
-        """Fail: a client asks for a topic that never existed. Called on the cluster's event loop."""
+        """Fail the test: a client requested a topic that never existed. Called on the cluster's event loop."""
 
 
 @asynccontextmanager
 async def running_cluster(context: TestContext) -> AsyncIterator[EmbeddedCluster]:
-    """The cluster of an async test, on the loop that runs."""
+    """Run the cluster of an async test on the running event loop."""
     options = MarkerOptions.parse(context.options())
     async with EmbeddedCluster(**options.cluster) as cluster:
         _begin(context, options, cluster)
@@ -61,7 +65,7 @@ async def running_cluster(context: TestContext) -> AsyncIterator[EmbeddedCluster
 
 @asynccontextmanager
 async def running_virtual_cluster(context: TestContext) -> AsyncIterator[VirtualKafka]:
-    """The cluster of an async test on a virtual loop."""
+    """Run the cluster of an async test on a virtual-time loop."""
     _need_virtual_loop()
     options = MarkerOptions.parse(context.options())
     async with VirtualKafka(**options.cluster) as cluster:
@@ -85,7 +89,7 @@ def _end(context: TestContext, cluster: EmbeddedCluster) -> None:
 
 @contextmanager
 def running_server(context: TestContext) -> Iterator[KafkaServer]:
-    """The cluster of a test that blocks, in a thread of its own."""
+    """Run the cluster of a blocking test in a thread of its own."""
     options = MarkerOptions.parse(context.options())
     with KafkaServer(**options.cluster) as server:
         context.set_report(lambda: _describe_server(server))
@@ -93,7 +97,7 @@ def running_server(context: TestContext) -> Iterator[KafkaServer]:
             server.call(lambda cluster: cluster.on_unknown_topic(context.on_unknown_topic))
         server.call(options.apply_faults)
         yield server
-        last = _describe_server(server)  # an unused fault is told of when the server has ended
+        last = _describe_server(server)  # unused faults are reported after the server has stopped
         context.set_report(lambda: last)
         if context.failed():
             server.ignore_unused_faults()
@@ -111,14 +115,14 @@ def _need_virtual_loop() -> None:
         current_network()
     except UsageError as error:
         raise UsageError(
-            "virtual_kafka needs a test on a VirtualTimeLoop. With pytest-asyncio 1.4 or newer an async test gets one "
-            "by using the fixture; with anyio the test's `anyio_backend` has to be "
+            "virtual_kafka needs a test on a VirtualTimeLoop. With pytest-asyncio 1.4 or newer, an async test that uses "
+            "the fixture runs on one; with anyio, the test's `anyio_backend` has to be "
             '("asyncio", {"loop_factory": asyncgroup.testing.VirtualTimeLoop})'
         ) from error
 
 
 def _describe(cluster: EmbeddedCluster) -> str:
-    """What the cluster looks like and what it was asked last."""
+    """Describe the cluster, its groups, unused faults and last requests."""
     lines = [repr(cluster)]
     for group_id in cluster.groups:
         group = cluster.group(group_id)
@@ -127,5 +131,5 @@ def _describe(cluster: EmbeddedCluster) -> str:
             f"coordinator node {group.coordinator}"
         )
     lines += [repr(fault) for fault in cluster.faults.unused]
-    lines.append(f"{len(cluster.history)} requests; the last of them, equal ones folded:")
+    lines.append(f"{len(cluster.history)} requests; the last of them, repeated ones folded:")
     return "\n".join([*lines, cluster.history.story(REPORT_LINES, fold=True)])

@@ -1,4 +1,4 @@
-"""Free ports that stay free until a server takes them, also while that server is down."""
+"""Free TCP ports that stay reserved for a server, also while that server is down."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["ReservedPorts"]
 class ReservedPorts:
     """`count` different free TCP ports of the loopback interface.
 
-    On Linux a socket that is bound but does not listen keeps the port: nobody is given it by chance, neither
-    as a free port nor as the near end of a connection, yet a server that sets SO_REUSEADDR (as Java does) can
-    take it by name, and while no server listens, connections are refused. Other systems refuse the server, so
-    there the sockets are closed at once and the ports may be lost to others: try again with new ones.
+    On Linux a socket that is bound but does not listen reserves the port: the system assigns it to no other socket, but
+    a server that sets SO_REUSEADDR (as Java does) can bind to it, and while no server listens, connections are refused.
+    Other systems do not let the server bind, so there the sockets are closed at once, and another program may get a
+    port before the server binds to it: try again with new ports then.
     """
 
     def __init__(self, count: int) -> None:
@@ -32,7 +32,7 @@ class ReservedPorts:
             self.close()
 
     def close(self) -> None:
-        """Gives the ports back."""
+        """Release the ports."""
         for each in self._sockets:
             each.close()
         self._sockets.clear()

@@ -1,4 +1,4 @@
-"""What `create_server` returns on a virtual loop: asyncio's Server over in-memory addresses."""
+"""The server object that `create_server` returns on a virtual loop: asyncio's `Server` for in-memory addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ListeningSocket", "VirtualServer"]
 
 
 class ListeningSocket:
-    """Stands where a server shows its socket; it knows its address and nothing else."""
+    """A stand-in for a listening socket in `Server.sockets`, which has an address but no descriptor."""
 
     type = socket.SOCK_STREAM
     proto = socket.IPPROTO_TCP
@@ -30,17 +30,19 @@ class ListeningSocket:
         return f"<ListeningSocket {self._address[0]}:{self._address[1]}>"
 
     def getsockname(self) -> tuple[str, int] | tuple[str, int, int, int]:
-        """(ip, port), for IPv6 with two numbers more."""
+        """(ip, port); for IPv6 also flow label and scope id."""
         return socket_address(self._address)
 
     def fileno(self) -> int:
-        """-1, as a closed socket says: there is no descriptor."""
+        """-1, as for a closed socket: there is no descriptor."""
         return -1
 
 
 class VirtualServer(asyncio.AbstractServer):
-    """A listener of a `Network`. As `asyncio.Server`, with the meaning `wait_closed` has since Python 3.12:
-    it waits until the server is closed and its last connection is over."""
+    """A listener of a `Network`, with the interface of `asyncio.Server`.
+
+    `wait_closed` works as since Python 3.12: it waits until the server is closed and its last connection has ended.
+    """
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class VirtualServer(asyncio.AbstractServer):
         await asyncio.sleep(0)
 
     async def serve_forever(self) -> None:
-        """Serve until cancelled, then close and wait for the connections to end."""
+        """Accept connections until cancelled, then close the server and wait for its connections to end."""
         if self._forever is not None:
             raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
         self._serve()
@@ -96,7 +98,7 @@ class VirtualServer(asyncio.AbstractServer):
             self._forever = None
 
     def close(self) -> None:
-        """Stop listening and free the addresses; open connections live on."""
+        """Stop listening and release the addresses; open connections stay open."""
         if self._closed:
             return
         self._closed = True
@@ -117,29 +119,29 @@ class VirtualServer(asyncio.AbstractServer):
             transport.abort()
 
     async def wait_closed(self) -> None:
-        """Wait until the server is closed and its last connection is over."""
+        """Wait until the server is closed and its last connection has ended."""
         if not self._over():
             waiter: asyncio.Future[None] = self.get_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     def make_protocol(self) -> asyncio.BaseProtocol | None:
-        """A protocol for a connection that arrived; None where the factory raised, which the loop reports."""
+        """Return a protocol for a new connection; None if the factory raised, which goes to the loop's handler."""
         try:
             return self._protocol_factory()
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001  # the listener survives its factory
+        except BaseException as error:  # noqa: BLE001  # an error of the factory does not stop the listener
             message = "Error on transport creation for incoming connection"
             self.get_loop().call_exception_handler({"message": message, "exception": error})
             return None
 
     def attach(self, transport: VirtualTransport) -> None:
-        """A connection was accepted."""
+        """Register an accepted connection."""
         self._clients[transport] = None
 
     def detach(self, transport: VirtualTransport) -> None:
-        """A connection is over."""
+        """Remove a connection that has ended."""
         del self._clients[transport]
         self._wake_if_over()
 

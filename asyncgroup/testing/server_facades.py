@@ -1,4 +1,4 @@
-"""Faults and history of a `KafkaServer`, for the threads around it: every look and every change takes place on its loop."""
+"""Thread-safe faults and history of a `KafkaServer`: every method runs on the server's event loop and blocks until done."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from asyncgroup.testing.fault_options import FaultOptions, make_fault
 __all__ = ["ServerFault", "ServerFaults", "ServerHistory"]
 
 _GRACE: Final = 60.0
-"""Seconds by which a call waits longer for the thread than the thread itself waits."""
+"""Seconds that a call waits for the server's thread in addition to the timeout that applies on the thread."""
 
 
 class _Call(Protocol):
-    """How the thread is called: `KafkaServer.call`."""
+    """The type of `KafkaServer.call`."""
 
     def __call__(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = ...) -> Any: ...
 
 
 class ServerFault:
-    """A fault of a `KafkaServer`; made by `ServerFaults.on`."""
+    """A fault of a `KafkaServer`; created by `ServerFaults.on`."""
 
     def __init__(self, call: _Call, fault: Fault) -> None:
-        self._call, self._fault = call, fault
+        self._call = call
+        self._fault = fault
 
-    if not TYPE_CHECKING:  # so that type checkers know that it is not there
+    if (
+        not TYPE_CHECKING
+    ):  # type checkers would take any attribute for an existing one if they saw __getattr__
 
         def __getattr__(self, name: str) -> object:
-            """Say where those go who know the faults of an `EmbeddedCluster`."""
+            """Explain to users of an EmbeddedCluster's faults that `delay()` and the like are arguments here."""
             if name in FaultOptions.__annotations__:
                 raise AttributeError(
-                    f"a KafkaServer's fault is made all in one call: faults.on('Fetch', {name}=…)"
+                    f"a KafkaServer's fault is created in one call: faults.on('Fetch', {name}=…)"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -42,11 +45,11 @@ class ServerFault:
 
     @property
     def hits(self) -> int:
-        """How often it was hit."""
+        """The number of requests that the fault has hit."""
         return self._fault.hits
 
     def wait_hit(self, hits: int = 1, timeout: float = 10.0) -> None:
-        """Wait until it has been hit so often; TimeoutError after `timeout` seconds."""
+        """Wait until the fault has been hit `hits` times; TimeoutError after `timeout` seconds."""
 
         def describe() -> str:
             return f"{self._fault.hits} of {hits} hits in {timeout:g} s: {self._fault!r}"
@@ -56,11 +59,11 @@ class ServerFault:
         )
 
     def release(self) -> None:
-        """Let the requests that it holds go on, and later ones pass."""
+        """Let the requests that it holds continue, and later ones pass."""
         self._call(lambda _: self._fault.release())
 
     def cancel(self) -> None:
-        """Take the fault back: nothing is hit any more, what it holds goes on."""
+        """Remove the fault: no further request is hit, and requests that it holds continue."""
         self._call(lambda _: self._fault.cancel())
 
 
@@ -71,7 +74,7 @@ class ServerFaults:
         self._call = call
 
     def on(self, api: str | None = None, **options: Unpack[FaultOptions]) -> ServerFault:
-        """A new fault, whole in one call: `faults.on("Fetch", topic="orders", nth=2, error="NOT_LEADER_OR_FOLLOWER")`.
+        """Create a fault in one call: `faults.on("Fetch", topic="orders", nth=2, error="NOT_LEADER_OR_FOLLOWER")`.
 
         Functions (`where`, `answer`, `mutate`, `observe`) run on the broker's thread.
         """
@@ -79,12 +82,12 @@ class ServerFaults:
 
     @property
     def unused(self) -> list[str]:
-        """The faults that were never hit, described."""
+        """Descriptions of the faults that were never hit."""
         described: list[str] = self._call(lambda cluster: [repr(fault) for fault in cluster.faults.unused])
         return described
 
     def clear(self) -> None:
-        """Forget all faults, unused ones too; held requests go on."""
+        """Remove all faults, including unused ones; held requests continue."""
         self._call(lambda cluster: cluster.faults.clear())
 
 
@@ -95,21 +98,21 @@ class ServerHistory:
         self._call = call
 
     def of(self, *apis: str, **fields: Any) -> list[Exchange]:
-        """The exchanges of these APIs (all if none is named) that fit everything named; as `History.of`."""
+        """Return the exchanges of these APIs (default: all) with these field values, as `History.of` does."""
         found: list[Exchange] = self._call(lambda cluster: cluster.history.of(*apis, **fields))
         return found
 
     def wait_for(self, *apis: str, count: int = 1, timeout: float = 10.0, **fields: Any) -> list[Exchange]:
-        """Wait until `count` exchanges fit, and return all that do; TimeoutError after `timeout` seconds."""
+        """Wait until at least `count` exchanges match and return all that do; TimeoutError after `timeout` seconds."""
 
         def wait(cluster: EmbeddedCluster) -> Any:
             history = cluster.history
 
             def describe() -> str:
                 what = " or ".join(apis or ["any API"])
-                fitting = "".join(f" with {name}={value!r}" for name, value in fields.items())
+                matching = "".join(f" with {name}={value!r}" for name, value in fields.items())
                 found = len(history.of(*apis, **fields))
-                return f"{found} of {count} exchanges of {what}{fitting} in {timeout:g} s"
+                return f"{found} of {count} exchanges of {what}{matching} in {timeout:g} s"
 
             return _within(timeout, lambda: history.wait_for(*apis, count=count, **fields), describe)
 
@@ -117,17 +120,17 @@ class ServerHistory:
         return found
 
     def story(self, last: int | None = None, *, fold: bool = False) -> str:
-        """The exchanges, or the last so many of them, as text, a line each; as `History.story`."""
+        """Return the exchanges as text, one per line, or only the `last` ones; as `History.story`."""
         text: str = self._call(lambda cluster: cluster.history.story(last, fold=fold))
         return text
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
+        """Discard what was recorded so far."""
         self._call(lambda cluster: cluster.history.clear())
 
 
 async def _within(seconds: float, wait: Callable[[], Any], describe: Callable[[], str]) -> Any:
-    """What `wait` returns; TimeoutError with what `describe` says then."""
+    """Return what `wait` returns; TimeoutError with the text of `describe` after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await wait()

@@ -1,8 +1,8 @@
-"""The jars of Spark's own Kafka source and sink, from parts that pip can install: for comparisons with ours.
+"""Download the jars of Spark's own Kafka source and sink, for comparisons with ours.
 
-pyspark brings Apache Ivy but not these four jars (10 MB). They are fetched once per user, one by one without what they
-depend on: some of that cannot be had, and all of it that is needed is in pyspark. The environment variables of
-`asyncgroup.testing.kafka_jars` count here too.
+pyspark ships Apache Ivy, but not these four jars (10 MB). They are downloaded once per user, without their dependencies:
+some of those are not available, and pyspark contains all that are needed. The environment variables of
+`asyncgroup.testing.kafka_jars` apply here, too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ JARS: Final = (
 
 
 def spark_kafka_jars(*, limit: float = 100.0) -> list[Path]:
-    """The jars, for the setting `spark.jars`; raises KafkaJarsUnavailable or JavaNotFound where they cannot be had.
+    """Return the jars, for the setting `spark.jars`, and download them first if needed.
 
-    `limit` is in seconds, for the fetch and for the wait for another process that fetches each.
+    `limit` in seconds applies to the download, and to the wait for another process that downloads. Raises
+    KafkaJarsUnavailable and JavaNotFound.
     """
     target = user_cache() / "spark-kafka" / SPARK_KAFKA_VERSION
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,12 +64,14 @@ def _fetch(target: Path, limit: float) -> None:
             )
         except subprocess.TimeoutExpired:
             raise KafkaJarsUnavailable(
-                f"fetching Spark's Kafka source took longer than {limit:g} s"
+                f"downloading Spark's Kafka source took longer than {limit:g} s"
             ) from None
         if done.returncode:
-            raise KafkaJarsUnavailable(f"fetching Spark's Kafka source failed: {done.stdout[-500:]}")
+            raise KafkaJarsUnavailable(f"downloading Spark's Kafka source failed: {done.stdout[-500:]}")
         if names := _missing_jars(scratch / "lib"):
-            raise KafkaJarsUnavailable(f"fetching Spark's Kafka source left out {', '.join(names)}")
+            raise KafkaJarsUnavailable(
+                f"downloading Spark's Kafka source: Ivy did not fetch {', '.join(names)}"
+            )
         shutil.rmtree(target, ignore_errors=True)
         (scratch / "lib").rename(target)
 

@@ -1,4 +1,4 @@
-"""Time limits for helpers that wait for a process of the operating system, where no event loop runs."""
+"""A time limit for blocking code that polls, such as the helpers that wait for a process of the operating system."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["time_limit"]
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[threading.Event]:
-    """An event that is set after `seconds`.
+    """Yield an event that is set after `seconds`.
 
-    A loop paces itself by `expired.wait(pause)`, which returns True once the limit has passed; no clock is
-    read.
+    A polling loop sleeps with `expired.wait(pause)`, which returns True once the limit has passed, so that it need not
+    read a clock.
     """
     expired = threading.Event()
     timer = threading.Timer(seconds, expired.set)

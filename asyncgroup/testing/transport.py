@@ -1,7 +1,7 @@
-"""The end of an in-memory connection that a protocol holds: asyncio's socket transport without the socket.
+"""The transport of an in-memory connection: asyncio's socket transport without the socket.
 
-Follows `asyncio.selector_events._SelectorSocketTransport` callback by callback, because code under test must not be
-able to tell them apart; `tests/testing/test_stream_contract.py` runs one suite over both.
+It calls the protocol exactly as `asyncio.selector_events._SelectorSocketTransport` does, so that code under test behaves
+as on real sockets; `tests/testing/test_stream_contract.py` runs the same tests on both.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _HIGH_WATER = 64 * 1024
 class VirtualTransport(asyncio.Transport):
     """One end of a `Link`: a full asyncio transport for `Protocol` and `BufferedProtocol`.
 
-    `get_extra_info` knows "sockname" and "peername", both as sockets give them; "socket" is None.
+    `get_extra_info` has "sockname" and "peername", both in the form that sockets return; "socket" is None.
     """
 
-    if TYPE_CHECKING:  # the base class keeps it, and typeshed does not tell
+    if TYPE_CHECKING:  # an attribute of the base class that typeshed does not declare
         _extra: dict[str, Any]
 
     def __init__(
@@ -49,20 +49,23 @@ class VirtualTransport(asyncio.Transport):
         super().__init__({**names, "socket": None})
         self._loop = loop
         self._protocol = protocol
-        self._inbound, self._outbound = inbound, outbound
+        self._inbound = inbound
+        self._outbound = outbound
         self._server = server
-        self._buffer = bytearray()
-        self._low_water, self._high_water = _HIGH_WATER // 4, _HIGH_WATER
+        self._buffer = bytearray()  # written, but not sent: the window was full
+        self._low_water = _HIGH_WATER // 4  # bytes
+        self._high_water = _HIGH_WATER  # bytes
         self._started = False  # reading starts after connection_made
         self._paused = False  # pause_reading was called
-        self._protocol_paused = False  # the protocol was told to pause writing
+        self._protocol_paused = False  # pause_writing was called on the protocol
         self._eof_sent = False  # write_eof was called
-        self._eof_seen = False
-        self._closing = False
-        self._lost = False  # connection_lost is on its way or over
-        self._pending_error: OSError | None = None  # what the next write will meet
-        self._flush: asyncio.Handle | None = None
-        inbound.receiver = outbound.sender = self
+        self._eof_seen = False  # the other end has sent its end of file
+        self._closing = False  # close or abort was called, or the connection failed
+        self._lost = False  # connection_lost is scheduled or was called
+        self._pending_error: OSError | None = None  # a reset that the next write or resume_reading will raise
+        self._flush: asyncio.Handle | None = None  # the scheduled `_write_buffered`
+        inbound.receiver = self
+        outbound.sender = self
         if server is not None:
             server.attach(self)
         loop.call_soon(protocol.connection_made, self)
@@ -80,11 +83,11 @@ class VirtualTransport(asyncio.Transport):
     # -- asyncio.BaseTransport ----------------------------------------------------------------------------------------
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Deliver to another protocol from now on."""
+        """Replace the protocol; it gets everything that arrives from now on."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that is delivered to."""
+        """Return the current protocol."""
         return self._protocol
 
     def is_closing(self) -> bool:
@@ -92,7 +95,7 @@ class VirtualTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Stop reading, write out what is buffered, then call `connection_lost(None)`."""
+        """Stop reading, send what is buffered, then call `connection_lost(None)`."""
         if self._closing:
             return
         self._closing = True
@@ -100,22 +103,22 @@ class VirtualTransport(asyncio.Transport):
             self._lose(None)
 
     def abort(self) -> None:
-        """Close at once; what is still in the write buffer is lost."""
+        """Close at once, discarding the write buffer."""
         self.fail(None)
 
     # -- asyncio.ReadTransport ----------------------------------------------------------------------------------------
 
     def is_reading(self) -> bool:
-        """True while arriving bytes go to the protocol."""
+        """True while arriving bytes are passed to the protocol."""
         return self._started and not (self._closing or self._paused or self._eof_seen)
 
     def pause_reading(self) -> None:
-        """Leave arriving bytes where they are, until the sender's window is full."""
+        """Stop passing bytes to the protocol; the sender can send until its window is full."""
         if not (self._closing or self._paused):
             self._paused = True
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Continue after `pause_reading`."""
         if self._closing or not self._paused:
             return
         self._paused = False
@@ -126,7 +129,7 @@ class VirtualTransport(asyncio.Transport):
     # -- asyncio.WriteTransport ---------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send `data`; what finds no room in the window is buffered. The data is copied where it could change."""
+        """Send `data` as far as the window allows and buffer the rest. Mutable data is copied."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if self._eof_sent:
@@ -147,11 +150,11 @@ class VirtualTransport(asyncio.Transport):
             self._pause_protocol_if_full()
 
     def can_write_eof(self) -> bool:
-        """True: the writing half can be closed alone."""
+        """True: the writing half can be closed on its own."""
         return True
 
     def write_eof(self) -> None:
-        """Close the writing half once everything buffered is sent; reading goes on."""
+        """Close the writing half once the buffer is sent; reading continues."""
         if self._closing or self._eof_sent:
             return
         self._eof_sent = True
@@ -159,15 +162,15 @@ class VirtualTransport(asyncio.Transport):
             self._send_eof()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that found no room in the window yet."""
+        """Return the number of bytes that wait for the window."""
         return len(self._buffer)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """(low, high) water marks in bytes."""
+        """Return the (low, high) water marks in bytes."""
         return self._low_water, self._high_water
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks between which the protocol's writing is paused and resumed; as in asyncio."""
+        """Set the marks at which the protocol's writing is paused (high) and resumed (low), as in asyncio."""
         if high is None:
             high = _HIGH_WATER if low is None else 4 * low
         if low is None:
@@ -177,10 +180,10 @@ class VirtualTransport(asyncio.Transport):
         self._low_water, self._high_water = low, high
         self._pause_protocol_if_full()
 
-    # -- what the pipes call ------------------------------------------------------------------------------------------
+    # -- called by the pipes ------------------------------------------------------------------------------------------
 
     def data_arrived(self, most: int) -> None:
-        """Bytes have arrived: take one chunk of up to `most` bytes."""
+        """Pass one chunk of up to `most` of the bytes that have arrived to the protocol."""
         if isinstance(self._protocol, BufferedProtocol):
             self._fill_buffer(self._protocol, most)
         else:
@@ -188,7 +191,7 @@ class VirtualTransport(asyncio.Transport):
             self._call_protocol(cast(Protocol, self._protocol).data_received, "data_received", data)
 
     def eof_arrived(self) -> None:
-        """The other end will send no more: close, unless the protocol wants to go on writing."""
+        """Handle the other end's end of file: close, unless the protocol wants to continue writing."""
         self._eof_seen = True
         # both kinds of stream protocol have eof_received
         kept_open = self._call_protocol(cast(Protocol, self._protocol).eof_received, "eof_received")
@@ -196,7 +199,7 @@ class VirtualTransport(asyncio.Transport):
             self.close()
 
     def reset_by_peer(self) -> None:
-        """The other end's socket is gone. Noticed now by a reader or a waiting writer, otherwise at the next write."""
+        """Handle a reset: fail now if reading or if bytes are buffered, otherwise at the next write."""
         if self._lost:
             return
         if self._eof_seen:  # after an end of file TCP reports the reset as a broken pipe
@@ -207,17 +210,17 @@ class VirtualTransport(asyncio.Transport):
             self.fail(self._pending_error)
 
     def window_opened(self) -> None:
-        """The window has room again: continue writing at the next turn."""
+        """Continue to send the buffer in the next iteration of the loop: the window is open again."""
         if self._buffer and self._flush is None and not self._lost:
             self._flush = self._loop.call_soon(self._write_buffered)
 
     def fail(self, error: Exception | None) -> None:
-        """Give the connection up: drop what is buffered and call `connection_lost(error)`."""
+        """Close at once: discard the write buffer and call `connection_lost(error)`."""
         self._closing = True
         self._buffer.clear()
         self._lose(error)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- private ------------------------------------------------------------------------------------------------------
 
     def _start_reading(self) -> None:
         self._started = True
@@ -237,12 +240,12 @@ class VirtualTransport(asyncio.Transport):
         self._call_protocol(protocol.buffer_updated, "buffer_updated", len(data))
 
     def _call_protocol(self, method: Callable[..., Any], name: str, *args: Any) -> Any:
-        """Call a method of the protocol; what it raises ends the connection, as in asyncio."""
+        """Call a method of the protocol; an exception ends the connection, as in asyncio."""
         try:
             return method(*args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001  # it is the protocol's, and goes to the loop's handler
+        except BaseException as error:  # noqa: BLE001  # the protocol's error, reported to the loop's handler
             self._fatal(error, name)
             return True
 
@@ -265,7 +268,7 @@ class VirtualTransport(asyncio.Transport):
             del self._buffer[:count]
         if self._protocol_paused and len(self._buffer) <= self._low_water:
             self._protocol_paused = False
-            self._notify_protocol("resume_writing")  # may write again
+            self._notify_protocol("resume_writing")  # which may call write()
         if self._buffer:
             return
         if self._closing:
@@ -283,7 +286,7 @@ class VirtualTransport(asyncio.Transport):
             getattr(self._protocol, name)()
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001  # asyncio reports it and goes on
+        except BaseException as error:  # noqa: BLE001  # asyncio reports it and continues
             self._report(f"protocol.{name}() failed", error)
 
     def _send_eof(self) -> None:
@@ -305,7 +308,7 @@ class VirtualTransport(asyncio.Transport):
 
     def _close_socket(self) -> None:
         if self._inbound.close():
-            self._outbound.send(Signal.RESET)  # TCP's answer to bytes that nobody will read
+            self._outbound.send(Signal.RESET)  # as TCP answers bytes that were left unread
         elif not self._eof_sent:
             self._outbound.send(Signal.EOF)
         self._outbound.sender = None

@@ -1,9 +1,8 @@
-"""A trust store for Java with the certificate authorities that Python trusts.
+"""Write a Java trust store with the certificate authorities that Python trusts.
 
-A Java from a wheel brings its own list of authorities and knows none of the machine's: behind a company's
-proxy it can fetch nothing. Python's own list follows the system and `SSL_CERT_FILE`. Java reads it in its
-classic format JKS, which is simple enough to be written without `keytool` (runtimes from wheels have none): a
-header, one entry per certificate, a digest.
+A Java from a wheel has its own list of authorities and ignores the machine's, so that downloads fail behind a company's
+proxy. Python's list follows the system and `SSL_CERT_FILE`. The store has Java's old format JKS, which can be written
+without `keytool` (runtimes from wheels have none): a header, one entry per certificate, a digest.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Final
 
 __all__ = ["python_authorities", "trust_store"]
 
-# By custom always the same: the digest guards against accidents, and Java checks it only if told the word.
+# Java's customary default: the digest only detects damage, and Java checks it only if it is given the password.
 _PASSWORD: Final = "changeit"
 
 _MAGIC: Final = 0xFEEDFEED
@@ -25,12 +24,12 @@ _TRUSTED_CERTIFICATE: Final = 2
 
 
 def python_authorities() -> list[bytes]:
-    """The certificate authorities that Python trusts by default, in DER; empty where it finds no list."""
+    """Return the certificate authorities that Python trusts by default, in DER; empty if it finds no list."""
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
 
 def trust_store(authorities: Iterable[bytes]) -> bytes:
-    """A JKS trust store with these DER certificates, for `-Djavax.net.ssl.trustStore`."""
+    """Return a JKS trust store with these DER certificates, for `-Djavax.net.ssl.trustStore`."""
     certificates = list(authorities)
     parts = [struct.pack(">III", _MAGIC, _FORMAT_VERSION, len(certificates))]
     for number, certificate in enumerate(certificates):
@@ -43,9 +42,9 @@ def trust_store(authorities: Iterable[bytes]) -> bytes:
             certificate,
         ]
     body = b"".join(parts)
-    # The format's digest: SHA-1 over the password in UTF-16, a phrase that the format fixes, and the body.
-    seal = hashlib.sha1(_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
-    return body + seal.digest()
+    # the format's digest: SHA-1 over the password in UTF-16, a fixed phrase, and the body
+    digest = hashlib.sha1(_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
+    return body + digest.digest()
 
 
 def _text(value: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Ends processes and removes their directory when the process that started them is gone, however it went.
+"""A watchdog process that kills child processes and removes their directory when their parent has ended.
 
-A second process runs this file and reads a pipe whose other end only the owner holds: when the owner ends, be
-it by `kill -9`, the pipe ends. `atexit` would miss that, and a parent-death signal is tied to the thread that
-started the process.
+The watchdog runs this file in a process of its own and reads a pipe whose other end only the parent holds. When the
+parent ends, even by `kill -9`, the pipe ends. `atexit` does not run on SIGKILL, and a parent-death signal is sent when
+the thread that started the process ends.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["Watchdog"]
 
 
 class Watchdog:
-    """Guards `directory` and the processes named to it until `close()`.
+    """Guards `directory` and the processes passed to `guard` until `close`.
 
-    If the owner ends without `close()`, the processes get SIGKILL and the directory is removed.
+    If the parent ends without `close`, the processes are killed by SIGKILL and the directory is removed.
     """
 
     def __init__(self, directory: Path) -> None:
         self._process = subprocess.Popen(
-            # -I and -S: the file stands alone, and should start fast whatever the environment is.
+            # -I and -S: the file needs the standard library only, and starts fast in any environment
             [sys.executable, "-I", "-S", __file__, str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            # Ctrl-C in a terminal reaches the owner's group only, and the owner decides.
+            # so that Ctrl-C in a terminal reaches the parent's process group only
             start_new_session=True,
         )
 
@@ -44,15 +44,15 @@ class Watchdog:
         return self._process.pid
 
     def guard(self, pid: int) -> None:
-        """From now on this process ends with the owner."""
+        """Kill this process when the parent ends."""
         self._send(f"+{pid}")
 
     def release(self, pid: int) -> None:
-        """This process has ended; its id may belong to another one from now on."""
+        """Stop guarding a process that has ended: the system may give its id to another process."""
         self._send(f"-{pid}")
 
     def close(self) -> None:
-        """Ends the watchdog; what it still guards is killed and the directory removed."""
+        """End the watchdog; processes that it still guards are killed, and the directory is removed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -63,13 +63,13 @@ class Watchdog:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # It may have been ended by somebody: then only the owner's own cleaning up is left.
+        # the watchdog may have been killed; the parent's own cleanup still works then
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
 
 
 def _watch(commands: IO[str], directory: str) -> None:
-    """The other process: follows the owner's commands to their end, then cleans up."""
+    """The watchdog's process: read commands (`+pid`, `-pid`) until the pipe ends, then clean up."""
     pids: set[int] = set()
     for line in commands:
         pid = int(line[1:])
@@ -77,7 +77,7 @@ def _watch(commands: IO[str], directory: str) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    # A process that is just dying may still write: the second or third try succeeds.
+    # a process that is being killed may still write a file; a later attempt succeeds
     for _ in range(20):
         shutil.rmtree(directory, ignore_errors=True)
         if not Path(directory).exists():

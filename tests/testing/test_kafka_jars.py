@@ -63,7 +63,7 @@ def test_fetched_once(
     assert (tmp_path / "calls").read_text() == "call\n"
     out, err = capfd.readouterr()
     assert out == ""
-    assert "fetching Apache Kafka 1.2.3" in err
+    assert "downloading Apache Kafka 1.2.3" in err
     assert sorted(path.name for path in jars.parent.iterdir()) == ["1.2.3", "1.2.3.lock"]
 
 
@@ -90,7 +90,7 @@ def test_a_fetch_that_fails_leaves_nothing_and_says_why(
 
 def test_jars_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java_that(monkeypatch, tmp_path, 'mkdir -p "$lib"; echo all well')
-    with pytest.raises(KafkaJarsUnavailable, match="left out jars: all well"):
+    with pytest.raises(KafkaJarsUnavailable, match="did not fetch all jars: all well"):
         kafka_jars("1.2.3")
 
 
@@ -133,14 +133,14 @@ def test_waiting_for_another_process_has_a_limit(tmp_path: Path) -> None:
     lock.parent.mkdir(parents=True)
     with (
         module._locked(lock, 5),
-        pytest.raises(KafkaJarsUnavailable, match=r"another process has held .* for 0\.2 s"),
+        pytest.raises(KafkaJarsUnavailable, match=r"another process has held the lock .* for 0\.2 s"),
     ):
         kafka_jars("1.2.3", limit=0.2)
 
 
 def test_a_directory_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNCGROUP_KAFKA_JARS", str(tmp_path))
-    with pytest.raises(KafkaJarsUnavailable, match=r"holds no kafka-clients-\*\.jar"):
+    with pytest.raises(KafkaJarsUnavailable, match=r"contains no kafka-clients-\*\.jar"):
         kafka_jars()
     (tmp_path / "kafka-clients-9.jar").touch()
     assert kafka_jars() == tmp_path
@@ -152,7 +152,7 @@ def test_a_directory_of_the_users_own_is_not_taken_for_an_older_release(
     monkeypatch.setenv("ASYNCGROUP_KAFKA_JARS", str(tmp_path))
     (tmp_path / "kafka-clients-4.3.1.jar").touch()
     java_that(monkeypatch, tmp_path, "exit 7")
-    with pytest.raises(KafkaJarsUnavailable, match=r"fetching Apache Kafka 3\.9\.1"):
+    with pytest.raises(KafkaJarsUnavailable, match=r"downloading Apache Kafka 3\.9\.1"):
         kafka_jars("3.9.1")
     (tmp_path / "kafka-clients-3.9.1.jar").touch()
     assert kafka_jars("3.9.1") == tmp_path

@@ -46,7 +46,7 @@ def test_further_listeners() -> None:
     ("listeners", "said"),
     [
         ({"secure": "SSL"}, "listeners='secure' .*names of A-Z"),
-        ({"CONTROLLER": "SSL"}, "neither PLAINTEXT nor CONTROLLER"),
+        ({"CONTROLLER": "SSL"}, "except PLAINTEXT and CONTROLLER"),
         ({"SECURE": "TLS"}, "listeners='TLS' .*SASL_SSL"),
     ],
 )

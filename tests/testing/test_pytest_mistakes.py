@@ -55,9 +55,11 @@ def test_without_pytest_asyncio(tmp_path: Path) -> None:
         "test_a_fixture_of_ones_own": "ERROR",
         "test_server": "PASSED",
     }, done.stdout
-    told = "so it needs pytest-asyncio and @pytest.mark.asyncio, or @pytest.mark.anyio; kafka_server needs neither"
-    assert done.stdout.count(f"\nkafka_cluster runs on the test's event loop, {told}") == 3
-    assert done.stdout.count(f"\nvirtual_kafka runs on the test's event loop, {told}") == 1
+    told = (
+        "it needs pytest-asyncio and @pytest.mark.asyncio, or @pytest.mark.anyio; kafka_server needs neither"
+    )
+    assert done.stdout.count(f"\nkafka_cluster runs on the test's event loop: {told}") == 3
+    assert done.stdout.count(f"\nvirtual_kafka runs on the test's event loop: {told}") == 1
     assert "AssertionError" not in done.stdout
 
 
@@ -107,10 +109,10 @@ def test_values_of_a_wrong_kind(options: dict[str, object], told: str) -> None:
         ({"disconnect": "later"}, "disconnect='later' is not allowed"),
         ({"delay": -1}, "delay=-1 is not allowed"),
         ({"delay": "1"}, "delay='1' is not allowed: a number"),
-        ({"throttle": "1"}, "throttle='1' is not allowed: a number"),
-        ({"times": "2"}, "times='2' is not allowed: a number"),
-        ({"nth": "first"}, "nth='first' is not allowed: a number"),
-        ({"node": "1"}, "node='1' is not allowed: a number"),
+        ({"throttle": "1"}, "throttle='1' is not allowed: a whole number"),
+        ({"times": "2"}, "times='2' is not allowed: a whole number"),
+        ({"nth": "first"}, "nth='first' is not allowed: a whole number"),
+        ({"node": "1"}, "node='1' is not allowed: a whole number"),
     ],
 )
 def test_a_fault_is_told_of_by_the_names_it_was_given(options: dict[str, object], told: str) -> None:
@@ -121,7 +123,9 @@ def test_a_fault_is_told_of_by_the_names_it_was_given(options: dict[str, object]
 def test_a_server_makes_faults_in_one_call() -> None:
     with KafkaServer() as kafka:
         fault = kafka.faults.on("Fetch", optional=True)
-        with pytest.raises(AttributeError, match=re.escape("all in one call: faults.on('Fetch', error=…)")):
+        with pytest.raises(
+            AttributeError, match=re.escape("created in one call: faults.on('Fetch', error=…)")
+        ):
             fault.error("NOT_LEADER_OR_FOLLOWER")  # type: ignore[attr-defined]
         assert not hasattr(fault, "unheard_of")
         kafka.faults.clear()

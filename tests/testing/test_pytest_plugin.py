@@ -188,7 +188,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> str:
         (
             "test_that_blocks",
             "ERROR",
-            "kafka_cluster runs on the event loop of an async test, and this is none",
+            "kafka_cluster runs on the event loop of an async test, and this test is not async",
         ),
         ("test_another_loop", "ERROR", 'Set asyncio_default_fixture_loop_scope = "module"'),
     ],
@@ -248,7 +248,7 @@ def test_without_an_async_plugin(tmp_path: Path) -> None:
         "test_cluster": "ERROR",
         "test_virtual": "ERROR",
     }
-    assert "virtual_kafka runs on the test's event loop, so it needs pytest-asyncio" in done.stdout
+    assert "virtual_kafka runs on the test's event loop: it needs pytest-asyncio" in done.stdout
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside pytest-asyncio"])
@@ -311,7 +311,7 @@ def test_broken(kafka_server):
     done = run_suite(tmp_path, tests)
     assert outcomes(done.stdout)["test_broken"] in {"FAILED", "ERROR"}
     assert "assert 1 == 2" in done.stdout
-    assert "cannot be told: AttributeError" in done.stdout
+    assert "cannot be described: AttributeError" in done.stdout
     assert "INTERNALERROR" not in done.stdout
 
 

@@ -107,7 +107,10 @@ def test_topics_are_seeded_wherever_a_cluster_is_made(told: str) -> None:
 )
 def test_an_unknown_topic_fails_the_test_with_the_line_to_add(told: str, name: str, line: str) -> None:
     assert outcomes(told)[name] == "FAILED"
-    assert f"a client asks for topic 'ordres', which does not exist. Misspelt? Or make it: {line}" in told
+    assert (
+        f"a client requests topic 'ordres', which does not exist. If the name is right, create it: {line}"
+        in told
+    )
 
 
 def test_an_unknown_topic_fails_an_async_test_at_once(told: str) -> None:

@@ -52,7 +52,7 @@ def test_fetched_once_and_again_if_a_jar_is_gone(tmp_path: Path, java_that) -> N
     ("script", "reason"),
     [
         ("echo no network; exit 3", "failed: no network"),
-        ('mkdir -p "$lib"; touch "$lib"/' + NAMES[0], f"left out {NAMES[1]}, "),
+        ('mkdir -p "$lib"; touch "$lib"/' + NAMES[0], f"Ivy did not fetch {NAMES[1]}, "),
     ],
 )
 def test_a_fetch_that_fails_says_why(java_that, script: str, reason: str) -> None:

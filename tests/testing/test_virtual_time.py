@@ -395,7 +395,7 @@ def test_a_thread_that_never_answers_is_named(thread_pool):
             release.set()
 
     named = "never_ends" if thread_pool == "asyncio" else r"1 job\(s\) of anyio.to_thread"
-    with pytest.raises(VirtualDeadlock, match=f"nothing came for 0.1 real seconds from: .*{named}"):
+    with pytest.raises(VirtualDeadlock, match=f"no callback for 0.1 real seconds from: .*{named}"):
         with runner(real_wait_limit=0.1) as running:
             try:
                 running.run(story())

@@ -252,7 +252,7 @@ def test_what_is_left_in_the_network_is_an_error(outcome):
 
 def test_the_network_fixture_explains_itself(outcome):
     assert outcome.of("test_the_network_fixture_needs_a_virtual_loop") == ["ERROR"]
-    assert "this needs a VirtualTimeLoop" in outcome.text
+    assert "the running loop must be a VirtualTimeLoop" in outcome.text
 
 
 def test_a_stuck_story_fails_instead_of_hanging(outcome):
