@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["python_authorities", "trust_store"]
 
 # Java's customary default: the digest only detects damage, and Java checks it only if it is given the password.
-_PASSWORD: Final = "changeit"
+_PASSWORD: Final = "changeit"  # noqa: S105  the public default
 
 _MAGIC: Final = 0xFEEDFEED
 _FORMAT_VERSION: Final = 2

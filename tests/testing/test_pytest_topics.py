@@ -196,7 +196,7 @@ def test_trio_is_refused_in_a_sentence(fixture: Any) -> None:
     """Run as trio would, without an event loop of asyncio."""
     request = SimpleNamespace(fixturename=fixture.__name__)
     with pytest.raises(
-        pytest.fail.Exception, match=r"runs on asyncio, and this test on trio; kafka_server runs in"
+        pytest.fail.Exception, match=r"runs on asyncio, and this test on trio; use kafka_server, which runs in"
     ):
         fixture(request).__anext__().send(None)
     with pytest.raises(UsageError, match=r"asyncgroup\.testing\.KafkaServer runs one in a thread"):
