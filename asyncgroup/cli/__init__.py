@@ -1,4 +1,4 @@
-"""The command line: `asyncgroup demo | broker | produce | consume`."""
+"""The command-line tools: `asyncgroup demo | broker | produce | consume`."""
 
 from asyncgroup.cli.app import main
 

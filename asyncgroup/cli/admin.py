@@ -1,4 +1,4 @@
-"""The few administrative requests that the demonstration needs: create and delete a topic, delete a group."""
+"""The administrative requests that the demonstration needs: create and delete a topic, delete a group."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["Admin"]
 
 TIMEOUT_MS: Final = 30_000
 BROKER_DEFAULT: Final = -1
-"""A topic's replication factor: the broker's default (KIP-464)."""
+"""The replication factor that stands for the broker's default (KIP-464)."""
 TOPIC_STATES_VERSION: Final = 6
-"""From this version on DeleteTopics names topics as structures, before as strings (KIP-516)."""
+"""The first version of DeleteTopics that names topics by structures instead of strings (KIP-516)."""
 
 
 class Admin:
-    """Administration over an open Cluster. Everything raises BrokerError and TransportError."""
+    """Administrative requests on an open Cluster. All methods raise BrokerError and TransportError."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic and wait until every partition has a leader that clients can find."""
+        """Create a topic, and wait until the metadata has a leader for every partition."""
         topic = m.CreateTopicsRequest.CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT
         )
@@ -35,7 +35,7 @@ class Admin:
         await self._cluster.topics([name])
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; one that does not exist is fine."""
+        """Delete a topic; no error if it does not exist."""
 
         def build(version: int) -> m.DeleteTopicsRequest:
             if version >= TOPIC_STATES_VERSION:
@@ -50,7 +50,7 @@ class Admin:
                 _check(result.error_code, f"deleting topic {name!r}", result.error_message)
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group without members; one that does not exist is fine."""
+        """Delete a group without members; no error if it does not exist."""
         request = m.DeleteGroupsRequest(groups_names=[group_id])
         response = await self._cluster.coordinators.request(group_id, request)
         for result in response.results:
@@ -58,7 +58,10 @@ class Admin:
                 _check(result.error_code, f"deleting group {group_id!r}")
 
     async def _controller(self) -> int:
-        """The node to ask: the controller, or in a cluster where brokers pass requests on, the one that was named."""
+        """Return the node id of the controller, or of any broker if the controller is not in the metadata.
+
+        A KRaft broker forwards such requests to the controller.
+        """
         await self._cluster.refresh()
         view = self._cluster.view
         return view.controller_id if view.controller_id in view.brokers else next(iter(view.brokers))

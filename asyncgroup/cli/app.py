@@ -1,4 +1,4 @@
-"""The command `asyncgroup`: arguments in, exit code out, errors as one readable line."""
+"""The program `asyncgroup`: parse arguments, run a command, return its exit code, print errors as one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 done, 1 failed, 2 wrong arguments, 128 + n ended by signal n."""
+    """Run a command, and return its exit code: 0 success, 1 failure, 2 wrong arguments, 128 + n ended by signal n."""
     options = _parser().parse_args(arguments)
     _log_to_stderr(LEVELS[min(options.verbose, len(LEVELS) - 1)])
     try:
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (AsyncGroupError, OSError) as error:
         return _report(error, str(error) or type(error).__name__, options)
-    except Exception as error:  # noqa: BLE001  a traceback is for those who ask for it
-        what = f"unexpected {type(error).__name__}: {error} (-v shows where)"
+    except Exception as error:  # noqa: BLE001  the traceback is shown with -v only
+        what = f"unexpected {type(error).__name__}: {error} (-v shows the traceback)"
         return _report(error, what, options)
 
 
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--verbose",
         action="count",
         default=0,
-        help="show tracebacks and what is going on; twice: all of it",
+        help="log what happens and show tracebacks; -vv logs details",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
@@ -70,7 +70,7 @@ def _version() -> str:
 
 
 class _Stderr(logging.StreamHandler[Any]):
-    """Writes to what `sys.stderr` is at that moment: a live table puts itself in its place."""
+    """A handler that looks `sys.stderr` up for every line: a live table replaces it while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -79,7 +79,7 @@ class _Stderr(logging.StreamHandler[Any]):
 
 def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, format="asyncgroup: %(message)s", handlers=[_Stderr()])
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # below it says a line for every call into Java
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call into Java at lower levels
 
 
 def _report(error: BaseException, text: str, options: argparse.Namespace) -> int:
@@ -91,6 +91,6 @@ def _report(error: BaseException, text: str, options: argparse.Namespace) -> int
 
 
 def _discard_output() -> None:
-    """The reader of our output has gone, as `head` does; Python must not try to write the rest at its end."""
+    """Redirect stdout to the null device: its reader has closed the pipe (`| head`), and Python flushes it on exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`asyncgroup broker`: the embedded cluster, for other programs to talk to."""
+"""`asyncgroup broker`: run the embedded cluster as a program, for any Kafka client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["add_parser", "exposure_warning"]
 
 
 class NewTopic(NamedTuple):
-    """A topic to begin with, as `--topic` describes it."""
+    """A topic to create at the start, as given by `--topic`."""
 
     name: str
     partitions: int
@@ -43,14 +43,15 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "broker",
         parents=[common],
         help="run an embedded Kafka cluster",
-        description="Runs a Kafka cluster, which any Kafka client can use: node n listens on port + n - 1. Prints its "
-        "bootstrap servers when it is ready. Ctrl-C ends it, and its records with it unless --data-dir keeps them. With -v it tells who "
-        "joins and leaves which group, why groups rebalance, what they commit, and which leaders move.",
+        description="Runs a Kafka cluster that any Kafka client can use: node n listens on port + n - 1. Prints its "
+        "bootstrap servers when it is ready. Ctrl-C stops it and discards its records, unless --data-dir keeps them. "
+        "With -v it logs which members join and leave groups, why groups rebalance, what they commit, and which leaders "
+        "move.",
     )
     parser.add_argument(
         "--port", type=port, default=9092, help="the first node's port (default: %(default)s)"
     )
-    parser.add_argument("--nodes", type=positive, default=1, help="how many nodes (default: %(default)s)")
+    parser.add_argument("--nodes", type=positive, default=1, help="number of nodes (default: %(default)s)")
     parser.add_argument(
         "--host", default="127.0.0.1", type=_host, help="the address to listen on (default: %(default)s)"
     )
@@ -58,14 +59,14 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--advertised-host",
         type=_host,
         metavar="HOST",
-        help="the host that clients are told to connect to (default: the one of --host; needed with 0.0.0.0)",
+        help="the host that clients connect to (default: that of --host; needed with 0.0.0.0)",
     )
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIRECTORY",
-        help="keep records, topics, groups and transactions there; a broker started there again goes on with them. "
-        "What was acknowledged survives even kill -9, though not a loss of power",
+        help="keep records, topics, groups and transactions in this directory; a broker started there again continues "
+        "with them. Acknowledged records survive kill -9, but not a power failure",
     )
     parser.add_argument(
         "--topic",
@@ -73,9 +74,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         default=[],
         type=_topic,
         metavar="NAME:PARTITIONS[:KEY=VALUE...]",
-        help="a topic to create, with its settings, such as orders:6:cleanup.policy=compact; may be given several "
-        "times. One that --data-dir holds already stays as it is. Others are created on first use, with one "
-        "partition",
+        help="a topic to create, with its settings, such as orders:6:cleanup.policy=compact; can be repeated. A topic "
+        "that exists in --data-dir is not changed. Other topics are created on first use, with one partition",
     )
     add_set_option(parser)
     parser.add_argument("--json", action="store_true", help="print the ready line as JSON, for scripts")
@@ -84,7 +84,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
 
 def _host(text: str) -> str:
     if not text.strip():
-        # it would listen everywhere, and be nowhere to be found for clients
+        # the socket would listen on all addresses, and clients could not connect to an empty advertised host
         raise argparse.ArgumentTypeError("the host is empty")
     return text
 
@@ -112,13 +112,13 @@ async def run(options: argparse.Namespace) -> int:
     with stop_signals() as stop, _readable_errors(options):
         given: dict[str, Any] = {
             "auto_create_topics": True,
-            # the history serves tests, and the journal of -v; otherwise it would only grow
+            # only the commit log of -v reads the history
             "history_limit": 10_000 if options.verbose else 0,
             **cluster_options(options.settings, options.nodes),
         }
         if options.host in ("0.0.0.0", "::") and options.advertised_host is None:
             raise UsageError(
-                f"--host {options.host} is allowed only with --advertised-host, one that clients can connect to"
+                f"--host {options.host} is allowed only with --advertised-host: the host that clients connect to"
             )
         cluster = EmbeddedCluster(
             options.nodes,
@@ -134,7 +134,7 @@ async def run(options: argparse.Namespace) -> int:
             _create(cluster, options.topic, may_exist=options.data_dir is not None)
             print(_ready_line(cluster, as_json=options.json), flush=True)
             if sys.stdout.isatty() and not options.json:
-                print("Ctrl-C ends it", flush=True)
+                print("press Ctrl-C to stop", flush=True)
             if options.verbose:
                 async with log_commits(cluster):
                     await stop.wait()
@@ -144,11 +144,11 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _ports(options: argparse.Namespace) -> range | None:
-    """The nodes' ports; None for any that are free."""
+    """Return the nodes' ports; None for any free ports."""
     last = options.port + options.nodes - 1
     if last > 65535:
-        most = f"at most {65536 - options.port} from --port {options.port} on"
-        raise UsageError(f"--nodes {options.nodes} is not allowed: {most}")
+        allowed = f"at most {65536 - options.port} with --port {options.port}"
+        raise UsageError(f"--nodes {options.nodes} is not allowed: {allowed}")
     return range(options.port, last + 1) if options.port else None
 
 
@@ -176,7 +176,7 @@ def _ready_line(cluster: EmbeddedCluster, *, as_json: bool) -> str:
 
 @contextmanager
 def _readable_errors(options: argparse.Namespace) -> Iterator[None]:
-    """What the system says of a listener or a directory that cannot be, in words that name it."""
+    """Turn errors of listeners, of the data directory and of options into errors that name the flag and its value."""
     try:
         yield
     except socket.gaierror as error:
@@ -190,25 +190,25 @@ def _readable_errors(options: argparse.Namespace) -> Iterator[None]:
         raise UsageError(f"{flag} {error.value} is not allowed: {error.allowed}") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UsageError(f"{_address_in_use(options)} is in use; choose another --port") from error
+            raise UsageError(f"{_address_in_use(options)} is in use: choose another --port") from error
         if error.errno == errno.EADDRNOTAVAIL:
             raise UsageError(f"--host {options.host} is not allowed: an address of this machine") from error
         if error.filename is not None and options.data_dir is not None:
-            what = "it is no directory" if isinstance(error, FileExistsError) else error
+            what = "it is not a directory" if isinstance(error, FileExistsError) else error
             raise UsageError(f"--data-dir {options.data_dir} cannot be used: {what}") from error
         raise
 
 
 def exposure_warning(host: str, security: ListenerSecurity | None) -> str | None:
-    """What to warn of when the cluster can be reached from other machines, None if it cannot."""
+    """Return a warning if other machines can connect to the cluster, otherwise None."""
     try:
         addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
     except OSError:
         addresses = {host}
     if all(_is_loopback(str(address)) for address in addresses):
         return None
-    who = "every user of --set users" if security is not None and security.sasl else "everyone"
-    return f"warning: --host {host} is open to other machines: {who} who reaches it may read and write everything"
+    who = "every user of --set users" if security is not None and security.sasl else "any client"
+    return f"warning: other machines can connect to --host {host}: {who} can read and write all topics"
 
 
 def _is_loopback(address: str) -> bool:
@@ -219,7 +219,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _address_in_use(options: argparse.Namespace) -> str:
-    """The first of the nodes' addresses where somebody else listens."""
+    """Return the first of the nodes' addresses that is in use."""
     for number in _ports(options) or ():
         with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -227,4 +227,4 @@ def _address_in_use(options: argparse.Namespace) -> str:
                 probe.bind((options.host, number))
             except OSError:
                 return f"{options.host}:{number}"
-    return f"a port of {options.host} from {options.port} on"
+    return f"one of the ports of {options.host} from {options.port} on"

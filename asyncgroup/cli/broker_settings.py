@@ -1,4 +1,4 @@
-"""`asyncgroup broker --set NAME=VALUE`: the options of the embedded cluster, by Kafka's names where Kafka has one."""
+"""`asyncgroup broker --set NAME=VALUE`: options of the embedded cluster, by Kafka's setting names or our option names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECRET: Final = frozenset({"users", "key_password"})
 
 
 class Setting(NamedTuple):
-    """One `--set`."""
+    """One `--set NAME=VALUE`."""
 
     name: str
     value: str
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
 
 
 def add_set_option(parser: argparse.ArgumentParser) -> None:
-    """Add --set."""
+    """Add the option --set."""
     parser.add_argument(
         "--set",
         action="append",
@@ -39,16 +39,16 @@ def add_set_option(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a broker setting by Kafka's name, such as num.partitions=6, log.retention.ms=60000 or "
         "group.initial.rebalance.delay.ms=3000, or an option of EmbeddedCluster, such as racks=a,b,c (one for each "
-        "node), users=alice:secret,bob:other (SASL: PLAIN and SCRAM) or cert_file=broker.pem (TLS); may be given several "
-        "times. Other users of this machine can see arguments, passwords too",
+        "node), users=alice:secret,bob:other (SASL: PLAIN and SCRAM) or cert_file=broker.pem (TLS); can be repeated. "
+        "Other users of this machine can see arguments, including passwords",
     )
 
 
 def _setting(text: str) -> Setting:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        # not the text itself: it may be a password
-        raise argparse.ArgumentTypeError("NAME=VALUE is wanted, such as num.partitions=6")
+        # without the text, which may be a password
+        raise argparse.ArgumentTypeError("expected NAME=VALUE, such as num.partitions=6")
     return Setting(name.strip(), value.strip())
 
 
@@ -89,7 +89,7 @@ def _boolean(text: str) -> bool:
 
 
 def _idle_time(text: str) -> float | None:
-    """Milliseconds, -1 for no end."""
+    """Parse milliseconds above 0, or -1 for no limit; returns seconds, or None."""
     try:
         number = float(text)
     except ValueError:
@@ -102,7 +102,7 @@ def _idle_time(text: str) -> float | None:
 def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise ValueError("names with commas between them")
+        raise ValueError("names separated by commas")
     return names
 
 
@@ -115,7 +115,7 @@ def _users(text: str) -> dict[str, str]:
     for user in text.split(","):
         name, colon, password = user.partition(":")
         if not (name and colon and password):
-            raise ValueError("NAME:PASSWORD, several with commas between them")
+            raise ValueError("NAME:PASSWORD, several separated by commas")
         users[name] = password
     return users
 
@@ -135,7 +135,7 @@ _KAFKA_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
     "offsets.retention.minutes": ("offsets_retention", _scaled(60.0, "minutes")),
     "queued.max.request.bytes": ("queued_max_request_bytes", _integer(1)),
 }
-"""The cluster's option for each of Kafka's settings, and how its value is read."""
+"""For each of Kafka's settings, the option of EmbeddedCluster and the parser of its value."""
 
 _SECURITY_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
     "cert_file": ("cert_file", str),
@@ -148,7 +148,7 @@ _SECURITY_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
     "sasl.enabled.mechanisms": ("mechanisms", _names),
     "users": ("users", _users),
 }
-"""The same of `ListenerSecurity`."""
+"""The same for the options of `ListenerSecurity`."""
 
 _FLAGS: Final = {
     "advertised_host": "--advertised-host",
@@ -159,7 +159,7 @@ _FLAGS: Final = {
     "port": "--port",
     "topics": "--topic",
 }
-"""Options that have flags of their own."""
+"""Options that have a flag of their own."""
 
 _UNTYPED_OPTIONS: Final[dict[str, Parse]] = {
     "default_partitions": _integer(1),
@@ -169,10 +169,11 @@ _UNTYPED_OPTIONS: Final[dict[str, Parse]] = {
     "seed": _integer(-(2**63)),
     "start_time": _integer(0),
 }
-"""How options are read whose default does not tell."""
+"""Parsers of the options whose default value does not show their type."""
 
 
 def _cluster_settings() -> dict[str, tuple[str, Parse]]:
+    """EmbeddedCluster's own options, with parsers chosen by the type of each default."""
     from asyncgroup.broker import EmbeddedCluster
 
     found: dict[str, tuple[str, Parse]] = {}
@@ -190,7 +191,7 @@ def _cluster_settings() -> dict[str, tuple[str, Parse]]:
 
 
 def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
-    """The arguments of `EmbeddedCluster` that these settings stand for. Raises UsageError naming the one that is wrong."""
+    """Return the arguments of `EmbeddedCluster` for these settings. Raises UsageError that names a wrong one."""
     from asyncgroup.broker import ListenerSecurity
     from asyncgroup.broker.settings import Settings
 
@@ -203,7 +204,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
         place, known = (security, _SECURITY_SETTINGS) if one.name in _SECURITY_SETTINGS else (options, own)
         option, parse = known.get(one.name, (one.name, None))
         if option in seen:
-            raise UsageError(f"{one}: the same as {seen[option]}")
+            raise UsageError(f"{one}: sets the same option as {seen[option]}")
         seen[option] = one
         if parse is None:
             _check_known(one, own)
@@ -225,7 +226,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
 
 
 def _check_known(one: Setting, own: Iterable[str]) -> None:
-    """Raises UsageError unless it is a default of topics, for which the cluster has one option."""
+    """Raise UsageError unless it is a broker-wide default of topic settings (EmbeddedCluster's option `settings`)."""
     from asyncgroup.broker.settings import STATIC_SETTINGS
 
     if one.name in STATIC_SETTINGS:
@@ -234,22 +235,22 @@ def _check_known(one: Setting, own: Iterable[str]) -> None:
         raise UsageError(f"{one}: use {_FLAGS[one.name]}")
     names = sorted({*own, *_SECURITY_SETTINGS, *STATIC_SETTINGS})
     close = difflib.get_close_matches(one.name, names, 3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"
-    # not its value: the name may be that of a password, misspelt
+    hint = f"did you mean {' or '.join(close)}?" if close else f"the settings are {', '.join(names)}"
+    # without the value: it may be a password, and its name misspelled
     raise UsageError(f"--set {one.name}: there is no such setting; {hint}")
 
 
 def _check_sizes(options: dict[str, Any], seen: dict[str, Setting], nodes: int) -> None:
     if len(options.get("racks", range(nodes))) != nodes:
-        raise UsageError(f"{seen['racks']} is not allowed: one for each of {nodes} nodes (--nodes)")
+        raise UsageError(f"{seen['racks']} is not allowed: one rack for each of {nodes} nodes (--nodes)")
     if options.get("default_replication_factor", 1) > nodes:
         raise UsageError(
-            f"{seen['default_replication_factor']} is not allowed: at most {nodes}, as there are nodes (--nodes)"
+            f"{seen['default_replication_factor']} is not allowed: at most {nodes}, the number of nodes (--nodes)"
         )
 
 
 def _name_flag(seen: dict[str, Setting], make: Callable[[], Any]) -> Any:
-    """What `make` returns; its ConfigError as one that names the flag."""
+    """Return what `make` returns; a ConfigError becomes a UsageError that names the flag."""
     try:
         return make()
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What `asyncgroup broker -v` tells beside the broker's own log: the commits of each group, summed up."""
+"""Log summaries of each group's offset commits, as `asyncgroup broker -v` does in addition to the broker's own log."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ INTERVAL: Final = 5.0
 """Seconds between two summaries."""
 
 POLL_INTERVAL: Final = 0.25
-"""Seconds between two looks at the history, which keeps the last few thousand exchanges only."""
+"""Seconds between two reads of the history, which keeps a limited number of exchanges."""
 
 MAX_PARTITIONS: Final = 6
-"""How many partitions a summary names."""
+"""Partitions that a summary names; it only counts the others."""
 
 
 class _Lines(logging.Formatter):
-    """One line for each message: what clients call themselves and their groups may have line ends in it."""
+    """A formatter that escapes line ends and control characters, which client ids and group ids may contain."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
         text = super().formatMessage(record)
@@ -40,7 +40,7 @@ class _Lines(logging.Formatter):
 
 
 def log_timestamps() -> None:
-    """Let the log's lines begin with the time of day instead of the program's name."""
+    """Begin each line of the log with the time of day instead of the program's name."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Lines("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
 
@@ -51,26 +51,28 @@ class CommitSummary:
 
     commits: int = 0
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    """The last committed offset of each partition."""
     errors: Counter[str] = field(default_factory=Counter)
+    """The number of refused partitions by error name."""
 
     def add(self, exchange: Exchange, topic_name: Callable[[Any], str]) -> None:
-        """Count a commit that was answered; `topic_name` tells the name of a topic in a request or a response."""
+        """Add a commit and its response; `topic_name` returns the name of a topic in a request or a response."""
         self.commits += 1
         codes = {
-            (topic_name(topic), answer.partition_index): answer.error_code
+            (topic_name(topic), partition.partition_index): partition.error_code
             for topic in exchange.response.topics
-            for answer in topic.partitions
+            for partition in topic.partitions
         }
         for topic in exchange.request.topics:
-            for asked in topic.partitions:
-                tp = TopicPartition(topic_name(topic), asked.partition_index)
+            for partition in topic.partitions:
+                tp = TopicPartition(topic_name(topic), partition.partition_index)
                 if code := codes.get(tp, 0):
                     self.errors[error_name(code)] += 1
                 else:
-                    self.offsets[tp] = asked.committed_offset
+                    self.offsets[tp] = partition.committed_offset
 
     def line(self, group_id: str) -> str:
-        """The summary for human eyes."""
+        """Return the summary as one line of text."""
         named = [f"{tp} at {offset}" for tp, offset in sorted(self.offsets.items())]
         more = [f"{len(named) - MAX_PARTITIONS} more"] if len(named) > MAX_PARTITIONS else []
         parts = [f"{self.commits} {'commit' if self.commits == 1 else 'commits'}"]
@@ -81,7 +83,7 @@ class CommitSummary:
 
 
 class _CommitLogger:
-    """Sums up the commits that a cluster answers. Nobody else looks at that cluster's history."""
+    """Summarizes the commits that a cluster has answered. It consumes the cluster's history."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._history = cluster.history
@@ -95,19 +97,19 @@ class _CommitLogger:
         return str(topic.topic_id) if known is None else known.name
 
     def collect(self) -> None:
-        """Count what was answered since the last call."""
+        """Add the commits that were answered since the last call, and clear the history."""
         for exchange in self._history.of("OffsetCommit", "TxnOffsetCommit", answered=True):
             self._summaries.setdefault(exchange.request.group_id, CommitSummary()).add(exchange, self._name)
         self._history.clear()
 
     def log_summaries(self) -> None:
-        """Log the sums, one line a group, and begin new ones."""
+        """Log one line per group, and start new summaries."""
         for group_id in sorted(self._summaries):
             log.info("%s", self._summaries[group_id].line(group_id))
         self._summaries.clear()
 
     async def run(self, interval: float) -> None:
-        """Tell every `interval` seconds, for ever."""
+        """Log summaries every `interval` seconds until cancelled."""
         time = asyncio.get_running_loop().time
         due = time() + interval
         while True:
@@ -120,7 +122,7 @@ class _CommitLogger:
 
 @asynccontextmanager
 async def log_commits(cluster: EmbeddedCluster, interval: float = INTERVAL) -> AsyncIterator[None]:
-    """Log what groups commit, every `interval` seconds and at the end; the cluster's history is used up by that."""
+    """Log the commits of groups every `interval` seconds and at the end. It clears the cluster's history."""
     logger = _CommitLogger(cluster)
     task = asyncio.create_task(logger.run(interval), name="log commits")
     try:

@@ -1,4 +1,4 @@
-"""What the commands share: arguments, signals, numbers for people."""
+"""Helpers that the commands share: argument types, handling of SIGINT and SIGTERM, human-readable numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Terminated(BaseException):
-    """SIGTERM came; like KeyboardInterrupt no error, so nothing that handles errors takes it."""
+    """SIGTERM was received. Like KeyboardInterrupt it is not an Exception, so that no error handler catches it."""
 
     code = 128 + signal.SIGTERM
 
@@ -47,7 +47,7 @@ class Terminated(BaseException):
 
 
 def argument(check: Callable[[Any], T]) -> Callable[[str], T]:
-    """A configuration check as a type of argparse, so that a wrong value is a usage error."""
+    """Turn a configuration check into an argument type, so that a wrong value is a usage error."""
 
     def parse(text: str) -> T:
         try:
@@ -72,16 +72,16 @@ def _number(convert: Callable[[str], T], least: float, most: float, rule: str) -
 
 
 positive = _number(int, 1, float("inf"), "a whole number, 1 or more")
-"""Type of an argument: a whole number, 1 or more."""
+"""Argument type: a whole number, 1 or more."""
 
 seconds = _number(float, 1e-3, 1e9, "a number of seconds above 0")
-"""Type of an argument: a duration in seconds."""
+"""Argument type: a duration in seconds."""
 
 port = _number(int, 0, 65535, "a port, 0 to 65535")
-"""Type of an argument: a TCP port, 0 for any that is free."""
+"""Argument type: a TCP port, 0 for any free port."""
 
 group_id = argument(check_group_id)
-"""Type of an argument: a consumer group's id."""
+"""Argument type: a consumer group's id."""
 
 
 def add_topic(parser: argparse.ArgumentParser) -> None:
@@ -93,18 +93,19 @@ def add_topic(parser: argparse.ArgumentParser) -> None:
 
 
 class StopEvent(asyncio.Event):
-    """Set when the command is to end; `exit_code` says by which signal (128 + its number), 0 without one."""
+    """An event that is set when the command should stop."""
 
     def __init__(self) -> None:
         super().__init__()
         self.exit_code = 0
+        """128 + the number of the signal that was received; 0 if there was none."""
 
 
 @contextmanager
 def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[StopEvent]:
-    """An event that Ctrl-C and SIGTERM set, for commands that then end in good order; `on_stop` is called then.
+    """Yield an event that Ctrl-C and SIGTERM set, for commands that then shut down cleanly; call `on_stop` as well.
 
-    Only the first signal is taken: a second one has its usual effect, should the end take too long.
+    Only the first signal is handled: a second one has its default effect, in case the shutdown takes too long.
     """
     stop = StopEvent()
 
@@ -121,7 +122,7 @@ def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[StopEven
 
 @contextmanager
 def cancel_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM cancel the current task, as Ctrl-C does by itself, so that it cleans up; raises Terminated then."""
+    """Cancel the current task on SIGTERM, as asyncio does on Ctrl-C, so that it cleans up; then raise Terminated."""
     task = asyncio.current_task()
     assert task is not None
     received = False
@@ -140,11 +141,11 @@ def cancel_on_sigterm() -> Iterator[None]:
             raise
 
 
-# --- numbers for people --------------------------------------------------------------------------------------------
+# --- human-readable numbers ----------------------------------------------------------------------------------------
 
 
 def size(count: float) -> str:
-    """Bytes as people read them: `61.2 MB`."""
+    """Format a number of bytes: `61.2 MB`."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -153,5 +154,5 @@ def size(count: float) -> str:
 
 
 def rate(count: int, duration: float) -> str:
-    """`108,637 records/s`; without a duration there is no rate."""
+    """Format a rate: `108,637 records/s`, or `- records/s` if `duration` (seconds) is 0."""
     return f"{count / duration:,.0f} records/s" if duration > 0 else "- records/s"

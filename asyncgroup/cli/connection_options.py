@@ -1,8 +1,8 @@
-"""How a command connects: `-b`, `-X name=value`, `--config FILE` and `ASYNCGROUP_*`, in Kafka's property names.
+"""The connection options of a command, by Kafka's property names: `-b`, `-X name=value`, `--config FILE`, `ASYNCGROUP_*`.
 
-A flag wins over `-X`, that over the file, and that over the environment, as kcat has it. Two names of one property
-(`sasl.mechanism`, `sasl.mechanisms`) count as the same. The file and the environment may serve several programs: what is
-another client's is left out there, and an error in `-X`.
+A flag overrides `-X`, which overrides the file, which overrides the environment, as in kcat. Two names of one property
+(`sasl.mechanism`, `sasl.mechanisms`) count as the same. The file and the environment may be shared by several programs:
+properties of another kind of client (such as a producer's) are ignored there, but are an error in `-X`.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ GROUP: Final = "group.id"
 
 _KNOWN: Final = {*REST, *SECURITY, *REFUSED, *(name for names in BY_CLASS.values() for name in names)}
 _VARIABLES: Final = {PREFIX + name.upper().replace(".", "_"): name for name in sorted(_KNOWN, reverse=True)}
-"""Property by environment variable."""
+"""The property of each environment variable."""
 
 C = TypeVar("C", bound=ClientConfig)
 
 
 class _Property(NamedTuple):
-    """A property as it was given: its name, its value, and where."""
+    """A property as given: its name, its value and its source."""
 
     name: str
     value: str
     source: str
+    """A flag, the path of a file, or an environment variable, for error messages."""
     is_shared: bool
-    """Whether other programs may read it there too."""
+    """Whether other programs may use the same source."""
 
 
 class ConnectionOptions:
-    """What a command was given to connect with."""
+    """The properties that a command was given."""
 
     def __init__(self, properties: Mapping[str, _Property]) -> None:
-        self._properties = properties
+        self._properties = properties  # by `_key` of their names
 
     @property
     def servers(self) -> str | None:
@@ -62,10 +63,10 @@ class ConnectionOptions:
         return found.value if found is not None and found.value.strip() else None
 
     def require_servers(self, parser: argparse.ArgumentParser) -> str:
-        """The bootstrap servers; ends the program with a usage error if none were given. Raises ConfigError."""
+        """Return the bootstrap servers; without any, exit with a usage error. Raises ConfigError for wrong ones."""
         if self.servers is None:
             parser.error(
-                "-b/--bootstrap-servers is needed (or bootstrap.servers by -X, --config or "
+                "-b/--bootstrap-servers is required (or bootstrap.servers in -X, in --config or in "
                 "ASYNCGROUP_BOOTSTRAP_SERVERS)"
             )
         parse_servers(self.servers)
@@ -73,19 +74,19 @@ class ConnectionOptions:
 
     @property
     def group_id(self) -> str | None:
-        """The group; None if none was given. Raises ConfigError for one that cannot be."""
+        """The group id; None if none was given. Raises ConfigError for an invalid one."""
         found = self._properties.get(GROUP)
         return None if found is None else check_group_id(found.value)
 
     def without_environment_servers(self) -> ConnectionOptions:
-        """Leave out servers of the environment: for a command that goes to a cluster only if its own arguments ask for it."""
+        """Return the options without bootstrap servers that were given by an environment variable."""
         found = self._properties.get(SERVERS)
         if found is None or not found.source.startswith(PREFIX):
             return self
         return ConnectionOptions({key: each for key, each in self._properties.items() if key != SERVERS})
 
     def properties(self, cls: type[ClientConfig]) -> dict[str, str]:
-        """Return the properties for `cls`, without servers and group."""
+        """Return the properties for the configuration class `cls`, without bootstrap servers and group id."""
         own = {field.name for field in fields(cls)}
         foreign = {name for names in BY_CLASS.values() for name, prop in names.items() if prop.key not in own}
         found = {}
@@ -93,13 +94,13 @@ class ConnectionOptions:
             if key in (SERVERS, GROUP):
                 continue
             if each.is_shared and each.name in foreign:
-                _log.debug("%s of %s is another client's", each.name, each.source)
+                _log.debug("%s in %s is ignored: it is not a property of this client", each.name, each.source)
                 continue
             found[each.name] = each.value
         return found
 
     def config(self, cls: type[C], **keys: object) -> C:
-        """Return the configuration; `keys` are ours, and win. Raises ConfigError that says where the value came from."""
+        """Return the configuration; `keys` override properties. Raises ConfigError that names the source of the value."""
         source = {each.name: each.source for each in self._properties.values()}
         try:
             return cls.from_properties(self.properties(cls), **keys).config
@@ -115,7 +116,7 @@ class ConnectionOptions:
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    """Add -b/--bootstrap-servers, -X and --config."""
+    """Add the options -b/--bootstrap-servers, -X and --config."""
     parser.add_argument(
         "-b",
         "--bootstrap-servers",
@@ -130,16 +131,16 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_property,
-        help="a property by Kafka's name, such as security.protocol=SASL_SSL; may be given several times. Other users "
-        "of this machine can see arguments: passwords belong into --config or the environment",
+        help="a property by Kafka's name, such as security.protocol=SASL_SSL; can be repeated. Other users of this "
+        "machine can see arguments: put passwords into --config or the environment",
     )
     parser.add_argument(
         "--config",
         metavar="FILE",
         type=Path,
-        help="a file of such properties, as Kafka's own tools take (default: that of $ASYNCGROUP_CONFIG). The "
-        "environment has them too, as ASYNCGROUP_SECURITY_PROTOCOL for security.protocol; -X wins over the file, and "
-        "the file over the environment",
+        help="a properties file, as for Kafka's own tools (default: $ASYNCGROUP_CONFIG). Properties can also be set in "
+        "the environment, such as ASYNCGROUP_SECURITY_PROTOCOL for security.protocol; -X overrides the file, and the "
+        "file the environment",
     )
     parser.set_defaults(usage=parser)
 
@@ -152,17 +153,17 @@ def _servers(text: str) -> str:
 def _property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        # not the text itself: it may be a password
-        raise argparse.ArgumentTypeError("NAME=VALUE is wanted, such as security.protocol=SSL")
+        # without the text, which may be a password
+        raise argparse.ArgumentTypeError("expected NAME=VALUE, such as security.protocol=SSL")
     return name.strip(), value
 
 
 def connection_options(
     options: argparse.Namespace, environ: Mapping[str, str] | None = None, **defaults: str
 ) -> ConnectionOptions:
-    """Return what the arguments, the file and the environment say; `defaults` (`_` for a dot) hold where they are silent.
+    """Return the options of the arguments, the file and the environment; `defaults` (`_` for a dot) have lowest priority.
 
-    Raises ConfigError for a file that cannot be read.
+    Raises ConfigError if the file cannot be read.
     """
     environ = os.environ if environ is None else environ
     properties: dict[str, _Property] = {}
@@ -175,7 +176,7 @@ def connection_options(
             and variable not in _OTHER_VARIABLES
             and (near := typos(variable, _VARIABLES))
         ):
-            _log.warning("the environment's %s is not known; did you mean %s?", variable, " or ".join(near))
+            _log.warning("unknown environment variable %s: did you mean %s?", variable, " or ".join(near))
     file = options.config or (Path(environ[FILE]) if environ.get(FILE) else None)
     if file is not None:
         _add(properties, read_properties(file).items(), str(file), is_shared=True)
@@ -188,7 +189,7 @@ def connection_options(
 _OTHER_VARIABLES: Final = frozenset(
     {FILE, "ASYNCGROUP_CACHE", "ASYNCGROUP_KAFKA", "ASYNCGROUP_KAFKA_JARS", "ASYNCGROUP_IVY_SETTINGS"}
 )
-"""Variables of other parts of this package."""
+"""Variables that other parts of this package use."""
 
 
 def _add(
@@ -205,7 +206,7 @@ def _add(
 
 
 def _key(name: str) -> str:
-    """The same for two names of one property, so that one given later takes the other's place."""
+    """Return a key that is equal for all names of one property, so that a later one replaces an earlier one."""
     if name == "sasl.mechanisms":
         return "sasl.mechanism"
     if name in REST:

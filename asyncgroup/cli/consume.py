@@ -1,4 +1,4 @@
-"""`asyncgroup consume`: a topic's records on standard output."""
+"""`asyncgroup consume`: print a topic's records, with or without a consumer group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser"]
 
 BATCH_RECORDS = 500
-"""Records printed, and marked, at once."""
+"""The maximum of records that are printed and marked together."""
 
 
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -34,36 +34,37 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "consume",
         parents=[common],
         help="print a topic's records",
-        description="Prints records, one per line, until Ctrl-C. With --group it is a member of that group and "
-        "commits what it has printed; without, it reads all partitions and commits nothing. On a terminal control "
-        "characters are shown as escapes; a pipe gets the bytes as they are. A null is shown as null.",
+        description="Prints records, one per line, until Ctrl-C. With --group it joins that group and commits the records "
+        "that it has printed; without, it reads all partitions and commits nothing. On a terminal control characters are "
+        "escaped; to a pipe the bytes are written unchanged. A null value is printed as null.",
     )
     add_connection_options(parser)
     add_topic(parser)
     parser.add_argument(
-        "--group", type=group_id, help="the consumer group to join (default: group.id, if that is given)"
+        "--group", type=group_id, help="the consumer group to join (default: group.id, if it is set)"
     )
     parser.add_argument(
         "--format",
         choices=sorted(RECORD_FORMATS),
         default="value",
-        help="the value as it is, or the whole record as a JSON object (default: %(default)s)",
+        help="the value, or the whole record as a JSON object (default: %(default)s)",
     )
     parser.add_argument(
         "--from",
         dest="start",
         choices=("earliest", "latest"),
-        help="where to begin; in a group, where nothing is committed yet (default: auto.offset.reset, or latest)",
+        help="where to start reading; in a group only for partitions without a committed offset (default: "
+        "auto.offset.reset, or latest)",
     )
-    parser.add_argument("--max-messages", type=positive, metavar="N", help="end after N records")
+    parser.add_argument("--max-messages", type=positive, metavar="N", help="stop after N records")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="S", help="end when no record has come for S seconds"
+        "--timeout", type=seconds, metavar="S", help="stop when no record has been printed for S seconds"
     )
     parser.set_defaults(run=run)
 
 
 class ConsumeOptions(NamedTuple):
-    """What to read, and how."""
+    """The topic to read, with or without a group, and the configuration."""
 
     servers: str
     topic: str
@@ -76,13 +77,13 @@ def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
     given = connection_options(options, client_id="asyncgroup-consume", allow_auto_create_topics="false")
     servers = given.require_servers(options.usage)
     config = given.config(ConsumerConfig, **({"auto_offset_reset": options.start} if options.start else {}))
-    # without a commit a tool for looking begins somewhere in any case
+    # without a group there are no committed offsets, so the reset policy must be a position
     start = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
     return ConsumeOptions(servers, options.topic, options.group or given.group_id, start, config)
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Print until Ctrl-C, SIGTERM, --max-messages or --timeout; raises CommitFailedError if the end is not committed."""
+    """Print records until Ctrl-C, SIGTERM, --max-messages or --timeout. Raises CommitFailedError of the last commit."""
     consume_options = _consume_options(options)
     with stop_signals() as stop:
         printer = Printer(record_format(options.format, for_terminal=is_terminal()), options.max_messages)
@@ -97,7 +98,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -> None:
-    """Set `stop` when the printer has printed enough, or nothing for `timeout` seconds."""
+    """Set `stop` when the printer has reached its limit, or has printed nothing for `timeout` seconds."""
     while not printer.finished.is_set():
         count = printer.count
         if not await wait_within(printer.finished, timeout) and printer.count == count:
@@ -106,14 +107,14 @@ async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -
 
 
 async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
-    """As a member of a group; the end is a leave in good order, with everything printed committed."""
+    """Read as a member of a group; at the end commit everything that was printed, and leave the group."""
     assert options.group_id is not None
     async with ConsumerGroup(options.servers, options.group_id, options.config) as group:
         handler = PrintingHandler(printer)
         running = asyncio.create_task(group.run(options.topic, handler), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _print_status(f"{options.topic}: member of group {options.group_id!r}, Ctrl-C ends")
+            _print_status(f"{options.topic}: member of group {options.group_id!r}, press Ctrl-C to stop")
             first: list[asyncio.Future[object]] = [running, stopped]  # type: ignore[list-item]  # of different results
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             handler.is_stopping = True
@@ -128,21 +129,23 @@ async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.E
 
 
 class PrintingHandler(Handler):
-    """Prints what comes and marks what was printed."""
+    """Prints records and marks those that were printed."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
         self.is_stopping = False
-        """Whether the command is about to end: what is not committed then stays so."""
+        """Set when the command stops: records that the last session does not commit stay uncommitted."""
         self.commit_error: AsyncGroupError | None = None
+        """Why the last session could not commit."""
         self.broken_pipe: BrokenPipeError | None = None
+        """Set when the reader of standard output has closed the pipe."""
 
     async def setup(self, session: Session) -> None:  # noqa: ARG002
-        """A new session gets again what an earlier one has not committed."""
+        """Clear the error of the previous session: this session gets its uncommitted records again."""
         self.commit_error = None
 
     async def cleanup(self, session: Session) -> None:
-        """Commit by hand at the end: the session's own commit would be refused without a word to us."""
+        """Commit explicitly when stopping: errors of the session's automatic commit are not raised."""
         if self.is_stopping and not session.is_lost:
             try:
                 await session.commit()
@@ -150,7 +153,7 @@ class PrintingHandler(Handler):
                 self.commit_error = error
 
     async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
-        """Nothing can be committed any more."""
+        """Keep the cause: the session can no longer commit."""
         self.commit_error = session.cause
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
@@ -158,19 +161,20 @@ class PrintingHandler(Handler):
             try:
                 printed = await self._printer.print(batch)
             except BrokenPipeError as error:
-                # The reader of our output has gone, which is an end. Raised here it would be a handler's failure, and logged.
+                # The reader of standard output has closed the pipe, which stops the command. If the error were raised
+                # here, it would be logged as a failure of the handler.
                 self.broken_pipe, printed = error, 0
                 self._printer.finished.set()
             if printed:
                 claim.mark(batch[printed - 1])
             if self._printer.finished.is_set():
-                # `run` closes the group; returning now would end the session with a warning
+                # `_read_group` closes the group; returning now would end the session with a warning
                 await claim.wait_ended()
                 return
 
 
 async def _read_all(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
-    """Without a group: all partitions that the topic has now."""
+    """Read without a group: all partitions that the topic has now."""
     from asyncgroup.consumer import Consumer
 
     async with Consumer(options.servers, options.config) as consumer:
@@ -181,7 +185,7 @@ async def _read_all(options: ConsumeOptions, printer: Printer, stop: asyncio.Eve
         readers = [asyncio.create_task(_read(each, printer), name=f"read {each.tp}") for each in partitions]
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _print_status(f"{options.topic}: {len(readers)} partitions, Ctrl-C ends")
+            _print_status(f"{options.topic}: {len(readers)} partitions, press Ctrl-C to stop")
             done, _ = await asyncio.wait([*readers, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -196,6 +200,6 @@ async def _read(partition: PartitionConsumer, printer: Printer) -> None:
 
 
 def _print_status(text: str) -> None:
-    """A word for a person at a terminal; scripts get records and errors only."""
+    """Print a status line if standard error is a terminal; scripts get only records and errors."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(text, file=sys.stderr)

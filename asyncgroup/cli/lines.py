@@ -1,4 +1,4 @@
-"""Lines from a file, or from standard input as they come."""
+"""Read lines asynchronously from a file, or from standard input as they arrive."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from typing import Final, Self
 __all__ = ["LineReader"]
 
 CHUNK: Final = 256 * 1024
+"""Bytes of one read."""
 READ_AHEAD: Final = 4
-"""Chunks that are read before somebody wants them."""
+"""Chunks that the thread reads ahead of the consumer."""
 
 
 class LineReader:
-    """An async iterator of lists of lines, whatever has come, without their ends (`\\n` or `\\r\\n`).
+    """An async iterator of lists of lines, in chunks as they arrive, without their line ends (`\\n` or `\\r\\n`).
 
-    The last line needs no end. Raises OSError if the file cannot be opened or read.
+    The last line needs no line end. Raises OSError if the file cannot be opened or read.
 
-    A thread reads, since no event loop can wait for every kind of file; and a daemon, since nothing ends a read from
-    a terminal. It reads the descriptor itself: the lock of `sys.stdin`, held at the end, would abort the program.
+    A thread reads, because an event loop cannot wait for every kind of file. It is a daemon thread, because a read from
+    a terminal cannot be interrupted. It reads from the descriptor, because Python aborts at exit if a daemon thread
+    holds the lock of `sys.stdin`.
     """
 
     def __init__(self, file: Path | None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
-        self._slots = threading.Semaphore(READ_AHEAD)
+        self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()  # b"" marks the end
+        self._slots = threading.Semaphore(READ_AHEAD)  # the thread acquires one for each chunk
         self._partial_line = b""
         self._stopped = False
-        self._close_descriptor = file is not None
+        self._close_descriptor = file is not None  # standard input stays open
         self._name = "standard input" if file is None else str(file)
         if file is None and sys.stdin is None:  # the program was started without one (`<&-`)
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._name)
@@ -42,12 +44,12 @@ class LineReader:
         if sys.platform == "win32":
             import msvcrt
 
-            # as text Windows would end the input at the first Ctrl-Z
+            # in text mode Windows would end the input at the first Ctrl-Z
             msvcrt.setmode(self._descriptor, os.O_BINARY)
         threading.Thread(target=self._read, name="asyncgroup: input", daemon=True).start()
 
     def stop(self) -> None:
-        """Read no more; what was read before is still handed out. Safe to call twice."""
+        """Stop reading; lines that were read before are still returned. Safe to call twice."""
         if not self._stopped:
             self._stopped = True
             self._chunks.put_nowait(b"")
@@ -69,14 +71,14 @@ class LineReader:
                 return [line.removesuffix(b"\r") for line in complete]
 
     def _last_line(self) -> list[bytes]:
-        self._chunks.put_nowait(b"")  # for whoever asks again
+        self._chunks.put_nowait(b"")  # so that further calls end, too
         if not self._partial_line:
             raise StopAsyncIteration
         line, self._partial_line = self._partial_line, b""
         return [line.removesuffix(b"\r")]
 
     def _read(self) -> None:
-        """In the thread."""
+        """Read chunks until the end, an error, or `stop`. Runs in the thread."""
         chunk: bytes | OSError = b" "
         while chunk and not isinstance(chunk, OSError):
             self._slots.acquire()
@@ -88,7 +90,7 @@ class LineReader:
                 chunk = OSError(error.errno, error.strerror, self._name)
             try:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
-            except RuntimeError:  # the loop is closed, nobody wants it any more
+            except RuntimeError:  # the event loop is closed
                 break
         if self._close_descriptor:
             os.close(self._descriptor)

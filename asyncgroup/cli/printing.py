@@ -1,4 +1,4 @@
-"""Records as lines of text."""
+"""Format records as lines of text, and print them without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from asyncgroup.model import Record
 __all__ = ["RECORD_FORMATS", "Printer", "is_terminal", "record_format"]
 
 Format = Callable[[Record], bytes]
-
+"""Returns the line for a record, without its line end."""
 
 NULL: Final = b"null"
-"""What stands for a value that is null, as in Kafka's console consumer; an empty one is an empty line."""
+"""Printed for a null value, as by Kafka's console consumer; an empty value is an empty line."""
 
 
 def as_value(record: Record) -> bytes:
-    """The value as it is."""
+    """Return the value unchanged."""
     return NULL if record.value is None else record.value
 
 
 def as_json(record: Record) -> bytes:
-    """The record as a JSON object; key and value are strings, or {"base64": …} where they are not UTF-8."""
+    """Return the record as a JSON object; key and value are strings, or {"base64": …} if they are not UTF-8."""
     fields = {
         "topic": record.topic,
         "partition": record.partition,
@@ -56,7 +56,7 @@ RECORD_FORMATS: Final[Mapping[str, Format]] = {"value": as_value, "json": as_jso
 
 
 def record_format(name: str, *, for_terminal: bool) -> Format:
-    """Return the format of that name; on a terminal nothing in a record can move the cursor or change colours."""
+    """Return the format with this name; for a terminal it escapes control characters in records."""
     plain = RECORD_FORMATS[name]
     escape = _escaped_json if name == "json" else printable
     if not for_terminal:
@@ -65,7 +65,7 @@ def record_format(name: str, *, for_terminal: bool) -> Format:
 
 
 def _escaped_json(text: str) -> str:
-    r"""JSON with `\u001b` for what is not printable; the object stays the same."""
+    r"""Return JSON text for the same object, with escapes such as `\u001b` for unprintable characters."""
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
@@ -77,19 +77,19 @@ def is_terminal() -> bool:
 class Printer:
     """Writes records to standard output, at most `limit` of them, and counts them.
 
-    The writing is done in a thread: a reader that stands still (`| less`) must not stop the heartbeats.
+    It writes in a thread, so that a reader that does not read (`| less`) does not block the heartbeats.
     """
 
     def __init__(self, to_line: Format, limit: int | None = None) -> None:
         self.count = 0
         self.finished = asyncio.Event()
-        """Set when `limit` records are printed."""
+        """Set when `limit` records have been printed."""
         self._to_line = to_line
         self._limit = limit
         self._write_lock = asyncio.Lock()
 
     async def print(self, records: Sequence[Record]) -> int:
-        """Print records; returns how many of them were within the limit. Raises BrokenPipeError, OSError."""
+        """Print records, and return how many of them were within the limit. Raises BrokenPipeError, OSError."""
         async with self._write_lock:
             left = len(records) if self._limit is None else min(len(records), self._limit - self.count)
             if left > 0:
@@ -101,7 +101,7 @@ class Printer:
             return left
 
     async def block_if_finished(self) -> None:
-        """Read no further once everything wanted is printed; whoever waits here is to be cancelled."""
+        """Block forever once the limit is reached, so that the caller reads no further records until it is cancelled."""
         if self.finished.is_set():
             await asyncio.Event().wait()
 
@@ -113,8 +113,7 @@ def _write(text: bytes) -> None:
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
     except OSError as error:
-        if (
-            os.name == "nt" and error.errno == errno.EINVAL
-        ):  # what Windows says of a pipe whose reader has gone
+        # Windows reports EINVAL if the reader has closed the pipe
+        if os.name == "nt" and error.errno == errno.EINVAL:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from error
         raise

@@ -1,4 +1,4 @@
-"""`asyncgroup produce`: lines into a topic."""
+"""`asyncgroup produce`: write the lines of a file or of standard input to a topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["add_parser"]
 
 
 class BadLine(AsyncGroupError):
-    """A line that cannot be made a record; names its number."""
+    """A line that cannot be split into key and value; the message has its number."""
 
 
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="write lines to a topic",
         description="Writes each line of a file, or of standard input, to a topic as a record's value. "
-        "Prints to standard error how many were acknowledged at the end, also after an error.",
+        "At the end, also after an error, prints the number of acknowledged records to standard error.",
     )
     add_connection_options(parser)
     add_topic(parser)
@@ -54,7 +54,7 @@ def _separator(text: str) -> bytes:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Write all lines; Ctrl-C and SIGTERM end the reading, what was read before is still written."""
+    """Write all lines. Ctrl-C and SIGTERM stop reading; lines that were read before are still written."""
     from asyncgroup.producer import Producer
 
     given = connection_options(options, client_id="asyncgroup-produce")
@@ -80,30 +80,32 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def _flush_quietly(producer: Producer) -> None:
-    """Write what was read before an error; errors of the flush do not replace that one."""
+    """Flush after an error, and ignore errors of the flush, which would replace the first one."""
     with contextlib.suppress(AsyncGroupError):
         await producer.flush()
 
 
 class LineProducer:
-    """Turns lines into records and counts them; as a hook it counts those that are acknowledged."""
+    """Produces lines as records and counts them; as a hook of the producer it counts the acknowledged ones."""
 
     def __init__(self, separator: bytes | None) -> None:
-        self.records = self.bytes = self.acknowledged = 0
+        self.records = 0  # enqueued
+        self.bytes = 0  # of the enqueued lines
+        self.acknowledged = 0  # records
         self._separator = separator
-        self._started_at: float | None = None
+        self._started_at: float | None = None  # the event loop's time, in seconds
 
     def start(self) -> None:
-        """The producer is connected; from here on there is something to report."""
+        """Start the clock for the report, when the producer is connected."""
         self._started_at = asyncio.get_running_loop().time()
 
     def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:  # noqa: ARG002
-        """A batch was acknowledged, or is given up."""
+        """Count the records of an acknowledged batch; with `error` the batch has failed."""
         if error is None:
             self.acknowledged += records
 
     def report(self) -> None:
-        """Print how many records were acknowledged; a closed standard error is ignored."""
+        """Print the number of acknowledged records, if the producer was connected; ignore a closed standard error."""
         if self._started_at is None:
             return
         duration = asyncio.get_running_loop().time() - self._started_at
@@ -116,7 +118,7 @@ class LineProducer:
             print(f"{count} {volume}in {duration:.1f} s: {speed}", file=sys.stderr, flush=True)
 
     async def write(self, producer: Producer, topic: str, block: list[bytes]) -> None:
-        """Hand lines over. Raises BadLine, and what `Producer.enqueue` raises."""
+        """Produce lines. Raises BadLine, and what `Producer.enqueue` raises."""
         separator = self._separator
         for line in block:
             key: bytes | None = None

@@ -1,4 +1,4 @@
-"""Files of properties, in the format that `java.util.Properties.load` reads: Kafka's `client.properties`."""
+"""Read a properties file such as Kafka's `client.properties`, in the format of `java.util.Properties.load`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """Return the properties of a UTF-8 file; a name that is given twice has its last value.
+    """Return the properties of a UTF-8 file; if a name occurs twice, its last value counts.
 
     Lines are `name=value`, `name: value` or `name value`; `#` and `!` begin comments, a backslash at the end of a line
     continues it, and other backslashes escape the next character. Raises ConfigError if the file cannot be read.
@@ -25,7 +25,9 @@ def read_properties(file: Path) -> dict[str, str]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError("--config", str(file), f"a text file in UTF-8: byte {error.start} is not") from None
+        raise ConfigError(
+            "--config", str(file), f"a UTF-8 text file: byte {error.start} is not valid"
+        ) from None
     except OSError as error:
         raise ConfigError("--config", str(file), f"a file that can be read: {error.strerror}") from None
     found: dict[str, str] = {}
@@ -37,7 +39,7 @@ def read_properties(file: Path) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and leading blanks, continued ones joined."""
+    """Yield the lines without comments and leading blanks, and join continued ones."""
     pending = ""
     for line in re.split(r"\r\n|\r|\n", text):
         rest = line.lstrip(" \t\f")

@@ -96,10 +96,10 @@ def test_every_option_and_every_default_of_topics_can_be_set() -> None:
         (["--set", "nodes=3"], "--set nodes=3: use --nodes"),
         (["--set", "topics=a"], "--set topics=a: use --topic"),
         (["--set", "fsync=maybe"], "--set fsync=maybe is not allowed: true or false"),
-        (["--set", "racks=a,b"], "--set racks=a,b is not allowed: one for each of 1 nodes (--nodes)"),
+        (["--set", "racks=a,b"], "--set racks=a,b is not allowed: one rack for each of 1 nodes (--nodes)"),
         (
             ["--set", "default.replication.factor=3", "--nodes", "2"],
-            "--set default.replication.factor=3 is not allowed: at most 2, as there are nodes (--nodes)",
+            "--set default.replication.factor=3 is not allowed: at most 2, the number of nodes (--nodes)",
         ),
         (
             ["--set", "log.retention.ms=soon"],
@@ -111,7 +111,7 @@ def test_every_option_and_every_default_of_topics_can_be_set() -> None:
         ),
         (
             ["--set", "num.partitions=1", "--set", "default_partitions=2"],
-            "--set default_partitions=2: the same as --set num.partitions=1",
+            "--set default_partitions=2: sets the same option as --set num.partitions=1",
         ),
         (["--set", "users=alice"], "--set users=… is not allowed: NAME:PASSWORD"),
         (["--set", "mechanisms=PLAIN"], "--set: users={} is not allowed: one or more"),
@@ -151,7 +151,7 @@ def test_too_few_nodes_for_a_data_directory(tmp_path: Path, capsys: pytest.Captu
 def test_no_equals_sign_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["broker", "--set", "num.partitions"])
-    assert "--set: NAME=VALUE is wanted, such as num.partitions=6" in capsys.readouterr().err
+    assert "--set: expected NAME=VALUE, such as num.partitions=6" in capsys.readouterr().err
 
 
 def test_a_broker_with_settings() -> None:
@@ -177,6 +177,6 @@ def test_no_warning_at_home(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_a_warning_where_others_can_connect(host: str) -> None:
     assert exposure_warning(host, None) == (
-        f"warning: --host {host} is open to other machines: everyone who reaches it may read and write everything"
+        f"warning: other machines can connect to --host {host}: any client can read and write all topics"
     )
     assert "every user of --set users" in (exposure_warning(host, ListenerSecurity(users={"a": "b"})) or "")

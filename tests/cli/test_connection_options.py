@@ -128,7 +128,7 @@ def test_what_is_no_property_is_not_echoed(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         parsed("-X", "s3cret")
     err = capsys.readouterr().err
-    assert "argument -X: NAME=VALUE is wanted" in err
+    assert "argument -X: expected NAME=VALUE" in err
     assert "s3cret" not in err
 
 
@@ -138,8 +138,7 @@ def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture) -> N
     assert record.levelno == logging.WARNING
     said = record.getMessage()
     assert (
-        said
-        == "the environment's ASYNCGROUP_SASL_PASWORD is not known; did you mean ASYNCGROUP_SASL_PASSWORD?"
+        said == "unknown environment variable ASYNCGROUP_SASL_PASWORD: did you mean ASYNCGROUP_SASL_PASSWORD?"
     )
 
 
@@ -178,7 +177,7 @@ def test_files_are_read_as_java_reads_them(tmp_path: Path, text: str, found: dic
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"a=\xff")
-    with pytest.raises(ConfigError, match="a text file in UTF-8: byte 2 is not"):
+    with pytest.raises(ConfigError, match="a UTF-8 text file: byte 2 is not"):
         read_properties(file)
 
 

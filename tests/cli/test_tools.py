@@ -158,8 +158,11 @@ def test_the_broker_ends_cleanly(number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["consume", "-t", "t"], "-b/--bootstrap-servers is needed (or bootstrap.servers by -X, --config or"),
-        (["produce", "-t", "t", "-X", "linger.ms"], "argument -X: NAME=VALUE is wanted"),
+        (
+            ["consume", "-t", "t"],
+            "-b/--bootstrap-servers is required (or bootstrap.servers in -X, in --config or",
+        ),
+        (["produce", "-t", "t", "-X", "linger.ms"], "argument -X: expected NAME=VALUE"),
         (["consume", "-b", "localhost", "-t", "t"], "host:port"),
         (["consume", "-b", "localhost:9", "-t", "no spaces"], "1 to 249 of the characters"),
         (
@@ -266,7 +269,7 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", port + 1)):
         ended = run("broker", "--port", str(port), "--nodes", "3")
     assert ended.returncode == 1
-    assert ended.stderr == f"asyncgroup broker: 127.0.0.1:{port + 1} is in use; choose another --port\n"
+    assert ended.stderr == f"asyncgroup broker: 127.0.0.1:{port + 1} is in use: choose another --port\n"
 
 
 @pytest.mark.parametrize(
@@ -281,8 +284,8 @@ def test_a_port_in_use_is_named() -> None:
             ["--data-dir", "/dev/null/data"],
             "--data-dir /dev/null/data cannot be used: [Errno 20] Not a directory",
         ),
-        (["--data-dir", "/dev/null"], "--data-dir /dev/null cannot be used: it is no directory"),
-        (["--port", "65535", "--nodes", "2"], "--nodes 2 is not allowed: at most 1 from --port 65535 on"),
+        (["--data-dir", "/dev/null"], "--data-dir /dev/null cannot be used: it is not a directory"),
+        (["--port", "65535", "--nodes", "2"], "--nodes 2 is not allowed: at most 1 with --port 65535"),
     ],
 )
 def test_a_broker_that_cannot_be_says_why_in_one_line(
