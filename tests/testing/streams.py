@@ -1,4 +1,4 @@
-"""Protocols that write down what happens to them, and pairs of connected ones, for tests of transports."""
+"""Protocols that record their callbacks, and connected pairs of them, for tests of transports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ S = TypeVar("S", bound="Recorder")
 
 
 class Recorder(asyncio.BaseProtocol):
-    """Keeps the names of its callbacks in `calls`, what it received in `data`, and how it ended in `lost`."""
+    """Records the names of its callbacks in `calls`, the received bytes in `data`, and the end of the connection in `lost`."""
 
     transport: asyncio.Transport
 
@@ -59,13 +59,13 @@ class Recorder(asyncio.BaseProtocol):
         self.note("data")
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds; it is asked again whenever something was noted."""
+        """Wait until `condition` is true; it is evaluated again after each recorded callback."""
         while not condition():
             self._changed.clear()
             await self._changed.wait()
 
     async def received(self, size: int) -> bytes:
-        """Everything received so far, once it is `size` bytes."""
+        """Wait until at least `size` bytes were received, and return all of them."""
         await self.until(lambda: len(self.data) >= size)
         return bytes(self.data)
 
@@ -79,7 +79,7 @@ class Reader(Recorder, asyncio.Protocol):
 
 
 class BufferedReader(Recorder, asyncio.BufferedProtocol):
-    """A Recorder that lends a buffer of `size` bytes; `chunks` keeps how much of it was filled each time."""
+    """A Recorder with a buffer of `size` bytes; `chunks` records how many bytes of it were filled each time."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -104,18 +104,18 @@ class Pair(Generic[C, S]):
     listener: asyncio.AbstractServer
     port: int
     errors: list[dict[str, object]] = field(default_factory=list)
-    """What was reported to the loop's exception handler."""
+    """The contexts that were reported to the loop's exception handler."""
 
 
 def port_of(server: asyncio.AbstractServer) -> int:
-    """The port of the only address `server` listens to."""
+    """Return the port of the only address of `server`."""
     port: int = server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
     return port
 
 
 @contextlib.asynccontextmanager
 async def connected(make_client: Callable[[], C], make_server: Callable[[], S]) -> AsyncIterator[Pair[C, S]]:
-    """A client's and a server's protocol, connected; both ends and the listener are closed at the end."""
+    """Yield connected protocols of a client and a server; close both ends and the listener at the end."""
     loop = asyncio.get_running_loop()
     accepted: list[S] = []
     errors: list[dict[str, object]] = []

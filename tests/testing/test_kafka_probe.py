@@ -1,4 +1,4 @@
-"""The plain-socket questions to a broker, asked of a stand-in that says what a test wants it to say."""
+"""The readiness probe of a broker, against a fake broker with given responses."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def metadata(cluster_id: str | None, *node_ids: int) -> bytes:
 
 
 def framed(request: bytes, body: bytes) -> bytes:
-    """An answer that repeats the correlation id of the request."""
+    """Return a response with the correlation id of the request."""
     return struct.pack(">i", 4 + len(body)) + request[8:12] + body
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a server that answers the n-th request of one connection with the n-th body, then closes."""
+    """Start a server that answers the n-th request of one connection with the n-th body, then closes it."""
     threads: list[threading.Thread] = []
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(20)
@@ -58,16 +58,16 @@ def serve() -> Iterator[Serve]:
     listener.close()
 
 
-def test_answer(serve: Serve) -> None:
+def test_a_valid_answer(serve: Serve) -> None:
     host, port = serve([API_VERSIONS_OK, metadata("cluster", 1, 3)])
     assert probe(host, port) == ProbeResult("cluster", frozenset({1, 3}))
 
 
-def test_a_cluster_without_name_and_brokers(serve: Serve) -> None:
+def test_a_cluster_without_id_and_brokers(serve: Serve) -> None:
     assert probe(*serve([API_VERSIONS_OK, metadata(None)])) == ProbeResult(None, frozenset())
 
 
-def test_an_error_code(serve: Serve) -> None:
+def test_an_error_of_api_versions(serve: Serve) -> None:
     with pytest.raises(ValueError, match="ApiVersions answered with error 35"):
         probe(*serve([struct.pack(">hi", 35, 0)]))
 
@@ -78,12 +78,12 @@ def test_a_connection_that_closes(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 4, 9, 30])
-def test_an_answer_that_ends_too_early(serve: Serve, cut: int) -> None:
+def test_a_truncated_response(serve: Serve, cut: int) -> None:
     with pytest.raises(ValueError, match="the response is too short"):
         probe(*serve([API_VERSIONS_OK, metadata("cluster", 1)[:cut]]))
 
 
-def test_a_stranger_on_the_port() -> None:
+def test_another_protocol_on_the_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20)
 
@@ -93,21 +93,21 @@ def test_a_stranger_on_the_port() -> None:
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 connection.recv(1000)
 
-        stranger = threading.Thread(target=greet)
-        stranger.start()
+        other_server = threading.Thread(target=greet)
+        other_server.start()
         with pytest.raises(ValueError, match="not the response of a Kafka broker"):
             probe(*listener.getsockname())
-        stranger.join(20)
+        other_server.join(20)
 
 
-def test_nobody_on_the_port() -> None:
+def test_no_listener_on_the_port() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
             probe(*bound.getsockname())
 
 
-def test_one_who_says_nothing() -> None:
+def test_a_listener_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
         with pytest.raises(TimeoutError):

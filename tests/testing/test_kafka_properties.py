@@ -26,14 +26,14 @@ def test_replication_follows_the_number_of_nodes(nodes: int, factor: int, in_syn
     assert properties["transaction.state.log.min.isr"] == in_sync
 
 
-def test_overrides_win_over_quick_settings_but_not_over_the_cluster() -> None:
+def test_overrides_replace_the_quick_settings_but_not_the_reserved_ones() -> None:
     properties = server_properties(1, PORTS, Path("/data"), {"num.partitions": 9, "compression.type": "zstd"})
     assert (properties["num.partitions"], properties["compression.type"]) == (9, "zstd")
     with pytest.raises(ConfigError, match=r"log\.dirs='/elsewhere' is not allowed"):
         ApacheKafka(properties={"log.dirs": "/elsewhere"})
 
 
-def test_further_listeners() -> None:
+def test_additional_listeners() -> None:
     properties = server_properties(1, PORTS, Path("/data"), {}, {"SECURE": ("SASL_SSL", 103)})
     assert properties["listeners"] == (
         "PLAINTEXT://127.0.0.1:101,CONTROLLER://127.0.0.1:102,SECURE://127.0.0.1:103"
@@ -43,19 +43,19 @@ def test_further_listeners() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listeners", "said"),
+    ("listeners", "message"),
     [
         ({"secure": "SSL"}, "listeners='secure' .*names of A-Z"),
         ({"CONTROLLER": "SSL"}, "except PLAINTEXT and CONTROLLER"),
         ({"SECURE": "TLS"}, "listeners='TLS' .*SASL_SSL"),
     ],
 )
-def test_listeners_that_cannot_be(listeners: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_listeners(listeners: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ApacheKafka(listeners=listeners)
 
 
-def test_a_cluster_has_nodes() -> None:
+def test_a_cluster_needs_a_node() -> None:
     with pytest.raises(ConfigError, match="nodes=0 is not allowed: at least 1"):
         ApacheKafka(0)
 

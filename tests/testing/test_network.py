@@ -1,4 +1,4 @@
-"""The in-memory network: addresses, latency, and the faults a test sets by hand."""
+"""The in-memory network: addresses, latency, and faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def now() -> float:
 
 
 class Echo(Reader):
-    """Sends back what it gets."""
+    """Sends received bytes back."""
 
     def data_received(self, data):
         super().data_received(data)
@@ -30,7 +30,7 @@ class Echo(Reader):
 
 
 async def listen(host=BROKER, port=9092, make=Reader):
-    """A server, and the list of protocols it has accepted."""
+    """Start a server, and return it with the list of the protocols of its connections."""
     accepted = []
 
     def factory():
@@ -46,7 +46,7 @@ async def dial(host=BROKER, port=9092, **options):
 
 
 async def end(server, *protocols):
-    """Close everything and wait for it."""
+    """Close all connections and the server, and wait until they are closed."""
     server.close()
     for protocol in protocols:
         if not protocol.lost.done():
@@ -75,11 +75,11 @@ async def test_without_latency_no_time_passes():
     await end(server, client, *accepted)
 
 
-async def test_latency_is_paid_in_each_direction(network):
+async def test_latency_applies_to_each_direction(network):
     network.latency = 0.1
     server, accepted = await listen(make=Echo)
     client = await dial()
-    assert now() == pytest.approx(0.2)  # there and back, as a TCP handshake
+    assert now() == pytest.approx(0.2)  # one round trip, as for a TCP handshake
     client.transport.write(b"hello")
     await client.received(5)
     assert now() == pytest.approx(0.4)
@@ -140,7 +140,7 @@ async def test_bytes_keep_their_order_when_the_latency_falls(network):
     await end(server, client, *accepted)
 
 
-async def test_small_chunks_try_every_seam(network):
+async def test_a_chunk_size_of_one_splits_at_every_byte(network):
     network.chunk_size = 3
     server, accepted = await listen()
     client = await dial()
@@ -151,8 +151,8 @@ async def test_small_chunks_try_every_seam(network):
     await end(server, client, *accepted)
 
 
-async def test_a_long_answer_does_not_hold_up_another_connection(network):
-    """One chunk per turn: two connections share the loop as they do over sockets."""
+async def test_a_long_response_does_not_delay_another_connection(network):
+    """Each iteration of the loop delivers one chunk per connection, as with sockets."""
     network.chunk_size = 1000
     server, accepted = await listen()
     long, short = await dial(), await dial()
@@ -236,7 +236,7 @@ async def test_free_ports_differ_and_do_not_depend_on_the_machine():
 
 
 @pytest.mark.parametrize(("first", "second"), [(None, HOST), (HOST, None), (HOST, HOST)])
-async def test_every_address_collides_with_each(first, second):
+async def test_the_wildcard_address_conflicts_with_each_address(first, second):
     server, _ = await listen(first, 9092)
     with pytest.raises(OSError, match="address already in use") as caught:
         await listen(second, 9092)
@@ -281,7 +281,7 @@ async def test_refuse_and_heal(network):
 async def test_faults_of_a_whole_host_and_of_one_port(network):
     server, accepted = await listen(port=9092)
     network.refuse(BROKER)
-    network.heal(BROKER, 9092)  # no such fault: nothing changes
+    network.heal(BROKER, 9092)  # no such fault: no effect
     assert network.describe_faults() == ["refuse 10.0.0.1:*"]
     with pytest.raises(ConnectionRefusedError):
         await dial()
@@ -313,7 +313,7 @@ async def test_a_black_hole_hangs_connects_until_it_heals(network):
     await end(server, client, *accepted)
 
 
-async def test_a_black_hole_may_accept_and_never_answer(network):
+async def test_a_black_hole_can_accept_connections_without_answering(network):
     server, accepted = await listen(make=Echo)
     network.blackhole(BROKER, 9092, connect="accept")
     client = await dial()
@@ -321,13 +321,13 @@ async def test_a_black_hole_may_accept_and_never_answer(network):
     await asyncio.sleep(1000)
     assert accepted == []
     assert client.calls == ["made"]
-    network.heal()  # the stopped process goes on, and finds the connection and the bytes
+    network.heal()  # the stopped process continues, and gets the connection and the bytes
     assert await client.received(8) == b"anybody?"
     assert now() == 1000
     await end(server, client, *accepted)
 
 
-async def test_a_black_hole_accepts_where_nobody_listens(network):
+async def test_an_accepting_black_hole_needs_no_listener(network):
     network.blackhole(BROKER, connect="accept")
     client = await dial()
     client.transport.write(b"anybody?")
@@ -337,7 +337,7 @@ async def test_a_black_hole_accepts_where_nobody_listens(network):
     assert isinstance(await client.lost, ConnectionResetError)
 
 
-async def test_a_black_hole_holds_open_connections(network):
+async def test_a_black_hole_stops_open_connections(network):
     server, accepted = await listen()
     client = await dial()
     client.transport.write(b"before")
@@ -348,12 +348,12 @@ async def test_a_black_hole_holds_open_connections(network):
     await asyncio.sleep(600)
     assert bytes(accepted[0].data) == b"before"
     assert not client.data
-    client.transport.close()  # ends here; the other side cannot know
+    client.transport.close()  # closed at this end; the other end does not get the end of file
     assert await client.lost is None
     await asyncio.sleep(600)
     assert not accepted[0].eof.done()
     network.heal()
-    # held back means not arrived: the client has closed with nothing unread, so that an end of file follows its bytes
+    # bytes behind a black hole have not arrived: the client closed with none unread, so it sends EOF instead of a reset
     assert await accepted[0].lost is None
     assert bytes(accepted[0].data) == b"before, meanwhile"
     assert accepted[0].calls[-2:] == ["eof", "lost"]
@@ -381,7 +381,7 @@ async def test_a_black_hole_fills_the_window(network):
 # -- cut ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_cut_resets_both_ends_and_loses_what_was_on_its_way(network):
+async def test_cut_resets_both_ends_and_loses_bytes_in_transit(network):
     network.latency = 1.0
     server, accepted = await listen()
     clients = [await dial(), await dial()]
@@ -421,7 +421,7 @@ async def test_cut_leaves_other_addresses_alone(network):
     await end(other, stays, *accepted_by_other)
 
 
-async def test_cut_reaches_a_connection_nobody_has_accepted(network):
+async def test_cut_applies_to_a_connection_that_is_not_accepted_yet(network):
     server, accepted = await listen()
     network.blackhole(BROKER, connect="accept")
     client = await dial()
@@ -434,15 +434,15 @@ async def test_cut_reaches_a_connection_nobody_has_accepted(network):
     await end(server)
 
 
-# -- one client among many ----------------------------------------------------------------------------------------------
+# -- faults of one client -----------------------------------------------------------------------------------------------
 
 
-async def test_one_client_can_be_cut_off_by_its_name(network):
+async def test_a_black_hole_for_one_client(network):
     network.hosts["member-2"] = ["10.1.0.2"]
     server, accepted = await listen(make=Echo)
     first = await dial()
     with network.source("member-2"):
-        second = await asyncio.create_task(dial())  # a task started in the block dials from there, too
+        second = await asyncio.create_task(dial())  # a task started in the block connects from `host`, too
     await turns()
     assert accepted[1].transport.get_extra_info("peername")[0] == "10.1.0.2"
     network.blackhole("member-2")
@@ -502,13 +502,13 @@ async def test_a_listener_that_closes_before_accepting_resets(network):
     network.latency = 1.0
     server, accepted = await listen()
     client = await dial()
-    server.close()  # the last part of the handshake is still on its way
+    server.close()  # the opening signal has not arrived yet
     assert isinstance(await client.lost, ConnectionResetError)
     assert accepted == []
     await server.wait_closed()
 
 
-async def test_a_connect_that_is_given_up_leaves_nothing(network):
+async def test_a_cancelled_connect_leaves_no_connection(network):
     network.latency = 10.0
     server, accepted = await listen()
     with pytest.raises(TimeoutError):
@@ -552,7 +552,9 @@ async def test_a_reset_is_noticed_when_reading_resumes(network):
     await end(server, client, *accepted)
 
 
-@pytest.mark.virtual(max_virtual_time=1e9)  # a window of one byte and a latency of a second: hours an example
+@pytest.mark.virtual(
+    max_virtual_time=1e9
+)  # with a window of 1 byte and a latency of 1 s an example takes hours
 @settings(max_examples=60, deadline=None)
 @given(
     writes=st.lists(st.integers(0, 3000), max_size=12),
@@ -562,7 +564,7 @@ async def test_a_reset_is_noticed_when_reading_resumes(network):
     pauses=st.lists(st.integers(1, 20), max_size=4),
     buffered=st.booleans(),
 )
-async def test_bytes_arrive_whole_and_in_order_whatever_the_sizes(
+async def test_bytes_arrive_complete_and_in_order_for_all_sizes(
     writes, window, chunk, latency, pauses, buffered
 ):
     network = current_network()
@@ -601,7 +603,7 @@ async def test_no_socket_is_ever_opened(monkeypatch):
         assert pair.client.transport.get_extra_info("socket") is None
 
 
-async def test_reprs_tell_the_state(network):
+async def test_reprs_show_the_state(network):
     server, accepted = await listen()
     assert repr(server) == "<VirtualServer 10.0.0.1:9092 serving, 0 connections>"
     client = await dial()
@@ -619,7 +621,7 @@ async def test_reprs_tell_the_state(network):
     assert "closed" in repr(client.transport)
 
 
-async def test_a_listener_survives_a_factory_that_raises():
+async def test_an_error_of_the_factory_does_not_stop_the_listener():
     loop, reports, protocols = asyncio.get_running_loop(), [], [None, Reader()]
     loop.set_exception_handler(lambda _, context: reports.append(context["exception"]))
 

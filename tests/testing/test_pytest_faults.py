@@ -1,4 +1,4 @@
-"""Every kind of fault, as a real client meets it: our producer in virtual time, librdkafka and aiokafka on sockets."""
+"""Every kind of fault with real clients: our producer in virtual time, librdkafka and aiokafka on sockets."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from asyncgroup.wire import messages as m
 TOPIC = "orders"
 
 
-def authorization_failed(response: m.ProduceResponse) -> None:
-    """The answer says so; the records are in the log all the same."""
+def not_leader(response: m.ProduceResponse) -> None:
+    """Change the response only: the records have been appended to the log."""
     response.responses[0].partition_responses[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -34,11 +34,11 @@ KINDS: dict[str, tuple[Callable[[Fault], object], int]] = {
     "disconnect after": (lambda fault: fault.disconnect("after"), 2),
     "disconnect mid-frame": (lambda fault: fault.disconnect("mid-frame"), 2),
     "throttle": (lambda fault: fault.throttle(200), 1),
-    "mutate": (lambda fault: fault.mutate(authorization_failed), 2),
+    "mutate": (lambda fault: fault.mutate(not_leader), 2),
     "nothing": (lambda fault: fault, 1),
 }
-"""What to do to the first Produce request, and how often the record is in the log after a client without idempotence
-had to ask again."""
+"""The fault of the first Produce request, and the number of copies in the log after a client without idempotence has
+retried."""
 
 
 @pytest.mark.asyncio
@@ -84,7 +84,7 @@ async def test_aiokafka(kind: str) -> None:
         act(cluster.faults.on("Produce", topic=TOPIC, client_id="billing"))
         options = {"client_id": "billing", "request_timeout_ms": 300, "retry_backoff_ms": 10}
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
-            if kind == "drop":  # its time limit for a request is also that for the record
+            if kind == "drop":  # aiokafka's request timeout also limits the time of the record
                 copies = 1
                 with pytest.raises(RequestTimedOutError):
                     await producer.send_and_wait(TOPIC, b"a")
@@ -96,7 +96,7 @@ async def test_aiokafka(kind: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_group_under_held_and_observed_requests() -> None:
-    """`hold`, `observe`, `answer` and a slow node, with our consumer group."""
+    """Our consumer group with `hold`, `observe`, `answer` and a slow node."""
     handled: list[bytes | None] = []
 
     async def handler(_: Session, claim: Claim) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes that people make when they first use the kit, each told in a sentence that says what to do."""
+"""Mistakes that new users of the fixtures make: each error message says what to do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def outcomes(text: str) -> dict[str, str]:
 
 
 def test_without_pytest_asyncio(tmp_path: Path) -> None:
-    """anyio's plugin is always there: it comes with asyncgroup."""
+    """anyio's plugin is always installed: asyncgroup depends on anyio."""
     done = run_suite(tmp_path, WITHOUT_PYTEST_ASYNCIO, "-p", "no:asyncio")
     assert outcomes(done.stdout) == {
         "test_that_blocks": "ERROR",
@@ -55,21 +55,21 @@ def test_without_pytest_asyncio(tmp_path: Path) -> None:
         "test_a_fixture_of_ones_own": "ERROR",
         "test_server": "PASSED",
     }, done.stdout
-    told = (
+    message = (
         "it needs pytest-asyncio and @pytest.mark.asyncio, or @pytest.mark.anyio; kafka_server needs neither"
     )
-    assert done.stdout.count(f"\nkafka_cluster runs on the test's event loop: {told}") == 3
-    assert done.stdout.count(f"\nvirtual_kafka runs on the test's event loop: {told}") == 1
+    assert done.stdout.count(f"\nkafka_cluster runs on the test's event loop: {message}") == 3
+    assert done.stdout.count(f"\nvirtual_kafka runs on the test's event loop: {message}") == 1
     assert "AssertionError" not in done.stdout
 
 
-def test_a_forgotten_mark(tmp_path: Path) -> None:
+def test_a_missing_asyncio_marker(tmp_path: Path) -> None:
     done = run_suite(tmp_path, "async def test_unmarked(kafka_cluster): ...\n")
     assert 'test_unmarked lacks @pytest.mark.asyncio (or asyncio_mode = "auto")' in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"nodes": "3"}, "nodes='3' is not allowed: a whole number, such as 1"),
         ({"initial_rebalance_delay": "3"}, "initial_rebalance_delay='3' is not allowed: a number, such as 0"),
@@ -97,13 +97,13 @@ def test_a_forgotten_mark(tmp_path: Path) -> None:
         ({"faults": 3}, "faults=3 is not allowed: a list such as"),
     ],
 )
-def test_values_of_a_wrong_kind(options: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_option_values_of_a_wrong_type(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         MarkerOptions.parse(options)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"error": "NOT_LEADER"}, "error='NOT_LEADER' is not allowed"),
         ({"disconnect": "later"}, "disconnect='later' is not allowed"),
@@ -115,12 +115,12 @@ def test_values_of_a_wrong_kind(options: dict[str, object], told: str) -> None:
         ({"node": "1"}, "node='1' is not allowed: a whole number"),
     ],
 )
-def test_a_fault_is_told_of_by_the_names_it_was_given(options: dict[str, object], told: str) -> None:
-    with KafkaServer() as kafka, pytest.raises(ConfigError, match=re.escape(told)):
+def test_errors_of_faults_name_the_option(options: dict[str, object], message: str) -> None:
+    with KafkaServer() as kafka, pytest.raises(ConfigError, match=re.escape(message)):
         kafka.faults.on("Fetch", **options)  # type: ignore[arg-type]
 
 
-def test_a_server_makes_faults_in_one_call() -> None:
+def test_a_servers_fault_has_no_methods_of_a_cluster_fault() -> None:
     with KafkaServer() as kafka:
         fault = kafka.faults.on("Fetch", optional=True)
         with pytest.raises(
@@ -131,7 +131,7 @@ def test_a_server_makes_faults_in_one_call() -> None:
         kafka.faults.clear()
 
 
-def test_what_was_waited_for_in_vain() -> None:
+def test_timeouts_of_waits_describe_what_was_expected() -> None:
     with KafkaServer() as kafka:
         fault = kafka.faults.on("Fetch", topic="orders")
         with pytest.raises(TimeoutError, match=r"0 of 2 hits in 0.01 s: <Fault on Fetch topic='orders'"):
@@ -141,7 +141,7 @@ def test_what_was_waited_for_in_vain() -> None:
             kafka.history.wait_for("Produce", group="g", timeout=0.01)
 
 
-def test_a_wrong_limit_of_virtual_time(tmp_path: Path) -> None:
+def test_an_invalid_max_virtual_time(tmp_path: Path) -> None:
     tests = """
 import pytest
 @pytest.mark.asyncio
@@ -153,13 +153,13 @@ async def test_it(virtual_kafka): ...
     assert "max_virtual_time='1 h' is not allowed" in done.stdout
 
 
-def test_a_history_of_less_than_nothing() -> None:
+def test_a_negative_history_limit() -> None:
     with pytest.raises(ConfigError, match="history_limit=-1 is not allowed: 0 or more"):
         EmbeddedCluster(history_limit=-1)
 
 
 @pytest.mark.asyncio
-async def test_a_history_knows_which_apis_and_errors_there_are() -> None:
+async def test_a_history_rejects_unknown_apis_and_errors() -> None:
     async with EmbeddedCluster() as cluster:
         with pytest.raises(UsageError, match="no API is called 'Produces'; these are: "):
             cluster.history.of("Produces")
@@ -172,7 +172,7 @@ async def test_a_history_knows_which_apis_and_errors_there_are() -> None:
 
 
 @pytest.mark.asyncio
-async def test_errors_are_found_by_code_and_by_name() -> None:
+async def test_a_history_finds_errors_by_code_and_by_name() -> None:
     from aiokafka import AIOKafkaConsumer
 
     async with EmbeddedCluster() as cluster:

@@ -1,4 +1,4 @@
-"""The pytest plugin, as the suites of other people meet it."""
+"""The pytest plugin in test suites of its own, as users have them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_marker_of_their_own():
 
 
 def outcomes(text: str) -> dict[str, str]:
-    """What became of each test, by its name."""
+    """Return the outcome of each test by its name."""
     return {
         name: word
         for word, name in re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) \S*?::(\S+)", text, re.MULTILINE)
@@ -161,7 +161,7 @@ def test_the_fixtures(tmp_path: Path) -> None:
     done = run_suite(tmp_path, ASYNC)
     assert done.returncode == 0, done.stdout
     assert set(outcomes(done.stdout).values()) == {"PASSED"}
-    assert "test_virtual_through_a_fixture[1]" in done.stdout  # its loop is not in its name
+    assert "test_virtual_through_a_fixture[1]" in done.stdout  # without the name of the loop
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "outcome", "told"),
+    ("name", "outcome", "message"),
     [
         (
             "test_unused_fault",
@@ -193,22 +193,22 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("test_another_loop", "ERROR", 'Set asyncio_default_fixture_loop_scope = "module"'),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(wrong: str, name: str, outcome: str, told: str) -> None:
+def test_mistakes_are_reported_without_a_traceback(wrong: str, name: str, outcome: str, message: str) -> None:
     assert outcomes(wrong)[name] == outcome
-    assert told in wrong
-    assert "pytest_asyncio/plugin.py" not in wrong  # and without a traceback
+    assert message in wrong
+    assert "pytest_asyncio/plugin.py" not in wrong  # that is, without a traceback
     assert "During handling of" not in wrong
 
 
 @pytest.mark.parametrize("name", ["test_own_failure", "test_own_failure_with_a_server"])
-def test_a_failure_of_its_own_is_not_masked_and_comes_with_the_requests(wrong: str, name: str) -> None:
+def test_a_tests_own_failure_is_reported_with_the_requests(wrong: str, name: str) -> None:
     assert wrong.count(f"::{name} ") == 1
     assert outcomes(wrong)[name] == "FAILED"
     assert "- Kafka -" in wrong
     assert re.search(r"node 1  my-client  Metadata v\d+: ok after", wrong)
 
 
-def test_what_else_becomes_of_tests(wrong: str) -> None:
+def test_skipped_tests_and_two_fixtures_in_one_test(wrong: str) -> None:
     assert "1 skipped" in wrong
     assert "ERROR test_it.py::test_skipped_half_way" not in wrong
     assert outcomes(wrong)["test_both"] == "PASSED"
@@ -219,7 +219,9 @@ def test_what_else_becomes_of_tests(wrong: str) -> None:
     [(), ("-p", "no:asyncio", "-p", "no:anyio", "-k", "not test_async")],
     ids=["as usual", "without async plugins"],
 )
-def test_a_suite_that_does_not_use_it_is_unharmed(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_suite_that_does_not_use_the_fixtures_is_not_affected(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     done = run_suite(
         tmp_path, UNRELATED.replace("@pytest.mark.asyncio\n", "") if arguments else UNRELATED, *arguments
     )
@@ -234,7 +236,7 @@ def test_a_suite_that_does_not_use_it_is_unharmed(tmp_path: Path, arguments: tup
 
 
 def test_without_an_async_plugin(tmp_path: Path) -> None:
-    """The server needs none; the others say what they need."""
+    """`kafka_server` needs no async plugin; the errors of the others name the plugins that they need."""
     tests = """
     def test_server(kafka_server):
         assert kafka_server.groups == []
@@ -278,8 +280,8 @@ def test_with_anyio(tmp_path: Path, beside: bool) -> None:
     assert "virtual_kafka needs a test on a VirtualTimeLoop" in done.stdout
 
 
-def test_a_suite_with_loops_of_its_own(tmp_path: Path) -> None:
-    """Its hook rules everywhere but for `virtual_kafka`; `auto` mode needs no asyncio marker."""
+def test_a_suite_with_its_own_event_loops(tmp_path: Path) -> None:
+    """The suite's hook applies to all tests except those with `virtual_kafka`; `auto` mode needs no asyncio marker."""
     conftest = """
 import asyncio
 class OwnLoop(asyncio.SelectorEventLoop): pass
@@ -302,7 +304,7 @@ async def test_virtual(virtual_kafka):
     assert set(outcomes(done.stdout).values()) == {"PASSED"}, done.stdout
 
 
-def test_a_cluster_that_cannot_be_told_of_hides_nothing(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_described_does_not_hide_the_failure(tmp_path: Path) -> None:
     tests = """
 def test_broken(kafka_server):
     kafka_server.call(lambda cluster: setattr(cluster, "_shared", None))
@@ -315,8 +317,8 @@ def test_broken(kafka_server):
     assert "INTERNALERROR" not in done.stdout
 
 
-def test_clusters_go_with_their_tests(tmp_path: Path) -> None:
-    """pytest keeps its items to the end of the session."""
+def test_clusters_are_garbage_collected_after_their_tests(tmp_path: Path) -> None:
+    """pytest keeps its items until the end of the session; they must not refer to their clusters."""
     tests = """
 import gc
 import pytest

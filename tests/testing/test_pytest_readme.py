@@ -1,4 +1,4 @@
-"""The README's examples of tests, each run as it stands there by a pytest of its own."""
+"""Run the README's examples of tests, unchanged, in a pytest process of their own."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", SECTION.split("\n## ")[0], re.M
 
 
 def example(mentioned: str) -> str:
-    """The example that mentions this."""
+    """Return the example that contains this text."""
     (found,) = [each for each in EXAMPLES if mentioned in each]
     return found
 
 
-def test_there_are_examples_for_each_fixture() -> None:
-    assert len(EXAMPLES) == 5  # with the options of the session's cluster
+def test_the_readme_has_examples_for_each_fixture() -> None:
+    assert len(EXAMPLES) == 5  # one of them shows `kafka_session_options`
     for fixture in ("kafka_cluster", "virtual_kafka", "kafka_server"):
         assert any(f"({fixture}" in each for each in EXAMPLES)
 
@@ -43,6 +43,6 @@ def test_the_example_with_spark(
         monkeypatch.setenv(name, value)
     done = run_suite(
         tmp_path, example("spark.read"), conftest=SHARED_SPARK, warnings="default"
-    )  # pyspark has its own
+    )  # pyspark raises warnings
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

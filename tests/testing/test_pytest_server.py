@@ -1,4 +1,4 @@
-"""`KafkaServer`: the embedded cluster in a thread, for code that blocks."""
+"""`KafkaServer`: the embedded cluster in a thread, for blocking code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from asyncgroup.wire import messages as m
 def produce(
     kafka: KafkaServer, *values: bytes, topic: str = "orders", **config: object
 ) -> list[KafkaError | None]:
-    """What became of each record, sent by librdkafka in the order of `values`."""
+    """Send records with librdkafka, and return the error (or None) of each in the order of `values`."""
     errors: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **config})
     for value in values:
@@ -30,7 +30,7 @@ def produce(
     return errors
 
 
-def test_a_client_that_blocks() -> None:
+def test_a_blocking_client() -> None:
     with KafkaServer(nodes=3) as kafka:
         kafka.create_topic("orders", 2, configs={"cleanup.policy": "delete"})
         assert produce(kafka, b"a", b"b") == [None, None]
@@ -65,7 +65,7 @@ def test_nodes_leaders_and_topics() -> None:
             kafka.create_topic("b@d")
 
 
-def test_it_starts_and_ends_in_no_time() -> None:
+def test_it_starts_and_stops_quickly() -> None:
     with KafkaServer():  # what is imported on first use is no part of the start
         pass
     best = 1.0
@@ -97,7 +97,7 @@ def test_faults_for_a_client_in_another_thread() -> None:
         assert kafka.history.of() == []
 
 
-def test_holding_a_request_while_the_test_goes_on() -> None:
+def test_a_held_request_waits_until_release() -> None:
     with KafkaServer() as kafka, ThreadPoolExecutor(1) as pool:
         kafka.create_topic("orders")
         held = kafka.faults.on("Produce", hold=True)
@@ -109,21 +109,21 @@ def test_holding_a_request_while_the_test_goes_on() -> None:
         assert len(kafka.records("orders")) == 1
 
 
-def test_other_actions() -> None:
+def test_the_other_fault_actions() -> None:
     with KafkaServer() as kafka:
         kafka.create_topic("orders")
         kafka.faults.on("Metadata", mutate=lambda response: response.brokers.reverse())
         kafka.faults.on("Produce", where=lambda request: request.acks == -1, disconnect="mid-frame")
         kafka.faults.on("Produce", nth=2, delay=0.01, throttle=1)
         assert produce(kafka, b"a") == [None]
-        assert [record.value for record in kafka.records("orders")] == [b"a", b"a"]  # librdkafka asked again
+        assert [record.value for record in kafka.records("orders")] == [b"a", b"a"]  # librdkafka has retried
         kafka.faults.on("Fetch", drop=True).cancel()
         kafka.faults.on("Fetch", answer=lambda _: m.FetchResponse(), optional=True)
         kafka.faults.on("Heartbeat")
         kafka.faults.clear()
 
 
-def test_unused_faults_fail_the_block_but_do_not_mask_its_own_failure() -> None:
+def test_unused_faults_are_an_error_unless_the_block_has_failed() -> None:
     with pytest.raises(UnusedFaults, match="Fetch"), KafkaServer() as kafka:
         kafka.faults.on("Fetch", drop=True)
     with pytest.raises(KeyError, match="own"), KafkaServer() as kafka:
@@ -134,7 +134,7 @@ def test_unused_faults_fail_the_block_but_do_not_mask_its_own_failure() -> None:
         kafka.ignore_unused_faults()
 
 
-def test_waiting_in_vain() -> None:
+def test_waits_time_out() -> None:
     with KafkaServer() as kafka:
         with pytest.raises(TimeoutError):
             kafka.history.wait_for("Fetch", timeout=0.01)
@@ -142,8 +142,8 @@ def test_waiting_in_vain() -> None:
             kafka.faults.on("Fetch", optional=True).wait_hit(timeout=0.01)
 
 
-def test_the_brokers_clock_is_put_forward() -> None:
-    """A consumer that died without a word is given up when its session timeout has passed."""
+def test_advance_sets_the_brokers_clock_forward() -> None:
+    """A consumer that has stopped sending heartbeats expires when its session timeout has passed."""
     with KafkaServer() as kafka:
         kafka.create_topic("orders")
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"})
@@ -161,7 +161,7 @@ def test_the_brokers_clock_is_put_forward() -> None:
         consumer.close()
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_a_failed_start_raises_its_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(OSError, match="in use"), KafkaServer(ports=[taken.getsockname()[1]]):
             pass
@@ -171,14 +171,14 @@ def test_a_start_that_fails_says_why() -> None:
 
 
 class Interrupted(Future[None]):
-    """A future for which Ctrl-C comes while somebody waits for it."""
+    """A future whose `result` is interrupted by Ctrl-C."""
 
     def result(self, timeout: float | None = None) -> None:
         super().result(timeout)
         raise KeyboardInterrupt
 
 
-def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
+def test_an_interrupted_start_leaves_no_thread() -> None:
     kafka = KafkaServer()
     kafka._started = Interrupted()
     with pytest.raises(KeyboardInterrupt), kafka:
@@ -187,52 +187,52 @@ def test_a_start_that_is_interrupted_leaves_no_thread() -> None:
     assert not any(node.running for node in kafka._cluster.nodes.values())
 
 
-def test_what_nobody_waits_for_any_more_is_cancelled() -> None:
-    became: Future[str] = Future()
+def test_a_call_is_cancelled_after_its_timeout() -> None:
+    outcome: Future[str] = Future()
 
-    async def for_ever(_: object) -> None:
+    async def never_ends(_: object) -> None:
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
-            became.set_result("cancelled")
+            outcome.set_result("cancelled")
             raise
 
     with KafkaServer() as kafka:
         with pytest.raises(TimeoutError):
-            kafka.call(for_ever, timeout=0.01)
-        assert became.result(10) == "cancelled"
+            kafka.call(never_ends, timeout=0.01)
+        assert outcome.result(10) == "cancelled"
 
 
-def test_a_call_that_waits_when_the_server_ends() -> None:
+def test_a_pending_call_fails_when_the_server_stops() -> None:
     waits = threading.Event()
 
-    async def for_ever(_: object) -> None:
+    async def never_ends(_: object) -> None:
         waits.set()
         await asyncio.get_running_loop().create_future()
 
     with ThreadPoolExecutor() as threads:
         with KafkaServer() as kafka:
-            call = threads.submit(kafka.call, for_ever)
+            call = threads.submit(kafka.call, never_ends)
             assert waits.wait(10)
         with pytest.raises(ClosedError, match="was stopped"):
             call.result(10)
 
 
-def test_every_call_is_answered_when_the_server_ends_among_them() -> None:
-    def call_for_ever(kafka: KafkaServer) -> None:
+def test_no_call_hangs_when_the_server_stops() -> None:
+    def call_repeatedly(kafka: KafkaServer) -> None:
         with pytest.raises(ClosedError):
             while True:
                 assert kafka.groups == []
 
     with ThreadPoolExecutor(4) as threads:
         with KafkaServer() as kafka:
-            calls = [threads.submit(call_for_ever, kafka) for _ in range(4)]
+            calls = [threads.submit(call_repeatedly, kafka) for _ in range(4)]
             kafka.call(lambda _: asyncio.sleep(0.1))
         for call in calls:
             call.result(10)
 
 
-def test_calls_that_make_no_sense() -> None:
+def test_usage_errors() -> None:
     kafka = KafkaServer()
     assert "not started" in repr(kafka)
     with pytest.raises(ClosedError):

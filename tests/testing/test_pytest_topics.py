@@ -1,4 +1,4 @@
-"""The kit's topics: seeded ones, unknown ones, those of a session; and what a failing test is told."""
+"""Topics of the pytest fixtures (seeded, unknown, shared by a session), and the report of a failed test."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_unknown_server(kafka_server):
 
 @pytest.mark.asyncio
 @pytest.mark.kafka(unknown_topics=True)
-async def test_unknown_is_meant(virtual_kafka):
+async def test_unknown_is_allowed(virtual_kafka):
     async with Producer(virtual_kafka.bootstrap_servers) as producer:
         with pytest.raises(Exception, match="UNKNOWN_TOPIC"):
             await producer.send("ordres", b"x")
 
 @pytest.mark.asyncio
 @pytest.mark.kafka(topics="orders")
-async def test_deleted_is_no_mistake(virtual_kafka):
+async def test_deleted_is_allowed(virtual_kafka):
     virtual_kafka.delete_topic("orders")
     async with Producer(virtual_kafka.bootstrap_servers) as producer:
         with pytest.raises(Exception, match="UNKNOWN_TOPIC"):
@@ -87,12 +87,12 @@ async def test_story(virtual_kafka):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_suite(tmp_path_factory.mktemp("topics"), SUITE, "--durations=0", "--durations-min=0").stdout
 
 
-def test_topics_are_seeded_wherever_a_cluster_is_made(told: str) -> None:
-    assert outcomes(told)["test_seeded"] == outcomes(told)["test_seeded_server"] == "PASSED", told
+def test_topics_are_seeded_for_each_fixture(output: str) -> None:
+    assert outcomes(output)["test_seeded"] == outcomes(output)["test_seeded_server"] == "PASSED", output
     with KafkaServer(topics={"orders": {"records": [b"a"]}}) as server:
         assert [record.value for record in server.records("orders")] == [b"a"]
 
@@ -105,28 +105,28 @@ def test_topics_are_seeded_wherever_a_cluster_is_made(told: str) -> None:
         ("test_unknown_server", "@pytest.mark.kafka(topics='ordres')"),
     ],
 )
-def test_an_unknown_topic_fails_the_test_with_the_line_to_add(told: str, name: str, line: str) -> None:
-    assert outcomes(told)[name] == "FAILED"
+def test_an_unknown_topic_fails_the_test_with_the_line_to_add(output: str, name: str, line: str) -> None:
+    assert outcomes(output)[name] == "FAILED"
     assert (
         f"a client requests topic 'ordres', which does not exist. If the name is right, create it: {line}"
-        in told
+        in output
     )
 
 
-def test_an_unknown_topic_fails_an_async_test_at_once(told: str) -> None:
-    """aiokafka alone would ask for its metadata for 40 s."""
-    (seconds,) = re.findall(r"([\d.]+)s call\s+\S+::test_unknown_aiokafka", told)
+def test_an_unknown_topic_fails_an_async_test_at_once(output: str) -> None:
+    """Without the cancellation aiokafka would request the topic's metadata for 40 s."""
+    (seconds,) = re.findall(r"([\d.]+)s call\s+\S+::test_unknown_aiokafka", output)
     assert float(seconds) < 10
 
 
-def test_unknown_topics_that_are_meant_and_deleted_ones_are_no_mistake(told: str) -> None:
-    assert outcomes(told)["test_unknown_is_meant"] == "PASSED", told
-    assert outcomes(told)["test_deleted_is_no_mistake"] == "PASSED", told
+def test_unknown_topics_are_allowed_by_option_and_after_deletion(output: str) -> None:
+    assert outcomes(output)["test_unknown_is_allowed"] == "PASSED", output
+    assert outcomes(output)["test_deleted_is_allowed"] == "PASSED", output
 
 
-def test_a_fetch_fault_without_a_topic_is_refused_where_kafka_has_no_such_answer(told: str) -> None:
-    assert outcomes(told)["test_fetch_fault"] == "ERROR"
-    assert "error='NOT_LEADER_OR_FOLLOWER' is not allowed: for a Fetch without topic=" in told
+def test_a_fetch_fault_without_a_topic_accepts_only_top_level_errors(output: str) -> None:
+    assert outcomes(output)["test_fetch_fault"] == "ERROR"
+    assert "error='NOT_LEADER_OR_FOLLOWER' is not allowed: for a Fetch without topic=" in output
     with KafkaServer(topics="orders") as server:
         with pytest.raises(ConfigError, match="for a Fetch without topic="):
             server.faults.on("Fetch", error="OFFSET_OUT_OF_RANGE")
@@ -134,14 +134,14 @@ def test_a_fetch_fault_without_a_topic_is_refused_where_kafka_has_no_such_answer
         server.faults.on("Fetch", topic="orders", error="OFFSET_OUT_OF_RANGE", optional=True)
 
 
-def test_a_failing_test_is_told_equal_requests_once_and_topics_by_name(told: str) -> None:
-    story = told.partition("test_story")[2].partition("- Kafka -")[2]
+def test_the_report_folds_repeated_requests_and_names_topics(output: str) -> None:
+    story = output.partition("test_story")[2].partition("- Kafka -")[2]
     assert "Fetch v" in story
     assert " of orders: ok" in story
     assert re.search(r"… (this line|these \d lines) \d{3,} times in all, until 599\.5", story), story
 
 
-def test_lines_that_take_turns_are_folded() -> None:
+def test_alternating_lines_are_folded() -> None:
     keys = [*"a", *"bc" * 5, *"d", *"ee", *"fff"]
     times = [str(number) for number in range(len(keys))]
     lines = [f"{key}{time}" for key, time in zip(keys, times, strict=True)]
@@ -192,18 +192,19 @@ def test_fails(session_kafka_server):
 
 
 @pytest.mark.parametrize("fixture", [kafka_cluster, virtual_kafka])
-def test_trio_is_refused_in_a_sentence(fixture: Any) -> None:
-    """Run as trio would, without an event loop of asyncio."""
+def test_trio_is_rejected(fixture: Any) -> None:
+    """Step the fixture without an asyncio event loop, as trio would."""
     request = SimpleNamespace(fixturename=fixture.__name__)
     with pytest.raises(
-        pytest.fail.Exception, match=r"runs on asyncio, and this test on trio; use kafka_server, which runs in"
+        pytest.fail.Exception,
+        match=r"runs on asyncio, and this test on trio; use kafka_server, which runs in",
     ):
         fixture(request).__anext__().send(None)
     with pytest.raises(UsageError, match=r"asyncgroup\.testing\.KafkaServer runs one in a thread"):
         EmbeddedCluster().__aenter__().send(None)
 
 
-def test_trio_by_its_marker_is_refused(tmp_path: Path) -> None:
+def test_the_trio_marker_is_rejected(tmp_path: Path) -> None:
     tests = """
 import pytest
 @pytest.mark.trio
@@ -217,7 +218,7 @@ async def test_it(kafka_cluster): ...
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_the_raw_cluster_minds_no_unknown_topics() -> None:
+async def test_an_embedded_cluster_without_fixture_allows_unknown_topics() -> None:
     async with (
         EmbeddedCluster() as cluster,
         Consumer(cluster.bootstrap_servers, ConsumerConfig()) as consumer,

@@ -17,7 +17,7 @@ def test_ports_differ() -> None:
 
 
 @linux_only
-def test_a_server_takes_a_reserved_port_leaves_it_and_takes_it_again() -> None:
+def test_a_server_can_bind_to_a_reserved_port_repeatedly() -> None:
     ports = ReservedPorts(1)
     address = ("127.0.0.1", ports.numbers[0])
     for _ in range(2):
@@ -29,7 +29,7 @@ def test_a_server_takes_a_reserved_port_leaves_it_and_takes_it_again() -> None:
 
 
 @linux_only
-def test_nobody_is_given_a_reserved_port() -> None:
+def test_other_sockets_cannot_bind_to_a_reserved_port() -> None:
     ports = ReservedPorts(1)
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", ports.numbers[0]))  # without SO_REUSEADDR, as the near end of a connection

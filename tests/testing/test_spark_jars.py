@@ -1,4 +1,4 @@
-"""Fetching the jars of Spark's Kafka source, with a stand-in for Java that does what Ivy would do."""
+"""The download of the jars of Spark's Kafka source, with a shell script instead of Java that does what Ivy would do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FETCH = f'mkdir -p "$lib"; cd "$lib"; touch {" ".join(NAMES)}'
 
 @pytest.fixture
 def java_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Puts a shell script in Java's place; `$lib` is where Ivy should put the jars."""
+    """Use a shell script instead of Java; `$lib` is the directory in which Ivy should store the jars."""
     monkeypatch.setenv("ASYNCGROUP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
 
@@ -35,7 +35,7 @@ def java_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return put
 
 
-def test_fetched_once_and_again_if_a_jar_is_gone(tmp_path: Path, java_that) -> None:
+def test_jars_are_downloaded_once_and_again_if_one_is_missing(tmp_path: Path, java_that) -> None:
     java_that(FETCH)
     jars = spark_kafka_jars()
     assert [jar.name for jar in jars] == NAMES
@@ -55,13 +55,13 @@ def test_fetched_once_and_again_if_a_jar_is_gone(tmp_path: Path, java_that) -> N
         ('mkdir -p "$lib"; touch "$lib"/' + NAMES[0], f"Ivy did not fetch {NAMES[1]}, "),
     ],
 )
-def test_a_fetch_that_fails_says_why(java_that, script: str, reason: str) -> None:
+def test_a_failed_download_reports_the_reason(java_that, script: str, reason: str) -> None:
     java_that(script)
     with pytest.raises(KafkaJarsUnavailable, match=reason):
         spark_kafka_jars()
 
 
-def test_a_fetch_that_hangs(java_that) -> None:
+def test_a_download_has_a_time_limit(java_that) -> None:
     java_that("exec sleep 60")
     with pytest.raises(KafkaJarsUnavailable, match=r"longer than 0\.3 s"):
         spark_kafka_jars(limit=0.3)

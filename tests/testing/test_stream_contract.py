@@ -1,4 +1,4 @@
-"""One suite over asyncio's TCP transport and the in-memory one: code under test must not see a difference."""
+"""The same tests on asyncio's TCP transport and on the in-memory one, which must behave alike."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MIB = 1024 * 1024
 
 
 def pattern(size: int) -> bytes:
-    """Bytes in which a lost, doubled or swapped piece shows (251 is prime, so no piece repeats at a power of two)."""
+    """Return bytes that reveal lost, duplicated or swapped parts (251 is prime: no repetition at a power of two)."""
     return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
 async def serve_once(client_connected):
-    """A stream server, its port, and a future that is done when `client_connected` has ended."""
+    """Start a stream server; return it, its port, and a future that is done when `client_connected` has ended."""
     ended = asyncio.get_running_loop().create_future()
 
     async def handle(reader, writer):
@@ -62,7 +62,7 @@ async def test_streams_echo_lines():
 
 
 @both_loops
-async def test_five_mebibytes_there_and_back():
+async def test_five_mebibytes_are_echoed():
     payload = pattern(5 * MIB)
     server, port, ended = await serve_once(echo)
     reader, writer = await asyncio.open_connection(HOST, port)
@@ -91,7 +91,7 @@ async def test_five_mebibytes_in_one_write():
 
 
 @both_loops
-async def test_an_early_end_shows_what_is_missing():
+async def test_an_early_end_raises_incomplete_read():
     async def answer_short(_, writer):
         writer.write(b"abc")
 
@@ -110,7 +110,7 @@ async def test_an_early_end_shows_what_is_missing():
 
 
 @both_loops
-async def test_callbacks_come_in_order():
+async def test_the_order_of_callbacks():
     async with connected(Reader, Reader) as pair:
         pair.client.transport.write(b"x")
         await pair.server.received(1)
@@ -123,7 +123,7 @@ async def test_callbacks_come_in_order():
 
 
 @both_loops
-async def test_half_close_lets_the_answer_through():
+async def test_after_a_half_close_the_answer_arrives():
     async with connected(lambda: Reader(keep_open=True), lambda: Reader(keep_open=True)) as pair:
         assert pair.client.transport.can_write_eof()
         pair.client.transport.write(b"question")
@@ -182,7 +182,7 @@ async def test_abort_drops_the_buffer_and_ends_both_sides():
 
 
 @both_loops
-async def test_what_was_sent_before_an_abort_still_arrives():
+async def test_bytes_sent_before_an_abort_arrive():
     async with connected(Reader, Reader) as pair:
         pair.client.transport.write(b"sent")
         pair.client.transport.abort()
@@ -197,7 +197,7 @@ async def test_closing_with_unread_bytes_resets_the_other_side():
         pair.client.transport.pause_reading()
         pair.server.transport.write(b"nobody reads this")
         pair.server.transport.write(b"; something to wait for: ")
-        # the bytes have arrived when a byte sent the other way after them was answered
+        # once a byte sent in the other direction is answered, the bytes sent before have arrived
         pair.client.transport.write(b"?")
         await pair.server.received(1)
         await asyncio.sleep(0)
@@ -234,7 +234,7 @@ async def test_a_waiting_writer_notices_a_reset_without_reading():
 
 
 @both_loops
-async def test_closing_twice_is_closing_once():
+async def test_close_can_be_called_twice():
     async with connected(Reader, Reader) as pair:
         for _ in range(2):
             pair.client.transport.close()
@@ -248,7 +248,7 @@ async def test_closing_twice_is_closing_once():
 
 
 @both_loops
-async def test_a_reader_that_pauses_pauses_the_writer():
+async def test_pausing_the_reader_pauses_the_writer():
     block, written = pattern(256 * 1024), 0
     async with connected(Reader, Reader) as pair:
         pair.server.transport.pause_reading()
@@ -408,7 +408,7 @@ async def test_each_end_names_the_other():
 
 
 @both_loops
-async def test_nobody_listening_means_refused():
+async def test_a_connection_without_listener_is_refused():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Reader, HOST, 0)
     port = port_of(server)
@@ -437,7 +437,7 @@ async def test_a_server_that_does_not_serve_yet_refuses():
 
 
 @both_loops
-async def test_a_port_is_taken_until_its_server_closes():
+async def test_a_port_is_in_use_until_its_server_closes():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Reader, HOST, 0)
     port = port_of(server)
@@ -452,7 +452,7 @@ async def test_a_port_is_taken_until_its_server_closes():
 
 
 @both_loops
-async def test_closing_the_server_leaves_connections_alone():
+async def test_closing_the_server_does_not_close_connections():
     async with connected(Reader, Reader) as pair:
         pair.listener.close()
         await asyncio.sleep(0)
@@ -474,7 +474,7 @@ async def test_serve_forever_ends_by_cancelling():
 
 
 @both_loops
-async def test_no_host_listens_everywhere_and_localhost_is_known():
+async def test_without_host_a_server_listens_on_all_addresses():
     server = await asyncio.start_server(lambda _, writer: writer.close(), None, 0, family=2)
     reader, writer = await asyncio.open_connection("localhost", port_of(server), family=2)
     assert await reader.read() == b""

@@ -13,11 +13,11 @@ from asyncgroup.testing.trust_store import python_authorities, trust_store
 
 def test_layout() -> None:
     data = trust_store([b"first", b"second!"])
-    body, seal = data[:-20], data[-20:]
+    body, digest = data[:-20], data[-20:]
     assert struct.unpack_from(">III", body) == (0xFEEDFEED, 2, 2)
     assert body.count(b"X.509") == 2
     assert body.endswith(struct.pack(">I", 7) + b"second!")
-    assert seal == hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
+    assert digest == hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
 
 
 def test_java_reads_what_python_trusts(tmp_path: Path) -> None:

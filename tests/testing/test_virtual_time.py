@@ -1,4 +1,4 @@
-"""The virtual clock: it jumps, it keeps order, it waits for threads, and it never hangs without saying why."""
+"""The virtual clock: it jumps, keeps the order of timers, waits for threads, and raises errors instead of hanging."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def now() -> float:
 
 
 def runner(**options):
-    """A Runner over a VirtualTimeLoop with these options."""
+    """Return a Runner with a VirtualTimeLoop with these options."""
     return asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(**options))
 
 
@@ -60,11 +60,11 @@ def test_timers_fire_at_any_size_of_the_clock(start):
     assert run_virtual(story(), start=start) == start + 0.25
 
 
-def test_equal_times_run_in_the_order_of_scheduling():
+def test_timers_of_one_instant_run_in_the_order_of_scheduling():
     async def story():
         loop, ran = asyncio.get_running_loop(), []
         handles = [loop.call_at(7.0, ran.append, number) for number in range(1000)]
-        for number in range(0, 1000, 3):  # enough cancelled ones that the loop rebuilds its heap
+        for number in range(0, 1000, 3):  # so many cancelled timers that the loop rebuilds its heap
             handles[number].cancel()
         await asyncio.sleep(7.0)
         await asyncio.sleep(0)
@@ -73,7 +73,7 @@ def test_equal_times_run_in_the_order_of_scheduling():
     assert run_virtual(story()) == [number for number in range(1000) if number % 3]
 
 
-def test_a_nearer_timer_comes_first_however_close():
+def test_the_earlier_of_two_close_timers_runs_first():
     async def story():
         loop, ran = asyncio.get_running_loop(), []
         loop.call_at(math.nextafter(1.0, 2.0), ran.append, "second")
@@ -136,7 +136,7 @@ def trace_of_a_random_story(seed):
     return run_virtual(story())
 
 
-def test_a_story_repeats_itself_exactly():
+def test_runs_are_deterministic():
     first = trace_of_a_random_story(1)
     assert first == trace_of_a_random_story(1)
     assert first != trace_of_a_random_story(2)
@@ -154,7 +154,7 @@ def test_debug_mode_works():
 # -- errors instead of hanging ------------------------------------------------------------------------------------------
 
 
-async def wait_for_ever():
+async def wait_endlessly():
     await asyncio.Event().wait()
 
 
@@ -162,18 +162,18 @@ def test_a_deadlock_names_the_tasks_and_where_they_wait():
     async def story():
         await asyncio.sleep(12.5)
         async with asyncio.TaskGroup() as group:
-            group.create_task(wait_for_ever(), name="stuck")
+            group.create_task(wait_endlessly(), name="stuck")
 
     with pytest.raises(VirtualDeadlock) as caught:
         run_virtual(story())
     message = str(caught.value)
     assert "t=12.5 s" in message
-    assert "stuck (wait_for_ever) waits at testing/test_virtual_time.py" in message
-    assert "in wait_for_ever" in message
+    assert "stuck (wait_endlessly) waits at testing/test_virtual_time.py" in message
+    assert "in wait_endlessly" in message
     assert message.index("story") < message.index("stuck")
 
 
-def test_sleeping_for_ever_is_a_deadlock_too():
+def test_an_infinite_sleep_is_a_deadlock_too():
     with pytest.raises(VirtualDeadlock, match="no timer is scheduled"):
         run_virtual(anyio.sleep_forever(), max_virtual_time=None)
 
@@ -181,7 +181,7 @@ def test_sleeping_for_ever_is_a_deadlock_too():
 def test_a_deadlock_message_names_faults_and_stays_short():
     async def story():
         current_network().blackhole("10.0.0.1", 9092)
-        tasks = [asyncio.create_task(wait_for_ever()) for _ in range(50)]
+        tasks = [asyncio.create_task(wait_endlessly()) for _ in range(50)]
         await asyncio.gather(*tasks)
 
     with pytest.raises(VirtualDeadlock) as caught:
@@ -205,7 +205,7 @@ def test_after_a_deadlock_the_loop_can_clean_up():
     assert cleaned == [5.0]
 
 
-def test_max_virtual_time_ends_what_repeats_for_ever():
+def test_max_virtual_time_ends_an_endless_repetition():
     beats = []
 
     async def heartbeat():
@@ -217,12 +217,12 @@ def test_max_virtual_time_ends_what_repeats_for_ever():
         async with asyncio.TaskGroup() as group:
             group.create_task(heartbeat(), name="heartbeat")
 
-    with pytest.raises(VirtualTimeLimit, match=r"beyond max_virtual_time \(t=110 s\)(?s:.*)heartbeat"):
+    with pytest.raises(VirtualTimeLimit, match=r"after max_virtual_time \(t=110 s\)(?s:.*)heartbeat"):
         run_virtual(story(), start=10, max_virtual_time=100)
     assert beats[-1] == 109
 
 
-def test_after_the_time_limit_clean_up_has_time_of_its_own():
+def test_cleanup_after_the_time_limit_has_the_same_limit_again():
     cleaned = []
 
     async def story():
@@ -237,7 +237,7 @@ def test_after_the_time_limit_clean_up_has_time_of_its_own():
     assert cleaned == [5.0]
 
 
-def test_turns_are_counted_afresh_at_every_instant():
+def test_iterations_are_counted_for_each_instant():
     async def story():
         for _ in range(500):
             await asyncio.sleep(1)
@@ -247,7 +247,7 @@ def test_turns_are_counted_afresh_at_every_instant():
         assert running.run(story()) == 500
 
 
-def test_turning_without_time_is_a_livelock():
+def test_iterations_at_one_instant_without_end_are_a_livelock():
     async def retry_without_delay():
         while True:
             await asyncio.sleep(0)
@@ -256,7 +256,7 @@ def test_turning_without_time_is_a_livelock():
         running.run(retry_without_delay())
 
 
-def test_virtual_errors_belong_to_the_tree():
+def test_virtual_errors_derive_from_the_package_errors():
     for error in (VirtualDeadlock, VirtualLivelock, VirtualTimeLimit):
         assert issubclass(error, VirtualTimeError)
     assert issubclass(VirtualTimeError, AsyncGroupError)
@@ -279,7 +279,7 @@ def test_run_virtual_passes_results_and_errors_through():
 
 
 def work_for_a_while():
-    """A job that takes real time; what it returns is not the time."""
+    """A job that takes real time."""
     threading.Event().wait(0.03)
     return "done"
 
@@ -303,7 +303,7 @@ async def by_anyio_with_a_limiter_of_its_own():
 @pytest.mark.parametrize("way", [by_to_thread, by_executor, by_anyio, by_anyio_with_a_limiter_of_its_own])
 def test_the_clock_stands_still_while_a_thread_works(way):
     async def story():
-        async with asyncio.timeout(0.001):  # in real time it would be over long before the job
+        async with asyncio.timeout(0.001):  # shorter than the job takes in real time
             result = await way()
         assert now() == 0
         await asyncio.sleep(10)
@@ -347,7 +347,7 @@ def test_a_thread_can_run_a_coroutine_on_the_loop():
     assert run_virtual(story()) is True
 
 
-def test_a_thread_of_ones_own_is_announced():
+def test_real_work_waits_for_other_threads():
     async def story():
         loop, done = asyncio.get_running_loop(), asyncio.Event()
         thread = threading.Thread(target=lambda: (work_for_a_while(), loop.call_soon_threadsafe(done.set)))
@@ -380,7 +380,7 @@ def test_a_watched_descriptor_is_real_work():
 
 
 @pytest.mark.parametrize("thread_pool", ["asyncio", "anyio"])
-def test_a_thread_that_never_answers_is_named(thread_pool):
+def test_a_thread_that_never_ends_is_named_in_the_deadlock(thread_pool):
     release = threading.Event()
 
     def never_ends():
@@ -394,8 +394,8 @@ def test_a_thread_that_never_answers_is_named(thread_pool):
         finally:
             release.set()
 
-    named = "never_ends" if thread_pool == "asyncio" else r"1 job\(s\) of anyio.to_thread"
-    with pytest.raises(VirtualDeadlock, match=f"no callback for 0.1 real seconds from: .*{named}"):
+    description = "never_ends" if thread_pool == "asyncio" else r"1 job\(s\) of anyio.to_thread"
+    with pytest.raises(VirtualDeadlock, match=f"no callback for 0.1 real seconds from: .*{description}"):
         with runner(real_wait_limit=0.1) as running:
             try:
                 running.run(story())
@@ -403,7 +403,7 @@ def test_a_thread_that_never_answers_is_named(thread_pool):
                 release.set()
 
 
-def test_an_abandoned_job_holds_nobody_up():
+def test_an_abandoned_job_does_not_stop_the_clock():
     release = threading.Event()
 
     async def story():
@@ -434,7 +434,7 @@ def test_an_abandoned_job_holds_nobody_up():
         lambda loop: loop.connect_accepted_socket(asyncio.Protocol, object()),
     ],
 )
-async def test_what_the_network_cannot_do_is_refused(call):
+async def test_unsupported_network_methods_raise(call):
     with pytest.raises(NotImplementedError, match="in-memory plain TCP"):
         await call(asyncio.get_running_loop())
 
@@ -457,7 +457,7 @@ async def test_an_ordinary_loop_has_no_virtual_network():
 
 
 @pytest.mark.parametrize("options", [{"latency": -1}, {"window": 0}, {"chunk_size": 0}])
-def test_a_network_refuses_nonsense(options):
+def test_invalid_network_options(options):
     with pytest.raises(UsageError, match="at least 1"):
         Network(**options)
 
@@ -493,7 +493,7 @@ def test_repr_shows_the_time():
 # -- the package --------------------------------------------------------------------------------------------------------
 
 
-def test_public_names_are_there_and_loaded_late():
+def test_public_names_are_imported_on_first_use():
     for name in asyncgroup.testing.__all__:
         assert getattr(asyncgroup.testing, name).__name__ == name
     assert set(asyncgroup.testing.__all__) <= set(dir(asyncgroup.testing))

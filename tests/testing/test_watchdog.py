@@ -1,4 +1,4 @@
-"""The process that ends others when their owner is gone."""
+"""The watchdog process, which kills guarded processes when their parent has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncgroup.testing.watchdog import Watchdog
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
-OWNER = """
+PARENT = """
 import os, signal, subprocess, sys
 from pathlib import Path
 from asyncgroup.testing.watchdog import Watchdog
@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> Path:
     return guarded
 
 
-def test_close_ends_what_is_guarded_only(directory: Path) -> None:
+def test_close_kills_only_guarded_processes(directory: Path) -> None:
     processes = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
     try:
         watchdog = Watchdog(directory)
@@ -52,7 +52,7 @@ def test_close_ends_what_is_guarded_only(directory: Path) -> None:
             process.wait()
 
 
-def test_a_watchdog_that_was_ended_is_no_trouble(directory: Path) -> None:
+def test_a_killed_watchdog_is_no_error(directory: Path) -> None:
     watchdog = Watchdog(directory)
     os.kill(watchdog.pid, signal.SIGKILL)
     os.waitid(os.P_PID, watchdog.pid, os.WEXITED | os.WNOWAIT)
@@ -61,11 +61,15 @@ def test_a_watchdog_that_was_ended_is_no_trouble(directory: Path) -> None:
     assert directory.exists()
 
 
-def test_an_owner_that_is_killed(directory: Path) -> None:
-    owner = subprocess.run(
-        [sys.executable, "-c", OWNER, str(directory)], capture_output=True, text=True, timeout=60, check=False
+def test_a_killed_parent(directory: Path) -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT, str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert owner.returncode == -signal.SIGKILL, owner.stderr
+    assert parent.returncode == -signal.SIGKILL, parent.stderr
     with time_limit(20) as expired:
         while directory.exists():
             assert not expired.wait(0.02), "the watchdog has not removed the directory"

@@ -1,4 +1,4 @@
-"""The wiring of the suite itself, tried on a small suite of its own that uses the same conftest and settings."""
+"""The conftest of this repository and its pytest settings, tested on a small suite that uses them."""
 
 from __future__ import annotations
 
@@ -160,14 +160,14 @@ SUITE = {
 
 
 class Outcome:
-    """What a run of the small suite printed."""
+    """The output of a run of the small suite."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._lines = re.findall(r"^(PASSED|FAILED|ERROR) \S+?::(\S+)", text, re.MULTILINE)
 
     def of(self, test: str) -> list[str]:
-        """The outcomes of one test: a test that passes and fails at its end has two."""
+        """Return the outcomes of one test: a test that passes and whose teardown fails has two."""
         return sorted(outcome for outcome, name in self._lines if name == test)
 
     def named(self, outcome: str) -> set[str]:
@@ -234,23 +234,23 @@ def test_a_task_left_behind_is_an_error(outcome, loop):
 
 
 @pytest.mark.parametrize("loop", ["real", "virtual"])
-def test_what_was_cancelled_may_finish(outcome, loop):
+def test_a_cancelled_task_may_finish(outcome, loop):
     assert outcome.of(f"test_cancels_without_waiting[{loop}]") == ["PASSED"]
 
 
 @pytest.mark.parametrize("loop", ["real", "virtual"])
-def test_a_failed_test_only_fails(outcome, loop):
+def test_a_failed_test_has_no_error_for_its_leftover_tasks(outcome, loop):
     assert outcome.of(f"test_fails_and_leaves_a_task[{loop}]") == ["FAILED"]
 
 
-def test_what_is_left_in_the_network_is_an_error(outcome):
+def test_leftovers_in_the_network_are_an_error(outcome):
     assert outcome.of("test_leaves_a_listener") == ["ERROR", "PASSED"]
     assert "- listener 10.0.0.1:9092" in outcome.text
     assert outcome.of("test_leaves_a_connection") == ["ERROR", "PASSED"]
     assert "-> 10.0.0.2:9092, open at: client>" in outcome.text
 
 
-def test_the_network_fixture_explains_itself(outcome):
+def test_the_network_fixture_names_its_requirement(outcome):
     assert outcome.of("test_the_network_fixture_needs_a_virtual_loop") == ["ERROR"]
     assert "the running loop must be a VirtualTimeLoop" in outcome.text
 
@@ -267,12 +267,12 @@ def test_every_skip_is_listed_with_its_reason(outcome):
     assert "tests/test_missing.py: nobody has this module" in outcome.text
 
 
-def test_soak_tests_are_asked_for(run, outcome):
+def test_soak_tests_need_the_option(run, outcome):
     assert outcome.of("test_soak") == []
     assert "1 deselected" in outcome.text
     asked = run("--soak", "-m", "soak", "tests/test_choice.py")
     assert asked.named("PASSED") == {"test_soak"}
 
 
-def test_a_misspelt_marker_is_refused(run):
+def test_an_unknown_marker_is_an_error(run):
     assert "'virtaul' not found in `markers`" in run("misspelt").text
