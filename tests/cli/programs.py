@@ -1,4 +1,4 @@
-"""Commands of `asyncgroup` as processes of their own."""
+"""Run the commands of `asyncgroup` as processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 LIMIT = 60.0
-"""Seconds; a program that takes longer hangs."""
+"""Seconds after which a process is considered to hang."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -23,10 +23,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(*first: Path) -> dict[str, str]:
-    """Ours, without what a terminal would change, and with the package at hand whatever the directory.
-
-    Modules are looked for in `first` before all others.
-    """
+    """Return our environment, without colors, and with the package and the directories `first` on PYTHONPATH."""
     path = os.pathsep.join(map(str, [*first, Path(__file__).parents[2]]))
     return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
 
@@ -38,7 +35,7 @@ def run(
     cwd: Path | None = None,
     path: Sequence[Path] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command and wait for its end."""
     return subprocess.run(
         command(*arguments),
         input=stdin,
@@ -51,11 +48,15 @@ def run(
     )
 
 
-class Running:
-    """A command that runs by itself, and is ended with the block; it writes to files, so nobody has to read meanwhile."""
+class BackgroundCommand:
+    """A command that runs in the background and is terminated at the end of the block.
+
+    It writes to files, so that it does not block on a full pipe while nothing reads its output.
+    """
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
-        self._arguments, self._cwd = arguments, cwd
+        self._arguments = arguments
+        self._cwd = cwd
 
     def __enter__(self) -> Self:
         self._outputs = (tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"))
@@ -78,7 +79,7 @@ class Running:
             output.close()
 
     def ended(self, limit: float) -> subprocess.CompletedProcess[str]:
-        """Wait for its end."""
+        """Wait until it has ended, at most `limit` seconds."""
         code = self._process.wait(limit)
         for output in self._outputs:
             output.seek(0)
@@ -86,8 +87,8 @@ class Running:
         return subprocess.CompletedProcess(self._process.args, code, out, err)
 
 
-class Program:
-    """A command that runs; what it prints to standard output is read line by line."""
+class StartedCommand:
+    """A running command whose standard output can be read line by line."""
 
     def __init__(self, arguments: Sequence[str], path: Sequence[Path] = ()) -> None:
         self._process = subprocess.Popen(
@@ -100,7 +101,7 @@ class Program:
         )
 
     def line(self) -> str:
-        """The next line; "" when there are no more."""
+        """Return the next line, or "" after the last one."""
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
@@ -108,7 +109,7 @@ class Program:
         return [self.line() for _ in range(count)]
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
-        """Send a signal; returns the exit code and the rest of both outputs."""
+        """Send a signal, and return the exit code and the rest of both outputs."""
         self._process.send_signal(number)
         out, err = self._process.communicate(timeout=LIMIT)
         return self._process.returncode, out, err
@@ -120,9 +121,9 @@ class Program:
 
 
 @contextmanager
-def started(*arguments: str, path: Sequence[Path] = ()) -> Iterator[Program]:
-    """A command that runs during the block, and not longer."""
-    program = Program(arguments, path)
+def started(*arguments: str, path: Sequence[Path] = ()) -> Iterator[StartedCommand]:
+    """Run a command during the block, and kill it at the end."""
+    program = StartedCommand(arguments, path)
     try:
         yield program
     finally:
@@ -130,7 +131,7 @@ def started(*arguments: str, path: Sequence[Path] = ()) -> Iterator[Program]:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` free ports in a row, below those that the system hands out by itself."""
+    """Return the first of `count` consecutive free ports, below the system's range of ephemeral ports."""
     for first in range(11_000 + os.getpid() % 1_000 * 10, 32_000, count):
         with contextlib.ExitStack() as held:
             try:
@@ -144,7 +145,7 @@ def free_ports(count: int) -> int:
 
 @contextmanager
 def broker(*arguments: str, port: int = 0) -> Iterator[str]:
-    """An embedded cluster in a process of its own; gives its bootstrap servers."""
+    """Run `asyncgroup broker` in a process of its own, and yield its bootstrap servers."""
     with started("broker", "--port", str(port), *arguments) as program:
         line = program.line()
         assert line.startswith("bootstrap: "), line

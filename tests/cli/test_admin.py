@@ -1,4 +1,4 @@
-"""Topics and groups made and removed over the wire."""
+"""Topics and groups created and deleted by requests to a broker."""
 
 from __future__ import annotations
 

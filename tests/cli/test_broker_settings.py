@@ -1,4 +1,4 @@
-"""`asyncgroup broker --set`: every option and broker setting, errors that name the flag, the warning of an open port."""
+"""`asyncgroup broker --set`: options and settings, errors that name the flag, and the warning for other machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
 from asyncgroup.broker.settings import STATIC_SETTINGS
 from asyncgroup.cli import main
 from asyncgroup.cli.broker import exposure_warning
-from asyncgroup.cli.broker_settings import Given, cluster_options
+from asyncgroup.cli.broker_settings import Setting, cluster_options
 from asyncgroup.config import ClientConfig
 from asyncgroup.security import Scram, Security
 from asyncgroup.wire import messages as m
@@ -22,7 +22,7 @@ from tests.cli.programs import broker
 
 
 def options(*texts: str, nodes: int = 1) -> dict[str, Any]:
-    return cluster_options([Given(*text.split("=", 1)) for text in texts], nodes)
+    return cluster_options([Setting(*text.split("=", 1)) for text in texts], nodes)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def options(*texts: str, nodes: int = 1) -> dict[str, Any]:
         ("users=alice:a=b", "security", ListenerSecurity(users={"alice": "a=b"})),
     ],
 )
-def test_settings_stand_for_options(text: str, name: str, value: object) -> None:
+def test_settings_become_cluster_options(text: str, name: str, value: object) -> None:
     assert options(text) == {name: value}
     EmbeddedCluster(**options(text))
 
 
-def test_every_option_and_every_default_of_topics_can_be_set() -> None:
+def test_every_option_and_topic_default_can_be_set() -> None:
     flags = {"nodes", "host", "advertised_host", "ports", "data_dir", "security", "settings", "topics"}
     for name, parameter in inspect.signature(EmbeddedCluster).parameters.items():
         if name in flags:
@@ -131,7 +131,7 @@ def test_errors_name_the_flag(arguments: list[str], words: str, capsys: pytest.C
     "given", ["user=alice:secret", "sasl.jaas.config=password=secret;", "users:alice:secret"]
 )
 def test_errors_show_no_passwords(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A name that is misspelt may be that of a password."""
+    """An unknown name may be the misspelled name of a password."""
     try:
         code = main(["broker", "--port", "0", "--set", given])
     except SystemExit as error:
@@ -148,14 +148,14 @@ def test_too_few_nodes_for_a_data_directory(tmp_path: Path, capsys: pytest.Captu
     assert "asyncgroup broker: --nodes 1 is not allowed: 3 or more" in capsys.readouterr().err
 
 
-def test_no_equals_sign_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_equals_sign_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["broker", "--set", "num.partitions"])
     assert "--set: expected NAME=VALUE, such as num.partitions=6" in capsys.readouterr().err
 
 
 def test_a_broker_with_settings() -> None:
-    async def look(servers: str) -> tuple[list[int], str]:
+    async def read_topic(servers: str) -> tuple[list[int], str]:
         config = ClientConfig(security=Security(sasl=Scram("alice", "secret")))
         async with Cluster(servers, config) as cluster:
             cls = m.DescribeConfigsRequest
@@ -166,16 +166,16 @@ def test_a_broker_with_settings() -> None:
 
     sets = ("num.partitions=6", "log.retention.ms=60000", "users=alice:secret")
     with broker(*(part for text in sets for part in ("--set", text))) as servers:
-        assert asyncio.run(look(servers)) == (list(range(6)), "60000")
+        assert asyncio.run(read_topic(servers)) == (list(range(6)), "60000")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.10"])
-def test_no_warning_at_home(host: str) -> None:
+def test_no_warning_for_loopback_addresses(host: str) -> None:
     assert exposure_warning(host, None) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_a_warning_where_others_can_connect(host: str) -> None:
+def test_a_warning_if_other_machines_can_connect(host: str) -> None:
     assert exposure_warning(host, None) == (
         f"warning: other machines can connect to --host {host}: any client can read and write all topics"
     )

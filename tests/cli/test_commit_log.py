@@ -30,13 +30,13 @@ def commit(group: str, offsets: dict[tuple[str, int], int]) -> m.OffsetCommitReq
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_commits_are_summed_up_by_group(caplog: pytest.LogCaptureFixture) -> None:
+async def test_commits_are_summarized_by_group(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 9)
         cluster.create_topic("u", 1)
         async with log_commits(cluster, 5.0):
-            await find(client, "one", "two")
+            await find_coordinator(client, "one", "two")
             for offset in range(10):
                 await client.ask(commit("one", {("t", 0): offset, ("u", 0): 1}), 9)
             await asyncio.sleep(4.9)
@@ -55,26 +55,26 @@ async def test_commits_are_summed_up_by_group(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_groups_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_line_ends_in_a_group_id_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 1)
         async with log_commits(cluster, 5.0):
-            await find(client, "g\n\x1b[2J")
+            await find_coordinator(client, "g\n\x1b[2J")
             await client.ask(commit("g\n\x1b[2J", {("t", 0): 1}), 9)
             await asyncio.sleep(6)
     assert caplog.messages == ["group g\\n\\x1b[2J: 1 commit; t-0 at 1"]
 
 
-async def find(client: Client, *groups: str) -> None:
-    """Have the groups' coordinator found, as every client does first."""
+async def find_coordinator(client: Client, *groups: str) -> None:
+    """Send FindCoordinator, as every client does first."""
     for group in groups:
         await client.ask(m.FindCoordinatorRequest(key=group, key_type=0), 3)
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_topics_that_were_named_by_their_ids(caplog: pytest.LogCaptureFixture) -> None:
+async def test_commits_with_topic_ids_are_logged_by_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
@@ -94,8 +94,8 @@ def test_a_single_commit() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_the_brokers_own_log_tells_of_topics_and_leaders(caplog: pytest.LogCaptureFixture) -> None:
-    """One line for a leader that was moved, one for all those of a node that is gone, none for the cluster's end."""
+async def test_the_broker_logs_changes_of_topics_and_leaders(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for a moved leader, one for all leaders of a stopped node, none when the cluster stops."""
     caplog.set_level(logging.INFO, "asyncgroup.broker.controller")
     async with EmbeddedCluster(3) as cluster:
         cluster.create_topic("t", 6)
@@ -113,7 +113,7 @@ async def test_the_brokers_own_log_tells_of_topics_and_leaders(caplog: pytest.Lo
     assert not any(message.startswith("partition") for message in caplog.messages[5:])
 
 
-def test_names_with_line_ends_make_no_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_formatter_escapes_line_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = logging.NullHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     log_timestamps()
@@ -125,7 +125,7 @@ def test_names_with_line_ends_make_no_lines_of_their_own(monkeypatch: pytest.Mon
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_the_brokers_log_tells_of_static_members_that_come_back(
+async def test_the_broker_logs_static_members_that_return(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.broker")
@@ -138,7 +138,7 @@ async def test_the_brokers_log_tells_of_static_members_that_come_back(
         protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")],
     )
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        await find(client, "g")
+        await find_coordinator(client, "g")
         first = await client.ask(join)
         sync = m.SyncGroupRequest(
             group_id="g", generation_id=1, member_id=first.member_id, group_instance_id="till-1"

@@ -1,4 +1,4 @@
-"""Where a command's properties come from: flags, -X, --config, the environment; and what never shows."""
+"""The sources of a command's properties (flags, -X, --config, environment), and that errors show no secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file_of(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_a_flag_wins_over_x_that_over_the_file_and_that_over_the_environment(tmp_path: Path) -> None:
+def test_flag_x_file_and_environment_in_this_order(tmp_path: Path) -> None:
     environ = {
         "ASYNCGROUP_BOOTSTRAP_SERVERS": "environment:1",
         "ASYNCGROUP_CLIENT_ID": "environment",
@@ -53,7 +53,7 @@ def test_a_flag_wins_over_x_that_over_the_file_and_that_over_the_environment(tmp
     assert parsed(environ={**environ, "ASYNCGROUP_CONFIG": file}).servers == "file:1"
 
 
-def test_tls_and_sasl_in_javas_and_librdkafkas_names(tmp_path: Path) -> None:
+def test_tls_and_sasl_by_javas_and_librdkafkas_names(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("")
     file = file_of(
@@ -76,8 +76,8 @@ def test_tls_and_sasl_in_javas_and_librdkafkas_names(tmp_path: Path) -> None:
     assert made.security == Security(sasl=Plain("alice", "s3cret")), "the two names are one property"
 
 
-def test_a_file_for_several_programs(tmp_path: Path) -> None:
-    """What is another client's is left out there; in -X it is an error."""
+def test_properties_of_other_clients_are_ignored_in_a_file(tmp_path: Path) -> None:
+    """A producer's property is ignored by a consumer in a file; in -X it is an error."""
     file = file_of(tmp_path, "linger.ms=7\nsession.timeout.ms=7000\ngroup.id=readers\n")
     made = parsed("--config", file)
     assert made.config(ConsumerConfig).session_timeout == 7.0
@@ -89,14 +89,14 @@ def test_a_file_for_several_programs(tmp_path: Path) -> None:
         parsed("-X", "linger.ms=7").config(ConsumerConfig)
 
 
-def test_keys_of_the_command_win() -> None:
+def test_keys_of_the_command_override_properties() -> None:
     made = parsed("-X", "auto.offset.reset=latest")
     assert made.config(ConsumerConfig).auto_offset_reset == "latest"
     assert made.config(ConsumerConfig, auto_offset_reset="earliest").auto_offset_reset == "earliest"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environ", "said"),
+    ("arguments", "environ", "message"),
     [
         (["-X", "sesion.timeout.ms=1"], {}, r"did you mean session\.timeout\.ms\? \(given by -X\)"),
         (["-X", "session.timeout.ms=soon"], {}, r"a number of milliseconds \(given by -X\)"),
@@ -104,8 +104,10 @@ def test_keys_of_the_command_win() -> None:
         (["--config", "/nowhere/c.properties"], {}, r"--config='/nowhere/c.properties' .*No such file"),
     ],
 )
-def test_what_is_wrong_says_where_it_stands(arguments: list[str], environ: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_errors_name_the_source_of_the_value(
+    arguments: list[str], environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         parsed(*arguments, environ=environ).config(ConsumerConfig)
 
 
@@ -124,7 +126,7 @@ def test_errors_show_no_secret(arguments: list[str]) -> None:
     assert "s3cret" not in f"{caught.value} {caught.value!r}"
 
 
-def test_what_is_no_property_is_not_echoed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_x_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed("-X", "s3cret")
     err = capsys.readouterr().err
@@ -132,17 +134,18 @@ def test_what_is_no_property_is_not_echoed(capsys: pytest.CaptureFixture[str]) -
     assert "s3cret" not in err
 
 
-def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_for_an_unknown_variable(caplog: pytest.LogCaptureFixture) -> None:
     parsed(environ={"ASYNCGROUP_SASL_PASWORD": "s3cret", "ASYNCGROUP_CACHE": "/c", "ASYNCGROUP_X": "1"})
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    said = record.getMessage()
+    message = record.getMessage()
     assert (
-        said == "unknown environment variable ASYNCGROUP_SASL_PASWORD: did you mean ASYNCGROUP_SASL_PASSWORD?"
+        message
+        == "unknown environment variable ASYNCGROUP_SASL_PASWORD: did you mean ASYNCGROUP_SASL_PASSWORD?"
     )
 
 
-def test_the_demo_does_not_take_its_cluster_from_the_environment() -> None:
+def test_the_demo_ignores_the_environments_bootstrap_servers() -> None:
     environ = {"ASYNCGROUP_BOOTSTRAP_SERVERS": "production:9092", "ASYNCGROUP_SECURITY_PROTOCOL": "SSL"}
     assert parsed(environ=environ).without_environment_servers().servers is None
     made = parsed("-b", "test:9092", environ=environ).without_environment_servers()
@@ -168,13 +171,13 @@ def test_the_demo_does_not_take_its_cluster_from_the_environment() -> None:
         ("password=naïve", {"password": "naïve"}),
     ],
 )  # fmt: skip
-def test_files_are_read_as_java_reads_them(tmp_path: Path, text: str, found: dict[str, str]) -> None:
+def test_files_are_parsed_as_by_java(tmp_path: Path, text: str, found: dict[str, str]) -> None:
     file = tmp_path / "f"
     file.write_bytes(text.encode())
     assert read_properties(file) == found
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"a=\xff")
     with pytest.raises(ConfigError, match="a UTF-8 text file: byte 2 is not"):
@@ -182,7 +185,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=80))
-def test_any_text_is_read(tmp_path_factory: Any, text: str) -> None:
+def test_any_text_can_be_parsed(tmp_path_factory: Any, text: str) -> None:
     file = tmp_path_factory.getbasetemp() / "any.properties"
     file.write_bytes(text.encode())
     read_properties(file)

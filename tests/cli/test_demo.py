@@ -1,4 +1,4 @@
-"""The demonstration, as a user runs it; with Spark it is in `test_whole_demo.py`."""
+"""The demonstration as a process, without Spark; `test_whole_demo.py` runs it with Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def assert_two_rebalances(result: dict[str, object], flights: int = 336_776) -> 
 
 
 def assert_times_add_up(screen: str, seconds: dict[str, float]) -> None:
-    """On the screen and in the JSON."""
+    """Check the sums of the phases on the screen and in the JSON."""
     (line,) = [line for line in screen.splitlines() if re.match(r"\d+\.\d s: ", line)]
     total, phases = line.split(" s: ")
     shown = [Decimal(phase.split()[1]) for phase in phases.split(", ")]
@@ -56,18 +56,18 @@ def test_the_demo_without_spark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "moment", "code"), [(signal.SIGINT, "generation", 130), (signal.SIGTERM, "topic", 143)]
 )
-def test_the_demo_can_be_ended_at_any_time(
+def test_the_demo_can_be_stopped_at_any_time(
     tmp_path: Path, number: signal.Signals, moment: str, code: int
 ) -> None:
     with started("demo", "--no-spark", path=[shortened(tmp_path, 30_000)]) as demo:
         while moment not in (line := demo.line()):
-            assert line, "it ended by itself"
+            assert line, "the demonstration ended too early"
         ended, _, err = demo.end(number)
     assert (ended, err) == (code, "")
 
 
 @pytest.mark.parametrize("rows", [300, 3_000])
-def test_few_flights_are_enough(tmp_path: Path, rows: int) -> None:
+def test_the_demo_with_few_flights(tmp_path: Path, rows: int) -> None:
     ended = run("demo", "--no-spark", "--json", "--rows", str(rows), cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
@@ -77,7 +77,7 @@ def test_few_flights_are_enough(tmp_path: Path, rows: int) -> None:
     assert_fits_a_terminal(ended.stderr)
 
 
-def test_flights_for_others() -> None:
+def test_only_produce() -> None:
     with broker() as servers:
         ended = run("demo", "--only-produce", "--rows", "300", "-b", servers)
         assert (ended.returncode, ended.stderr) == (0, "")
@@ -92,18 +92,18 @@ def test_flights_for_others() -> None:
 
 
 @pytest.mark.parametrize("rows", ["0", "-1", "many"])
-def test_rows_are_a_number(rows: str) -> None:
+def test_invalid_rows(rows: str) -> None:
     ended = run("demo", "--rows", rows)
     assert ended.returncode == 2
     assert "--rows: " in ended.stderr
 
 
-def test_a_cluster_that_is_not_there_is_one_line() -> None:
+def test_an_unreachable_cluster_is_a_one_line_error() -> None:
     ended = run("demo", "--no-spark", "-b", "127.0.0.1:1")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("asyncgroup demo: no broker answered Metadata: 127.0.0.1:1:")
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_the_data_are_there() -> None:
+def test_the_data_are_installed() -> None:
     assert (find_data() / "flights.csv.zip").is_file()

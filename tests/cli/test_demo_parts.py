@@ -1,4 +1,4 @@
-"""Parts of the demonstration: the ledger, the comparison, progress and gate."""
+"""Parts of the demonstration: the memory sink, the comparison, progress and gate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def batch(partition: int, start: int, end: int) -> Batch:
     )
 
 
-# -- the ledger ----------------------------------------------------------------------------------------------------------
+# -- the memory sink -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def batch(partition: int, start: int, end: int) -> Batch:
         [(0, 30), (0, 4), (4, 30)],
     ],
 )
-def test_a_second_delivery_is_not_counted_twice(deliveries: list[tuple[int, int]]) -> None:
+def test_a_repeated_delivery_is_counted_once(deliveries: list[tuple[int, int]]) -> None:
     sink = MemorySink()
     for start, end in deliveries:
         sink.add(batch(0, start, end))
@@ -56,14 +56,14 @@ def test_a_second_delivery_is_not_counted_twice(deliveries: list[tuple[int, int]
     assert found.figures.carriers["UA"] == CarrierFigures(30, 30, sum(range(30)))
 
 
-def test_partitions_do_not_touch_each_other() -> None:
+def test_partitions_are_independent() -> None:
     sink = MemorySink()
     sink.add(batch(0, 5, 10))
     sink.add(batch(1, 0, 3))
     assert sink.read(8).figures.flights == 8
 
 
-def test_what_is_missing_is_found() -> None:
+def test_missing_rows_are_found() -> None:
     sink = MemorySink()
     sink.add(batch(0, 0, 3))
     sink.add(batch(0, 5, 9))
@@ -78,14 +78,14 @@ def expected() -> Figures:
     return Figures({"UA": CarrierFigures(6, 5, 50), "HA": CarrierFigures(4, 4, 8)})
 
 
-def test_equal_figures_are_a_success() -> None:
+def test_equal_figures() -> None:
     found = FoundFlights(expected(), 10, [], [])
     wrong = differences(expected(), found)
     assert wrong == []
     assert verdict(expected(), found, wrong) == "10 of 10 flights, each exactly once"
 
 
-def test_every_difference_is_said() -> None:
+def test_every_difference_is_reported() -> None:
     figures = Figures({"UA": CarrierFigures(7, 5, 49), "XX": CarrierFigures(1, 0, 0)})
     found = FoundFlights(figures, 7, [2, 3, 9], [4])
     wrong = differences(expected(), found)
@@ -105,8 +105,8 @@ def test_every_difference_is_said() -> None:
 # -- progress and gate ---------------------------------------------------------------------------------------------------
 
 
-class Claim:
-    """As much of a claim as the gate uses."""
+class FakeClaim:
+    """The part of a claim that the gate uses."""
 
     tp = TopicPartition("flights", 0)
     position = 10
@@ -127,7 +127,7 @@ class Claim:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_commits_count_once_and_a_meter_forgets() -> None:
+async def test_commits_count_once_and_the_rate_is_of_the_last_seconds() -> None:
     progress = GroupProgress(100)
     tp = TopicPartition("flights", 0)
     assert [progress.commit(tp, 10), progress.commit(tp, 10), progress.commit(tp, 5)] == [10, 0, 0]
@@ -142,15 +142,15 @@ async def test_commits_count_once_and_a_meter_forgets() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_the_gate_holds_until_it_is_opened_or_the_claim_ends() -> None:
+async def test_the_gate_blocks_until_it_is_opened_or_the_claim_ends() -> None:
     progress = GroupProgress(100)
-    gate, claim = Gate(progress), Claim()
+    gate, claim = Gate(progress), FakeClaim()
     gate.open_to(0.5)
     tp = TopicPartition("flights", 0)
     progress.set_delivered(tp, 49)
     await gate.wait(claim)  # type: ignore[arg-type]
     progress.set_delivered(tp, 50)
-    waiting = [asyncio.create_task(gate.wait(each)) for each in (claim, Claim())]  # type: ignore[arg-type]
+    waiting = [asyncio.create_task(gate.wait(each)) for each in (claim, FakeClaim())]  # type: ignore[arg-type]
     await asyncio.sleep(1)
     assert not any(task.done() for task in waiting)
     claim.end()
@@ -163,15 +163,15 @@ async def test_the_gate_holds_until_it_is_opened_or_the_claim_ends() -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("turns", range(12))
-async def test_the_gate_hears_of_a_change_at_any_turn_of_the_loop(turns: int) -> None:
-    """The change that opens it may come after the waiter's tasks were made and before their first step."""
+async def test_the_gate_sees_a_change_in_any_iteration_of_the_loop(turns: int) -> None:
+    """The gate may open after the waiter has created its tasks and before their first step."""
     progress = GroupProgress(100)
     gate = Gate(progress)
     gate.open_to(0.5)
     progress.set_delivered(TopicPartition("flights", 0), 50)
-    waiting = asyncio.create_task(gate.wait(Claim()))  # type: ignore[arg-type]
+    waiting = asyncio.create_task(gate.wait(FakeClaim()))  # type: ignore[arg-type]
     await asyncio.sleep(1)
-    progress.notify()  # some change that opens nothing: the waiter goes round
+    progress.notify()  # a change that does not open the gate: the waiter checks again
     for _ in range(turns):
         await asyncio.sleep(0)
     gate.open_to(1.0)
@@ -181,12 +181,12 @@ async def test_the_gate_hears_of_a_change_at_any_turn_of_the_loop(turns: int) ->
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_what_a_former_owner_took_does_not_hold_the_gate_closed() -> None:
-    """Records that were taken and not committed are delivered again, to whoever has the partition then."""
+async def test_records_of_a_former_owner_do_not_keep_the_gate_closed() -> None:
+    """Records that were delivered but not committed are delivered again, to the partition's next owner."""
     progress = GroupProgress(100)
     gate = Gate(progress)
     gate.open_to(0.5)
-    claim = Claim()
+    claim = FakeClaim()
     progress.set_delivered(claim.tp, 50)
 
     class Passes(Handler):
@@ -199,18 +199,18 @@ async def test_what_a_former_owner_took_does_not_hold_the_gate_closed() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_standing_still_is_a_failure() -> None:
+async def test_no_progress_is_an_error() -> None:
     progress = GroupProgress(100)
     progress.commit(TopicPartition("flights", 0), 10)
     with pytest.raises(DemoFailed, match="waiting for the end; 10 of 100 records were committed"):
         await progress.wait_until(lambda: False, "the end")
 
 
-def test_phases_add_up_however_they_are_rounded() -> None:
+def test_rounded_phases_add_up() -> None:
     rng = random.Random(1)
     for _ in range(200):
         now = 0.0
-        phases = Phases(lambda: now)  # noqa: B023  called within the turn
+        phases = Phases(lambda: now)  # noqa: B023  called within the iteration
         for name in rng.choices(["produce", "group", "read", "queries"], k=8):
             now += rng.random()
             with phases.phase(name):

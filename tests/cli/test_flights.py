@@ -1,4 +1,4 @@
-"""The flights and the figures that are computed from them directly."""
+"""The flights' data, and figures computed from them in plain Python."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_values_are_json_with_numbers_and_nulls(flights: list[Flight]) -> None:
     assert flights[-1].dep_delay is None
 
 
-def test_every_value_can_be_read(flights: list[Flight]) -> None:
+def test_values_have_the_same_types_as_the_columns(flights: list[Flight]) -> None:
     text = {"carrier", "tailnum", "origin", "dest", "time_hour"}
     for flight in flights[::97]:
         value = json.loads(flight.value)
@@ -85,7 +85,7 @@ def test_every_value_can_be_read(flights: list[Flight]) -> None:
 
 
 def test_event_times_are_the_scheduled_minutes(flights: list[Flight]) -> None:
-    """`sched_dep_time` is a clock's reading in New York, `time_hour` the same hour in UTC."""
+    """`sched_dep_time` is local time in New York, `time_hour` the same hour in UTC."""
     for flight in flights[::97]:
         value = json.loads(flight.value)
         hour = datetime.fromtimestamp(60 * flight.scheduled, UTC)
@@ -93,7 +93,7 @@ def test_event_times_are_the_scheduled_minutes(flights: list[Flight]) -> None:
         assert 100 * flight.hour + hour.minute == value["sched_dep_time"]
 
 
-def test_flights_are_produced_as_they_become_known(flights: list[Flight]) -> None:
+def test_flights_are_produced_in_the_order_of_departure(flights: list[Flight]) -> None:
     ordered = in_order(flights)
     assert sorted(flight.row for flight in ordered) == [flight.row for flight in flights]
     assert all(one.known <= other.known for one, other in itertools.pairwise(ordered))
@@ -103,8 +103,8 @@ def test_flights_are_produced_as_they_become_known(flights: list[Flight]) -> Non
     assert cancelled.known == cancelled.scheduled
 
 
-def printed(table: Table) -> list[str]:
-    """A table's lines as they are printed where there is no terminal."""
+def render_lines(table: Table) -> list[str]:
+    """Return a table's lines as printed to a file."""
     console = Console(width=80, highlight=False, no_color=True)
     with console.capture() as capture:
         console.print(table)
@@ -112,7 +112,7 @@ def printed(table: Table) -> list[str]:
 
 
 def test_the_readme_shows_what_the_demo_prints(flights: list[Flight]) -> None:
-    """Both tables of its last screen; where the files lie and how long it took are another machine's business."""
+    """The README's screen has both tables; paths and times in it are not compared."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (screen,) = re.findall(r"^```text\n(flights and mean.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     shown = [line.rstrip() for line in screen.splitlines() if line.strip()]
@@ -123,7 +123,7 @@ def test_the_readme_shows_what_the_demo_prints(flights: list[Flight]) -> None:
         figures, FoundFlights(figures, len(flights), [], []), names, "Spark reads them from Parquet"
     )
     streaks = longest_streaks(pipeline.streaks, names)
-    tables = [*printed(carriers), *printed(streaks)]
+    tables = [*render_lines(carriers), *render_lines(streaks)]
     assert shown[: len(tables)] == tables
     counts = f"{len(pipeline.hours):,} hours of carriers and {len(pipeline.streaks):,} streaks"
     assert any(line.startswith(counts) for line in shown)
@@ -136,7 +136,7 @@ def test_airlines_have_names() -> None:
     assert len(names) == 16
 
 
-def test_missing_data_are_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_are_an_error_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(DataMissing, match=r"pip install 'asyncgroup\[demo\]'"):
         find_data()

@@ -1,4 +1,4 @@
-"""Lines from files."""
+"""`LineReader`: lines, read-ahead, errors, `stop`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def read(file: Path) -> list[bytes]:
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 2, 1000])
-async def test_lines_lose_their_ends_only(
+async def test_lines_without_line_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, expected: list[bytes], chunk: int
 ) -> None:
     monkeypatch.setattr(lines, "CHUNK", chunk)
@@ -38,9 +38,7 @@ async def test_lines_lose_their_ends_only(
     assert await read(file) == expected
 
 
-async def test_it_reads_no_further_than_somebody_wants(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_the_read_ahead_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(lines, "CHUNK", 2)
     file = tmp_path / "lines"
     file.write_bytes(b"x\n" * 100)
@@ -63,7 +61,7 @@ async def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
         await anext(LineReader(tmp_path))
 
 
-async def test_ending_is_safe_twice_and_after_the_end(tmp_path: Path) -> None:
+async def test_stop_can_be_called_twice_and_after_the_end(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"x\n")
     reader = LineReader(file)

@@ -1,4 +1,4 @@
-"""What `consume` and `produce` print, and their exit codes: terminals and pipes, refusals, signals, systems without them."""
+"""Output and exit codes of `consume` and `produce`: terminals and pipes, failed commits, signals, a simulated Windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncgroup.cli.printing import record_format
 from asyncgroup.model import Record
 from tests.cli.programs import LIMIT, broker, command, environment, run, started
 
-EVIL = b"a\x1b[2Jb\r\x9b\xff\xe2\x80\xae"
+CONTROL_CHARACTERS = b"a\x1b[2Jb\r\x9b\xff\xe2\x80\xae"
 
 
 def record(value: bytes | None) -> Record:
@@ -34,7 +34,7 @@ def record(value: bytes | None) -> Record:
     ("value", "piped", "shown"),
     [
         (b"plain \xc3\xa9", b"plain \xc3\xa9", b"plain \xc3\xa9"),
-        (EVIL, EVIL, b"a\\x1b[2Jb\\r\\x9b\\xff\\u202e"),
+        (CONTROL_CHARACTERS, CONTROL_CHARACTERS, b"a\\x1b[2Jb\\r\\x9b\\xff\\u202e"),
         (None, b"null", b"null"),
         (b"", b"", b""),
     ],
@@ -44,7 +44,7 @@ def test_values(value: bytes | None, piped: bytes, shown: bytes) -> None:
     assert record_format("value", for_terminal=True)(record(value)) == shown
 
 
-def test_json_stays_the_same_object() -> None:
+def test_escaped_json_is_the_same_object() -> None:
     value = "a\x1b[2J\x9b\u202e\U000e0001é".encode()
     piped, shown = (record_format("json", for_terminal=on)(record(value)).decode() for on in (False, True))
     assert shown.isprintable()
@@ -55,8 +55,8 @@ def test_json_stays_the_same_object() -> None:
     assert json.loads(record_format("json", for_terminal=True)(record(b"")))["value"] == ""
 
 
-def on_a_terminal(arguments: tuple[str, ...], enough: Callable[[bytes], bool]) -> bytes:
-    """What a command writes to a terminal until it is enough."""
+def on_a_terminal(arguments: tuple[str, ...], is_complete: Callable[[bytes], bool]) -> bytes:
+    """Run a command on a pseudo-terminal, and return its output once `is_complete` returns True for it."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command(*arguments), stdout=theirs, stderr=subprocess.DEVNULL, stdin=theirs, env=environment()
@@ -64,7 +64,7 @@ def on_a_terminal(arguments: tuple[str, ...], enough: Callable[[bytes], bool]) -
     os.close(theirs)
     seen = b""
     try:
-        while not enough(seen) and select.select([ours], [], [], LIMIT)[0]:
+        while not is_complete(seen) and select.select([ours], [], [], LIMIT)[0]:
             seen += os.read(ours, 4096)
     finally:
         process.kill()
@@ -78,7 +78,7 @@ async def test_a_terminal_gets_escapes_and_a_pipe_the_bytes() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
         async with Producer(cluster.bootstrap_servers) as producer:
-            for value in (EVIL, None, b"", b"end"):
+            for value in (CONTROL_CHARACTERS, None, b"", b"end"):
                 await producer.send("t", value)
         arguments = ("consume", "-b", cluster.bootstrap_servers, "-t", "t", "--from", "earliest")
         seen = await asyncio.to_thread(on_a_terminal, arguments, lambda seen: b"end" in seen)
@@ -90,14 +90,14 @@ async def test_a_terminal_gets_escapes_and_a_pipe_the_bytes() -> None:
             env=environment(),
             timeout=LIMIT,
         )
-        assert piped.stdout == EVIL + b"\nnull\n\nend\n"
+        assert piped.stdout == CONTROL_CHARACTERS + b"\nnull\n\nend\n"
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
-async def test_consume_fails_when_its_commit_is_refused() -> None:
+async def test_consume_fails_if_its_commit_fails() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -124,11 +124,13 @@ def test_exit_codes_of_signals(number: signal.Signals, code: int) -> None:
             with started(*arguments, *group) as consumer:
                 assert consumer.line() == "a\n"
                 assert consumer.end(number) == (code, "", "")
-        assert produced(servers, number) == (code, "2 records (2 B) in")
+        assert produce_until_signal(servers, number) == (code, "2 records (2 B) in")
 
 
-def produced(servers: str, number: signal.Signals, path: tuple[Path, ...] = ()) -> tuple[int, str]:
-    """The exit code of `produce`, ended by a signal after two lines, and how its report begins."""
+def produce_until_signal(
+    servers: str, number: signal.Signals, path: tuple[Path, ...] = ()
+) -> tuple[int, str]:
+    """Stop `produce` by a signal after two lines; return its exit code and the beginning of its report."""
     process = subprocess.Popen(
         command("produce", "-b", servers, "-t", "t"),
         stdin=subprocess.PIPE,
@@ -167,10 +169,8 @@ for module, names in ((os, "fork getuid geteuid sysconf sched_getaffinity"), (si
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_system_whose_loops_take_no_signal_handlers(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    """As far as Windows can be simulated: its loops raise NotImplementedError, and Unix's modules are not there."""
+def test_without_signal_handlers_of_the_event_loop(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Simulate Windows: `add_signal_handler` raises NotImplementedError, and Unix modules are missing."""
     (tmp_path / "sitecustomize.py").write_text(WINDOWS)
     path = (tmp_path,)
     with started("broker", "--port", "0", "--topic", "t:1", path=path) as cluster:
@@ -181,16 +181,16 @@ def test_a_system_whose_loops_take_no_signal_handlers(
         ) as consumer:
             assert consumer.line() == "a\n"
             assert consumer.end(number) == (code, "", "")
-        assert produced(servers, number, path) == (code, "2 records (2 B) in")
+        assert produce_until_signal(servers, number, path) == (code, "2 records (2 B) in")
         ended = cluster.end(number)
         assert ended == (code, "", "")
 
 
-# --- how many were acknowledged ---------------------------------------------------------------------------------------
+# --- the report of produce --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
-async def test_produce_says_how_many_were_acknowledged_when_some_are_refused() -> None:
+async def test_produce_reports_acknowledged_records_after_errors() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
         cluster.faults.on("Produce", nth=2, times=1000).error("TOPIC_AUTHORIZATION_FAILED")
@@ -213,7 +213,7 @@ async def test_produce_says_how_many_were_acknowledged_when_some_are_refused() -
         assert process.returncode == 1
 
 
-def test_produce_says_it_on_a_bad_line_too() -> None:
+def test_produce_reports_acknowledged_records_after_a_bad_line() -> None:
     with broker("--topic", "t:1") as servers:
         ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
     first, second = ended.stderr.splitlines()
@@ -222,8 +222,8 @@ def test_produce_says_it_on_a_bad_line_too() -> None:
     assert ended.returncode == 1
 
 
-def test_nobody_who_listens_is_no_error() -> None:
-    """Standard error is a pipe whose reader has gone."""
+def test_a_closed_standard_error_is_ignored() -> None:
+    """Standard error is a pipe whose reader has closed it."""
     with broker("--topic", "t:1") as servers:
         ours, theirs = os.pipe()
         os.close(ours)

@@ -1,4 +1,4 @@
-"""What the demonstration expects of its pipeline: figures by hour, streaks, and words for what differs."""
+"""The expected results of the demonstration's pipeline: figures by hour, streaks, and the report of differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def flight(row: int, scheduled: int, delay: int | None, carrier: str = "UA") -> 
     return Flight(row, carrier, delay, b"", scheduled, 0)
 
 
-def test_an_hour_begins_with_its_first_minute() -> None:
+def test_figures_by_hour() -> None:
     found = by_hour([flight(1, 59, 1), flight(2, 60, 10), flight(3, 119, None), flight(4, 120, 7)])
     assert found == {
         HourKey("UA", 0): HourFigures(1, 1, 1),
@@ -27,23 +27,23 @@ def test_an_hour_begins_with_its_first_minute() -> None:
     }
 
 
-def test_streaks_are_of_one_carrier_and_in_the_order_of_the_schedule() -> None:
+def test_streaks_by_carrier_in_scheduled_order() -> None:
     late = [flight(n, 100 - n, 15 + n) for n in range(10)]
     others = [flight(50 + n, 91 + n, 0, "HA") for n in range(10)]
     ended = flight(99, 101, 14)
     assert streaks([*late, *others, ended]) == [StreakFigures("UA", 91, 100, 10, 19.5)]
-    assert streaks([*late, *others]) == [], "nobody knows how it goes on"
-    assert streaks([*late[1:], *others, ended]) == [], "nine are no streak"
+    assert streaks([*late, *others]) == [], "a streak that has not ended does not count"
+    assert streaks([*late[1:], *others, ended]) == [], "nine departures are not a streak"
 
 
-def test_the_example_means_the_same_by_late_and_by_streak() -> None:
-    """Both are written down twice on purpose: the expectation shares no code with what it checks."""
+def test_the_thresholds_equal_those_of_the_pipeline() -> None:
+    """They are defined twice on purpose: the expected results share no code with the pipeline."""
     from asyncgroup.cli.demo import expected
 
     assert (expected.LATE, expected.SHORTEST) == (example.LATE_MINUTES, example.MIN_STREAK_FLIGHTS)
 
 
-def test_every_difference_is_said() -> None:
+def test_every_difference_is_reported() -> None:
     wanted = PipelineFigures(
         {HourKey("UA", 0): HourFigures(1, 1, 1), HourKey("UA", 60): HourFigures(1, 1, 1)},
         [StreakFigures("UA", 0, 9, 10, 20.0)],

@@ -1,4 +1,4 @@
-"""`broker`, `produce` and `consume` as three processes, as in two terminals and a third."""
+"""`broker`, `produce` and `consume` as separate processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def committed(servers: str, group: str, topic: str, partitions: int) -> li
 
 
 @pytest.mark.asyncio
-async def test_records_go_in_and_come_out_and_ctrl_c_commits_them(tmp_path: Path) -> None:
+async def test_produce_and_consume_and_ctrl_c_commits(tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"key{n % 10}:line {n}\n" for n in range(1_000)))
     port = free_ports(3)
@@ -50,7 +50,7 @@ async def test_records_go_in_and_come_out_and_ctrl_c_commits_them(tmp_path: Path
         assert sorted(lines) == sorted(f"line {n}\n" for n in range(1_000))
         assert sum(await committed(servers, "readers", "lines", 3)) == 1_000
 
-        # the group was left in order: another member starts at once, at what is new
+        # the member has left the group: another one starts at once, after the committed offsets
         run("produce", "-b", servers, "-t", "lines", stdin="one more\n")
         with started(*arguments, "--format", "json") as consumer:
             record = json.loads(consumer.line())
@@ -75,7 +75,7 @@ def test_max_messages_is_exact_and_commits_what_was_printed() -> None:
         assert (alone.returncode, alone.stderr, len(alone.stdout.splitlines())) == (0, "", 7)
 
 
-def test_bytes_that_are_no_text_and_nulls_are_printed_as_json() -> None:
+def test_invalid_utf8_is_printed_as_base64_in_json() -> None:
     with broker("--topic", "t:1") as servers:
         subprocess.run(
             command("produce", "-b", servers, "-t", "t", "--key-separator", "\\t"),
@@ -104,7 +104,7 @@ def test_bytes_that_are_no_text_and_nulls_are_printed_as_json() -> None:
         assert (record["partition"], record["offset"]) == (0, 0)
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_consume_ends_without_error_if_the_pipe_is_closed() -> None:
     with broker("--topic", "t:1") as servers:
         run("produce", "-b", servers, "-t", "t", stdin="".join(f"{n}\n" for n in range(20_000)))
         for group in ([], ["--group", "g"]):
@@ -136,7 +136,7 @@ def test_ctrl_c_in_produce_writes_what_was_read() -> None:
         assert process.stdin is not None
         process.stdin.write("one\ntwo\n")
         process.stdin.flush()
-        # a line typed at a terminal is written without waiting for the next one
+        # a line from a terminal is produced without waiting for the next one
         seen = run("consume", "-b", servers, "-t", "t", "--from", "earliest", "--max-messages", "2")
         assert seen.stdout == "one\ntwo\n"
         process.send_signal(signal.SIGINT)
@@ -146,13 +146,13 @@ def test_ctrl_c_in_produce_writes_what_was_read() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_broker_ends_cleanly(number: signal.Signals) -> None:
+def test_the_broker_stops_cleanly(number: signal.Signals) -> None:
     with started("broker", "--port", "0") as program:
         assert program.line().startswith("bootstrap: 127.0.0.1:")
         assert program.end(number) == (128 + number, "", "")
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def unused_server() -> str:
 
 
 @pytest.mark.parametrize("command_and_more", [["consume"], ["consume", "--group", "g"], ["produce"]])
-def test_an_unreachable_cluster_is_one_line(command_and_more: list[str]) -> None:
+def test_an_unreachable_cluster_is_a_one_line_error(command_and_more: list[str]) -> None:
     server = unused_server()
     ended = run(*command_and_more, "-b", server, "-t", "t")
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -225,7 +225,7 @@ def test_v_shows_the_traceback() -> None:
 def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
     with broker() as servers, ThreadPoolExecutor() as pool:
         unknown = ("consume", "-b", servers, "-t", "nowhere")
-        # both take their time: a topic may be in the making
+        # both take some seconds: the topic may just be being created
         both = pool.map(lambda group: run(*unknown, *group), ([], ["--group", "g"]))
         ended = run("produce", "-b", servers, "-t", "t", "/no/such/file")
         assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
@@ -245,7 +245,7 @@ def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
 
 
 @pytest.mark.parametrize(("command", "closed"), [("produce", "<&-"), ("consume", ">&-")])
-def test_a_program_started_without_its_input_or_output_says_so(command: str, closed: str) -> None:
+def test_a_missing_standard_input_or_output_is_an_error(command: str, closed: str) -> None:
     with broker() as servers:
         run("produce", "-b", servers, "-t", "t", stdin="a\n")
         start = "" if command == "produce" else "--from earliest"
@@ -263,8 +263,8 @@ def test_a_program_started_without_its_input_or_output_says_so(command: str, clo
     assert ended.returncode == 1
 
 
-def test_a_port_in_use_is_named() -> None:
-    """The one that is taken, not the first."""
+def test_the_error_names_the_port_in_use() -> None:
+    """The port in use is the second one."""
     port = free_ports(3)
     with socket.create_server(("127.0.0.1", port + 1)):
         ended = run("broker", "--port", str(port), "--nodes", "3")
@@ -288,7 +288,7 @@ def test_a_port_in_use_is_named() -> None:
         (["--port", "65535", "--nodes", "2"], "--nodes 2 is not allowed: at most 1 with --port 65535"),
     ],
 )
-def test_a_broker_that_cannot_be_says_why_in_one_line(
+def test_errors_of_the_broker_are_one_line(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from asyncgroup.cli import main
@@ -304,7 +304,7 @@ def test_a_broker_that_cannot_be_says_why_in_one_line(
 
 
 @pytest.mark.asyncio
-async def test_tls_and_sasl_by_a_file_and_the_environment(
+async def test_tls_and_sasl_from_a_file_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)
@@ -333,15 +333,15 @@ async def test_tls_and_sasl_by_a_file_and_the_environment(
         assert "wr0ng" not in refused.stderr
         monkeypatch.delenv("ASYNCGROUP_CONFIG")
         demo = ("demo", *connected, "--no-spark", "--rows", "500", "--json")
-        told = await asyncio.to_thread(run, *demo)
-        assert told.returncode == 0, told.stderr
-        assert json.loads(told.stdout)["bootstrap_servers"] == cluster.bootstrap_servers
+        result = await asyncio.to_thread(run, *demo)
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["bootstrap_servers"] == cluster.bootstrap_servers
 
 
 # -- the broker ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_data_dir_keeps_is_there_again(tmp_path: Path) -> None:
+def test_data_dir_keeps_records(tmp_path: Path) -> None:
     arguments = ("--data-dir", str(tmp_path / "data"), "--topic", "kept:2:retention.ms=-1")
     with broker(*arguments) as servers:
         run("produce", "-b", servers, "-t", "kept", stdin="".join(f"{n}\n" for n in range(50)))
@@ -364,7 +364,7 @@ def test_the_ready_line_for_scripts_and_the_advertised_host() -> None:
         assert program.end(signal.SIGTERM) == (143, "", "")
 
 
-def test_the_log_of_v_tells_who_came_and_went_and_what_was_committed() -> None:
+def test_v_logs_members_and_commits() -> None:
     with started("broker", "-v", "--port", "0", "--topic", "t:1") as program:
         servers = program.line().removeprefix("bootstrap: ").strip()
         run("produce", "-b", servers, "-t", "t", stdin="a\nb\n")

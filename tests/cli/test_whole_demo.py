@@ -1,4 +1,4 @@
-"""The main job, as a user runs it. Its file comes last: `spark_demo` runs beside the tests of the others."""
+"""The demonstration with Spark. This file sorts last: `spark_demo` runs in the background during the others' tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.cli.programs import Running, run, started
+from tests.cli.programs import BackgroundCommand, run, started
 from tests.cli.test_demo import (
     LAST_LINE,
     assert_fits_a_terminal,
@@ -19,11 +19,11 @@ from tests.cli.test_demo import (
 )
 
 PARTITIONS = 5
-"""Partitions with records: one of the six gets no carrier."""
+"""Partitions with records: no carrier's key is assigned to one of the six."""
 
 
 def assert_results_are_kept(kept: Path, result: dict[str, Any], departures: str) -> None:
-    """A directory for each range of offsets, the pipeline's Parquet, its checkpoints, the plot."""
+    """Check for a directory per range of offsets, the pipeline's Parquet, its checkpoints and the plot."""
     assert sorted(place.name for place in kept.iterdir()) == [
         "checkpoints",
         "delay_by_hour.svg",
@@ -34,12 +34,12 @@ def assert_results_are_kept(kept: Path, result: dict[str, Any], departures: str)
     assert not list(kept.glob("flights/_staging/*"))
     assert list((kept / "delays").glob("*.parquet"))
     assert result["plot"] == str(kept / "delay_by_hour.svg")
-    picture = ElementTree.parse(result["plot"]).getroot()
-    assert departures in " ".join(each.text or "" for each in picture)
+    svg = ElementTree.parse(result["plot"]).getroot()
+    assert departures in " ".join(each.text or "" for each in svg)
 
 
 @pytest.mark.timeout(500)
-def test_the_demo_with_spark(spark_demo: Running, demo_directory: Path) -> None:
+def test_the_demo_with_spark(spark_demo: BackgroundCommand, demo_directory: Path) -> None:
     kept = demo_directory / "kept"
     ended = spark_demo.ended(limit=480)
     assert ended.returncode == 0, ended.stderr
@@ -54,7 +54,7 @@ def test_the_demo_with_spark(spark_demo: Running, demo_directory: Path) -> None:
         "\n".join(line for line in ended.stderr.splitlines() if not line.startswith(paths))
     )
     assert list(demo_directory.iterdir()) == [kept], (
-        "nothing else of Spark's lies in the directory where it ran"
+        "Spark must leave no other files in the working directory"
     )
     assert_results_are_kept(kept, result, "(19,822 departures)")
 
@@ -78,13 +78,13 @@ def test_the_demo_of_the_whole_year(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupted", "terminated"]
 )
-def test_ended_while_queries_run_it_leaves_nothing(
+def test_stopped_while_queries_run_it_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with started("demo", "--rows", "8000") as demo:
         while "query delays" not in (line := demo.line()):
-            assert line, "it ended by itself"
+            assert line, "the demonstration ended too early"
         ended, _, err = demo.end(number)
     assert (ended, err) == (code, "")
     assert list(tmp_path.glob("asyncgroup-*")) == []
