@@ -155,7 +155,7 @@ class ApacheCluster:
 
         The id is random, so a process with this id was started by us.
         """
-        answer = node.answer()
+        answer = node.probe()
         return answer is not None and answer.cluster_id == self.cluster_id and answer.node_ids >= running
 
     def _pause(

@@ -20,7 +20,7 @@ _METADATA_VERSION: Final = 2
 _LARGEST: Final = 1 << 20  # bytes of a response; another program on the port may send any size
 
 
-@dataclass(is_blackholed=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ProbeResult:
     """A broker's answer: the id of its cluster, and the ids of the live brokers."""
 

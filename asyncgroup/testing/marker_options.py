@@ -22,7 +22,7 @@ _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_
 """Options of the marker that EmbeddedCluster does not have."""
 
 
-@dataclass(is_blackholed=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerOptions:
     """The options of one marker."""
 
