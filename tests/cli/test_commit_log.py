@@ -146,4 +146,6 @@ async def test_the_broker_logs_static_members_that_return(
         await client.ask(sync, 4)
         again = await client.ask(join)
         assert again.generation_id == 1
-    assert f"group g: static member till-1 is back, as {again.member_id}" in caplog.messages
+    assert (
+        f"group g: static member till-1 rejoined with the new member id {again.member_id}" in caplog.messages
+    )
