@@ -1,6 +1,6 @@
 """Reading partitions: one fetcher task a broker, one buffer a partition, iterators that hand out records.
 
-The way of a record: `BrokerFetcher` asks a broker for all partitions that want more, `PartitionConsumer` holds what
+The way of a record: `BrokerFetcher` partitions a broker for all partitions that want more, `PartitionConsumer` holds what
 comes as whole batches, its iterators decode them, pass them through the interceptors and hand them out.
 
 - No reader waits for another one: each has its share of `buffer_bytes`, a full one is left out of the next fetch, and
@@ -9,7 +9,7 @@ comes as whole batches, its iterators decode them, pass them through the interce
   told to `errors()` or the log, what does not is raised by the iterator once.
 - Where to begin, and where to go on when the log does not hold a position, is decided in `resets`.
 
-Where to look: `fetchers` brings each partition to the fetcher of its leader (`whereabouts`: or of a nearer replica), and
+Where to look: `fetchers` brings each partition to the fetcher of its leader (`fetch_position`: or of a nearer replica), and
 back after a pause (`retries`, `waiting`) or as soon as metadata names a new leader (`leader_watch`). `fetch_plan` and `fetch_session` say what to ask, `answers` what an answer means;
 `validator` has new leaders confirm positions (`validation`), `resetter` finds others (`resets`, `list_offsets`). From bytes
 to records: `buffer`, `decoding`, `aborted` and `taken`, within the `budget`. A partition is `fetched_partition` to its fetcher and

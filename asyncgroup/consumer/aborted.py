@@ -13,10 +13,10 @@ from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, crc_is_valid
 
-__all__ = ["AbortedTransactions", "Listed"]
+__all__ = ["AbortedTransactions", "ListedTransaction"]
 
 
-class Listed(Protocol):
+class ListedTransaction(Protocol):
     """An entry of a Fetch response's `aborted_transactions`."""
 
     producer_id: int
@@ -31,7 +31,7 @@ class AbortedTransactions:
 
     __slots__ = ("_check_crcs", "_coming", "_producers")
 
-    def __init__(self, listed: Iterable[Listed], check_crcs: bool) -> None:
+    def __init__(self, listed: Iterable[ListedTransaction], check_crcs: bool) -> None:
         self._coming = sorted(
             ((one.first_offset, one.producer_id) for one in listed), reverse=True
         )  # the next one is the last
@@ -41,7 +41,7 @@ class AbortedTransactions:
     def __repr__(self) -> str:
         return f"<AbortedTransactions {len(self._coming)} to come, {len(self._producers)} going on>"
 
-    def hides(self, header: BatchHeader, batch: Buffer) -> bool:
+    def is_aborted(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether the next batch (`batch` holds just its bytes) must not be handed out as it was aborted.
 
         Raises CorruptRecordsError for a marker that cannot be read although its checksum is right.

@@ -11,10 +11,10 @@ from uuid import UUID
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import ACTIONS, Action
+from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import out_of_range_policy
-from asyncgroup.consumer.validation import EpochEnd, find_divergence
+from asyncgroup.consumer.validation import EpochEndOffset, complete_validation
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import (
     BrokerError,
@@ -26,7 +26,7 @@ from asyncgroup.errors import (
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["Answers", "Dispatch", "Redispatch"]
+__all__ = ["FetchCallbacks", "FetchResponseHandler", "RedispatchCallback"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
@@ -45,29 +45,29 @@ def lease_of(config: ConsumerConfig) -> float:
     return config.metadata_refresh_interval or DEFAULT_LEASE
 
 
-class Redispatch(Protocol):
+class RedispatchCallback(Protocol):
     """Partitions must go elsewhere; `hinted` if the broker has named the new leader."""
 
     def __call__(self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool) -> None: ...
 
 
-class Dispatch(NamedTuple):
+class FetchCallbacks(NamedTuple):
     """Whom a fetcher tells of partitions that it has let go of.
 
     `redispatch`: they must go elsewhere, after a pause unless hinted. `reset`: the offset is not in the log. `fail`: the
-    reader must get an error. `move`: another replica is the one to ask, which is no failure. `go_home`: the leader is the
-    one to ask, since a follower's turn is over. `heal`: tell those who read errors; the partition is still fetched here.
+    reader must get an error. `move`: another replica is the one to ask, which is no failure. `return_to_leader`: the leader is the
+    one to ask, since a follower's turn is over. `report`: tell those who read errors; the partition is still fetched here.
     """
 
-    redispatch: Redispatch
+    redispatch: RedispatchCallback
     reset: Callable[[PartitionConsumer], None]
     fail: Callable[[PartitionConsumer, Exception], None]
     move: Callable[[PartitionConsumer], None]
-    go_home: Callable[[PartitionConsumer], None]
-    heal: Callable[[Iterable[PartitionConsumer], Exception], None]
+    return_to_leader: Callable[[PartitionConsumer], None]
+    report: Callable[[Iterable[PartitionConsumer], Exception], None]
 
 
-class Answers:
+class FetchResponseHandler:
     """Takes partitions' answers in for the fetcher of one node; `remove` ends the fetching of one there."""
 
     def __init__(
@@ -76,47 +76,49 @@ class Answers:
         cluster: Cluster,
         config: ConsumerConfig,
         remove: Callable[[PartitionConsumer], bool],
-        dispatch: Dispatch,
+        callbacks: FetchCallbacks,
     ) -> None:
         self._node_id, self._cluster, self._config = node_id, cluster, config
-        self._remove, self._dispatch = remove, dispatch
+        self._remove, self._callbacks = remove, callbacks
 
-    def take(self, consumer: PartitionConsumer, data: Any, response: m.FetchResponse, *, own: bool) -> None:
+    def handle(
+        self, consumer: PartitionConsumer, data: Any, response: m.FetchResponse, *, zero_copy: bool
+    ) -> None:
         """Hand records over, or do what the error code asks for."""
         code = data.error_code
-        action = ACTIONS.get(code, Action.REDISPATCH if is_retriable(code) else Action.FAIL)
-        if action is Action.DELIVER:
-            self._deliver(consumer, data, own=own)
-        elif action is Action.REDISPATCH:
-            self._take_hint(consumer.tp, data, response)
+        action = FETCH_ACTIONS.get(code, FetchAction.REDISPATCH if is_retriable(code) else FetchAction.FAIL)
+        if action is FetchAction.DELIVER:
+            self._deliver(consumer, data, zero_copy=zero_copy)
+        elif action is FetchAction.REDISPATCH:
+            self._apply_leader_hint(consumer.tp, data, response)
             hinted = self._cluster.view.leader(consumer.tp) not in (-1, self._node_id)
-            self.redispatch([consumer], self._said(code, consumer), hinted=hinted)
-        elif self._leave_follower(consumer, consumer.trouble.moved):
+            self.redispatch([consumer], self._broker_error(code, consumer), hinted=hinted)
+        elif self._leave_follower(consumer, consumer.fetch_failures.redirected):
             # what a follower lacks the leader may have; its word counts
             self.move(consumer)
-        elif action is Action.RESET:
+        elif action is FetchAction.RESET:
             self._remove(consumer)
-            self._dispatch.reset(consumer)
+            self._callbacks.reset(consumer)
         else:
-            self._fail(consumer, self._said(code, consumer))
+            self._fail(consumer, self._broker_error(code, consumer))
 
-    def _deliver(self, consumer: PartitionConsumer, data: Any, *, own: bool) -> None:
+    def _deliver(self, consumer: PartitionConsumer, data: Any, *, zero_copy: bool) -> None:
         diverging = data.diverging_epoch
         if diverging.epoch >= 0:
-            self.settle(consumer, EpochEnd(diverging.epoch, diverging.end_offset))
+            self.handle_epoch_end(consumer, EpochEndOffset(diverging.epoch, diverging.end_offset))
         elif data.preferred_read_replica not in (-1, self._node_id):
-            self._follow(consumer, data.preferred_read_replica)
+            self._move_to_replica(consumer, data.preferred_read_replica)
         else:
             consumer.fetched(
                 data.records,
                 data.high_watermark,
                 data.log_start_offset,
-                own=own,
+                zero_copy=zero_copy,
                 last_stable_offset=data.last_stable_offset,
                 aborted=data.aborted_transactions,
             )
 
-    def take_cut(
+    def handle_partial_batch(
         self, consumer: PartitionConsumer, data: Any, size: int, limit: int, *, is_alone: bool
     ) -> None:
         """Do what is to be done about an answer that ends within its first record batch, of `size` bytes (0: unknown).
@@ -133,50 +135,52 @@ class Answers:
             self._fail(consumer, RecordTooLargeError(tp, offset, size, limit))
         else:
             data.records = None
-            self._deliver(consumer, data, own=False)
+            self._deliver(consumer, data, zero_copy=False)
 
-    def _follow(self, consumer: PartitionConsumer, replica: int) -> None:
+    def _move_to_replica(self, consumer: PartitionConsumer, replica: int) -> None:
         """The leader names a nearer replica and sends no records (KIP-392)."""
-        places = consumer.whereabouts
-        if replica == places.avoided and places.avoids_any(asyncio.get_running_loop().time()):
+        position = consumer.fetch_position
+        if replica == position.avoided_replica and position.is_avoiding_replica(
+            asyncio.get_running_loop().time()
+        ):
             return  # it was asked before that follower failed; the next request will not tell it the rack
-        places.prefer(replica, float("inf"))
+        position.update_preferred_replica(replica, float("inf"))
         self.move(consumer)
 
     def _leave_follower(self, consumer: PartitionConsumer, is_useless: bool) -> bool:
         """Back to the leader; False if it was the leader already. A useless follower is avoided for a while."""
-        places = consumer.whereabouts
-        if places.replica < 0:
+        position = consumer.fetch_position
+        if position.preferred_replica < 0:
             return False
         if is_useless:
-            places.avoid_replica(asyncio.get_running_loop().time(), AVOID_SECONDS)
-        return places.forget_replica() or is_useless
+            position.avoid_replica(asyncio.get_running_loop().time(), AVOID_SECONDS)
+        return position.clear_preferred_replica() or is_useless
 
-    def give_up_follower(self, consumer: PartitionConsumer, error: Exception) -> None:
+    def leave_unresponsive_follower(self, consumer: PartitionConsumer, error: Exception) -> None:
         """It does not answer: its leader is asked at once."""
         self._leave_follower(consumer, is_useless=True)
         if self._remove(consumer):
-            self._dispatch.heal([consumer], error)
-            self._dispatch.go_home(consumer)
+            self._callbacks.report([consumer], error)
+            self._callbacks.return_to_leader(consumer)
 
-    def go_home(self, consumer: PartitionConsumer) -> None:
+    def return_to_leader(self, consumer: PartitionConsumer) -> None:
         """The lease of a preferred replica is over, or only the leader can tell what is to be known."""
-        consumer.whereabouts.forget_replica()
+        consumer.fetch_position.clear_preferred_replica()
         if self._remove(consumer):
-            self._dispatch.go_home(consumer)
+            self._callbacks.return_to_leader(consumer)
 
     def move(self, consumer: PartitionConsumer) -> None:
         """Another replica is the one to ask."""
         if self._remove(consumer):
-            self._dispatch.move(consumer)
+            self._callbacks.move(consumer)
 
-    def settle(self, consumer: PartitionConsumer, end: EpochEnd) -> None:
+    def handle_epoch_end(self, consumer: PartitionConsumer, end: EpochEndOffset) -> None:
         """The leader has said where the last epoch read ends in its log: go back if the log lost what was read.
 
         Where a policy allows resets, reading goes on where the logs part, so that nothing of the new log is missed, and
         by the policy if that place is not known.
         """
-        error = find_divergence(consumer, end)
+        error = complete_validation(consumer, end)
         if error is None:
             return
         if out_of_range_policy(self._config) == "error":
@@ -186,12 +190,12 @@ class Answers:
         _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, consumer.fetched_epoch)
         if error.divergent_offset is None:
             self._remove(consumer)
-            self._dispatch.reset(consumer)
+            self._callbacks.reset(consumer)
             return
         consumer.restart(end.end_offset, end.epoch)
-        self._dispatch.heal([consumer], error)
+        self._callbacks.report([consumer], error)
 
-    def restart(self, consumer: PartitionConsumer, topic_id: UUID) -> None:
+    def handle_recreated_topic(self, consumer: PartitionConsumer, topic_id: UUID) -> None:
         """The topic was deleted and made anew: all of the new one is news, so it is read from its first record.
 
         Whatever policy allows resets: `latest` too, as the reader had the old topic's end already and would miss what
@@ -202,23 +206,23 @@ class Answers:
             self._fail(consumer, error)
             return
         _log.warning("%s; going on at its first record", error)
-        consumer.whereabouts.sought()
+        consumer.fetch_position.seek()
         consumer.restart(0, topic_id=topic_id)
-        self._dispatch.heal([consumer], error)
+        self._callbacks.report([consumer], error)
 
     def _fail(self, consumer: PartitionConsumer, error: Exception) -> None:
         """Its reader gets the error; when it is asked for again is not ours to say."""
         self._remove(consumer)
-        self._dispatch.fail(consumer, error)
+        self._callbacks.fail(consumer, error)
 
     def fail(self, consumer: PartitionConsumer, code: int, what: str) -> None:
         """Its reader gets a broker's error."""
         self._fail(consumer, BrokerError(code, f"{what} of {consumer.tp} from node {self._node_id}"))
 
-    def _said(self, code: int, consumer: PartitionConsumer) -> BrokerError:
+    def _broker_error(self, code: int, consumer: PartitionConsumer) -> BrokerError:
         return BrokerError(code, f"fetch of {consumer.tp} from node {self._node_id}")
 
-    def _take_hint(self, tp: TopicPartition, data: Any, response: m.FetchResponse) -> None:
+    def _apply_leader_hint(self, tp: TopicPartition, data: Any, response: m.FetchResponse) -> None:
         """A broker that lost a partition may name the new leader (KIP-951)."""
         leader = data.current_leader
         if leader.leader_id >= 0:
@@ -234,9 +238,9 @@ class Answers:
         led: list[PartitionConsumer] = []
         followed: list[PartitionConsumer] = []
         for consumer in gone:
-            was_followed = self._leave_follower(consumer, no_answer or consumer.trouble.moved)
-            (followed if was_followed else led).append(consumer)
+            left_follower = self._leave_follower(consumer, no_answer or consumer.fetch_failures.redirected)
+            (followed if left_follower else led).append(consumer)
         if led:
-            self._dispatch.redispatch(led, error, hinted=hinted)
+            self._callbacks.redispatch(led, error, hinted=hinted)
         if followed:
-            self._dispatch.redispatch(followed, error, hinted=True)
+            self._callbacks.redispatch(followed, error, hinted=True)

@@ -42,7 +42,7 @@ class Batches:
                 await consumer._wait_for_change()
             elif self._max_wait > 0 and not self._is_enough() and not await self._wait_for_more():
                 continue
-            elif batch := consumer._take(self._max_records, self._max_bytes):
+            elif batch := consumer._pop_batch(self._max_records, self._max_bytes):
                 return batch
 
     def _is_enough(self) -> bool:

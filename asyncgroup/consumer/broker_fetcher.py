@@ -8,19 +8,19 @@ from typing import Any, Final
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.answers import Answers, Dispatch, lease_of
+from asyncgroup.consumer.answers import FetchCallbacks, FetchResponseHandler, lease_of
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_plan import (
     SHORT_WAIT,
-    Ask,
     FetchPlan,
-    answer_limit,
-    build_request,
+    PlannedFetch,
+    build_fetch_request,
     make_plan,
+    response_limit,
 )
-from asyncgroup.consumer.fetch_session import TOPIC_IDS, FetchSession, outside_sessions
+from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, FetchSession, sessionless_request
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.validator import Validator
+from asyncgroup.consumer.validator import PositionValidator
 from asyncgroup.errors import AsyncGroupError, BrokerError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
@@ -34,34 +34,34 @@ _log = logging.getLogger("asyncgroup.consumer")
 MAIN_LANE: Final = "fetch"
 EXPRESS_LANE: Final = "fetch-express"
 
-Found = list[tuple[TopicPartition, Any]]
+_PartitionData = list[tuple[TopicPartition, Any]]
 """The partitions of a response."""
 
 
-class _Flight:
+class _PendingFetch:
     """A fetch without an answer yet. `scope` ends the wait for it; `received` is the lane's count of bytes when looked
-    at last, at `heard`.
+    at last, at `last_received_at`.
     """
 
-    __slots__ = ("asked_at", "heard", "plan", "received", "scope")
+    __slots__ = ("last_received_at", "plan", "received", "scope", "sent_at")
 
     def __init__(self, plan: FetchPlan, scope: asyncio.Timeout, now: float, received: int) -> None:
         self.plan, self.scope = plan, scope
-        self.asked_at = self.heard = now
+        self.sent_at = self.last_received_at = now
         self.received = received
 
 
-def lanes_of(owner: str) -> set[str]:
+def lanes_of(lane_suffix: str) -> set[str]:
     """The lanes of all fetchers of one client."""
-    return {MAIN_LANE + owner, EXPRESS_LANE + owner}
+    return {MAIN_LANE + lane_suffix, EXPRESS_LANE + lane_suffix}
 
 
 class BrokerFetcher:
     """Fetches the partitions that one broker leads, or is the closest replica of.
 
     The main lane parks at the broker for up to `fetch_max_wait`. A partition that begins to want records meanwhile
-    (added, resumed, drained) is asked for at once on the express lane. `dispatch` is told of partitions that are let go
-    of. `owner` tells lanes of several clients on one Cluster apart, so that nobody waits behind another's long poll.
+    (added, resumed, drained) is asked for at once on the express lane. `callbacks` is told of partitions that are let go
+    of. `lane_suffix` tells lanes of several clients on one Cluster apart, so that nobody waits behind another's long poll.
 
     A partition on the express lane goes over to the main lane as soon as that comes back: if the main lane has to set
     out without it, it is parked for a moment only, and the express lane leaves the partition alone meanwhile.
@@ -77,25 +77,25 @@ class BrokerFetcher:
         cluster: Cluster,
         config: ConsumerConfig,
         budget: Budget,
-        dispatch: Dispatch,
-        owner: str = "",
+        callbacks: FetchCallbacks,
+        lane_suffix: str = "",
     ) -> None:
         self.node_id = node_id = session.node_id
-        self._owner = owner
+        self._lane_suffix = lane_suffix
         self._cluster, self._config, self._budget = cluster, config, budget
-        self._answers = Answers(node_id, cluster, config, self.remove, dispatch)
+        self._handler = FetchResponseHandler(node_id, cluster, config, self.remove, callbacks)
         self._session = session
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
-        self._under_way: dict[TopicPartition, Ask] = {}
-        self._validator = Validator(node_id, cluster, self._answers, self._is_current, self.wake)
+        self._in_flight: dict[TopicPartition, PlannedFetch] = {}
+        self._validator = PositionValidator(node_id, cluster, self._handler, self._is_current, self.wake)
         self._changed = {MAIN_LANE: asyncio.Event(), EXPRESS_LANE: asyncio.Event()}
         self._main_wait = 0.0  # seconds that the main lane's fetch may be parked; 0 while there is none
-        self._missed: dict[TopicPartition, int] = {}
+        self._skipped: dict[TopicPartition, int] = {}
         """Partitions that the main lane could not take, as the express lane had them, with their versions."""
         self.last_fetch = float("-inf")
-        self._flights: dict[str, _Flight] = {}
+        self._pending: dict[str, _PendingFetch] = {}
         self._ended = asyncio.Event()
-        self.idle_looks = 0
+        self.idle_checks = 0
         """How often in a row it was found without any partition."""
 
     def __repr__(self) -> str:
@@ -105,24 +105,24 @@ class BrokerFetcher:
         return bool(self._consumers)
 
     @property
-    def silent_since(self) -> float:
+    def pending_since(self) -> float:
         """Loop time of the oldest ask that has no answer yet; infinity if there is none."""
-        return min((flight.asked_at for flight in self._flights.values()), default=float("inf"))
+        return min((fetch.sent_at for fetch in self._pending.values()), default=float("inf"))
 
-    def is_silent(self, seconds: float) -> bool:
+    def is_unresponsive(self, seconds: float) -> bool:
         """Whether an answer is due for longer than `seconds`, and no part of it has come for as long either."""
         now = asyncio.get_running_loop().time()
         return any(
-            now - max(flight.asked_at + flight.plan.max_wait, self._heard(flight, lane, now)) > seconds
-            for lane, flight in self._flights.items()
+            now - max(fetch.sent_at + fetch.plan.max_wait, self._last_received_at(fetch, lane, now)) > seconds
+            for lane, fetch in self._pending.items()
         )
 
-    def _heard(self, flight: _Flight, lane: str, now: float) -> float:
+    def _last_received_at(self, fetch: _PendingFetch, lane: str, now: float) -> float:
         """When bytes were received last on a lane, as far as calls of this have seen: a large answer takes its time."""
-        received = self._cluster.received_bytes(self.node_id, lane + self._owner)
-        if received != flight.received:
-            flight.heard, flight.received = now, received
-        return flight.heard
+        received = self._cluster.received_bytes(self.node_id, lane + self._lane_suffix)
+        if received != fetch.received:
+            fetch.last_received_at, fetch.received = now, received
+        return fetch.last_received_at
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Fetch a partition from now on."""
@@ -136,7 +136,7 @@ class BrokerFetcher:
             return False
         del self._consumers[consumer.tp]
         self._validator.discard(consumer)
-        self._under_way.pop(consumer.tp, None)
+        self._in_flight.pop(consumer.tp, None)
         consumer.reserved = 0
         return True
 
@@ -150,7 +150,8 @@ class BrokerFetcher:
         moved = [
             consumer
             for tp, consumer in self._consumers.items()
-            if view.leader(tp) not in (-1, self.node_id) and consumer.whereabouts.replica != self.node_id
+            if view.leader(tp) not in (-1, self.node_id)
+            and consumer.fetch_position.preferred_replica != self.node_id
         ]
         for consumer in moved:
             self.remove(consumer)
@@ -158,24 +159,24 @@ class BrokerFetcher:
             self._give_up_fetches()
         return moved
 
-    def release_followed(self, seconds: float) -> None:
+    def release_from_follower(self, seconds: float) -> None:
         """Send partitions back to their leaders if this node, a follower, owes an answer for longer than `seconds`."""
-        if not self.is_silent(seconds):
+        if not self.is_unresponsive(seconds):
             return
-        followed = [c for c in self._consumers.values() if c.whereabouts.replica == self.node_id]
+        followed = [c for c in self._consumers.values() if c.fetch_position.preferred_replica == self.node_id]
         for consumer in followed:
             what = f"partition {consumer.tp}: node {self.node_id}, a follower, does not answer; the leader is asked"
-            self._answers.give_up_follower(consumer, RequestTimedOut(what))
+            self._handler.leave_unresponsive_follower(consumer, RequestTimedOut(what))
         if followed:
             self._give_up_fetches()
 
     def _give_up_fetches(self) -> None:
         """End the wait for answers of which nothing is wanted any more."""
-        for flight in self._flights.values():
-            if flight.scope.when() is not None:
+        for fetch in self._pending.values():
+            if fetch.scope.when() is not None:
                 continue  # given up already: its task has not come to that yet
-            if not any(self._under_way.get(tp) is ask for tp, ask in flight.plan.asks.items()):
-                flight.scope.reschedule(asyncio.get_running_loop().time())
+            if not any(self._in_flight.get(tp) is ask for tp, ask in fetch.plan.partitions.items()):
+                fetch.scope.reschedule(asyncio.get_running_loop().time())
 
     def wake(self) -> None:
         """Something may be wanted now."""
@@ -183,12 +184,12 @@ class BrokerFetcher:
             event.set()
 
     def end(self) -> None:
-        """End `live`, and close this fetcher's connections."""
+        """End `run`, and close this fetcher's connections."""
         self._ended.set()
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Fetch by both lanes and have positions confirmed, until `end`."""
-        works = (self.run, self.run_express, self.run_validation)
+        works = (self.run_main, self.run_express, self.run_validation)
         tasks = [asyncio.create_task(work(), name=f"{work.__name__} of {self}") for work in works]
         ending = asyncio.create_task(self._ended.wait(), name=f"end of {self}")
         try:
@@ -197,9 +198,9 @@ class BrokerFetcher:
                 task.result()
         finally:
             await cancel_and_wait(*tasks, ending)
-        self._cluster.close_lanes(lanes_of(self._owner), self.node_id)
+        self._cluster.close_lanes(lanes_of(self._lane_suffix), self.node_id)
 
-    async def run(self) -> None:
+    async def run_main(self) -> None:
         """The main lane, for ever."""
         while True:
             plan = await self._wait_for_plan(MAIN_LANE)
@@ -227,49 +228,53 @@ class BrokerFetcher:
             changed.clear()
             if lane == MAIN_LANE or self._main_wait > 0:
                 plan = self._plan(lane)
-                if plan.asks:
+                if plan.partitions:
                     return plan
             await changed.wait()
 
     def _plan(self, lane: str) -> FetchPlan:
-        idle = [consumer for consumer in self._consumers.values() if not self._is_asked(consumer)]
+        idle = [consumer for consumer in self._consumers.values() if not self._is_in_flight(consumer)]
         max_wait = self._config.fetch_max_wait
         if lane == MAIN_LANE:
-            self._missed = {c.tp: c.version for c in self._consumers.values() if self._is_asked(c)}
-            if self._missed:
+            self._skipped = {c.tp: c.version for c in self._consumers.values() if self._is_in_flight(c)}
+            if self._skipped:
                 max_wait = min(max_wait, SHORT_WAIT)
         elif self._main_wait <= SHORT_WAIT:
-            idle = [consumer for consumer in idle if self._missed.get(consumer.tp) != consumer.version]
+            idle = [consumer for consumer in idle if self._skipped.get(consumer.tp) != consumer.version]
         epochs: dict[TopicPartition, int] = {}
-        idle = [consumer for consumer in idle if self._may_be_asked(consumer, epochs)]
-        return make_plan(idle, epochs, self._budget.ask, max_wait)
+        idle = [consumer for consumer in idle if self._check_position(consumer, epochs)]
+        return make_plan(idle, epochs, self._budget.fetch_size, max_wait)
 
-    def _is_asked(self, consumer: PartitionConsumer) -> bool:
+    def _is_in_flight(self, consumer: PartitionConsumer) -> bool:
         """Whether it is asked for already; an ask from before a seek does not count."""
-        ask = self._under_way.get(consumer.tp)
+        ask = self._in_flight.get(consumer.tp)
         return ask is not None and ask.consumer is consumer and ask.version == consumer.version
 
-    def _may_be_asked(self, consumer: PartitionConsumer, epochs: dict[TopicPartition, int]) -> bool:
+    def _check_position(self, consumer: PartitionConsumer, epochs: dict[TopicPartition, int]) -> bool:
         """Whether its position holds for this node's log, as far as the metadata knows; notes the leader's epoch."""
-        tp, places = consumer.tp, consumer.whereabouts
+        tp, position = consumer.tp, consumer.fetch_position
         topic = self._cluster.view.topics.get(tp.topic)
         if topic is None:
             return True
-        if topic.topic_id != places.topic_id and places.is_recreated(topic.topic_id) and consumer.wants_more:
-            self._answers.restart(consumer, topic.topic_id)
+        if (
+            topic.topic_id != position.topic_id
+            and position.update_topic_id(topic.topic_id)
+            and consumer.is_fetchable
+        ):
+            self._handler.handle_recreated_topic(consumer, topic.topic_id)
             if self._consumers.get(tp) is not consumer:
                 return False
-            places.is_recreated(topic.topic_id)
+            position.update_topic_id(topic.topic_id)
         info = topic.partitions.get(tp.partition)
         if info is None:
             return True
         epochs[tp] = info.leader_epoch
-        must_validate = places.must_validate(consumer.fetched_epoch, info)
-        if places.replica == self.node_id:
+        must_validate = position.must_validate(consumer.fetched_epoch, info)
+        if position.preferred_replica == self.node_id:
             # only a leader can confirm a position, and a lease ends
             now = asyncio.get_running_loop().time()
-            if must_validate or places.home(info.leader, now, info) != self.node_id:
-                self._answers.go_home(consumer)
+            if must_validate or position.select_read_replica(info.leader, now, info) != self.node_id:
+                self._handler.return_to_leader(consumer)
                 return False
         if must_validate:
             self._validator.put(consumer)
@@ -282,90 +287,94 @@ class BrokerFetcher:
         self._reserve(plan)
         try:
             async with asyncio.timeout(None) as scope:
-                received = self._cluster.received_bytes(self.node_id, lane + self._owner)
-                self._flights[lane] = _Flight(plan, scope, asyncio.get_running_loop().time(), received)
+                received = self._cluster.received_bytes(self.node_id, lane + self._lane_suffix)
+                self._pending[lane] = _PendingFetch(plan, scope, asyncio.get_running_loop().time(), received)
                 response = await self._send(plan, lane)
-            found = self._read(plan, response, lane)
+            found = self._read_response(plan, response, lane)
         except TimeoutError:  # all of its partitions have moved
-            self._cluster.leave_lane(self.node_id, lane + self._owner)
+            self._cluster.leave_lane(self.node_id, lane + self._lane_suffix)
             if lane == MAIN_LANE:
-                self._session.lost()
+                self._session.invalidate()
         except AsyncGroupError as error:
             self._release(plan)
             _log.debug("fetch from node %d failed: %s", self.node_id, error)
             if lane == MAIN_LANE:
-                self._session.lost()
-            self._answers.redispatch([ask.consumer for ask in plan.asks.values()], error)
+                self._session.invalidate()
+            self._handler.redispatch([ask.consumer for ask in plan.partitions.values()], error)
         except asyncio.CancelledError:
             # the next one who fetches by this lane must not wait until the broker has answered us
-            self._cluster.leave_lane(self.node_id, lane + self._owner)
+            self._cluster.leave_lane(self.node_id, lane + self._lane_suffix)
             raise
         else:
             self._release(plan)
             self.last_fetch = asyncio.get_running_loop().time()
-            self._hand_out(plan, response, found)
+            self._handle_response(plan, response, found)
         finally:
             self._release(plan)
-            self._flights.pop(lane, None)
+            self._pending.pop(lane, None)
             self.wake()
 
     def _reserve(self, plan: FetchPlan) -> None:
-        for tp, ask in plan.asks.items():
-            self._under_way[tp] = ask
+        for tp, ask in plan.partitions.items():
+            self._in_flight[tp] = ask
             ask.consumer.reserved = ask.wanted.max_bytes
 
     def _release(self, plan: FetchPlan) -> None:
-        for tp, ask in plan.asks.items():
+        for tp, ask in plan.partitions.items():
             # another ask may stand here by now, or another fetcher's reservation in the consumer
-            if self._under_way.get(tp) is ask:
-                del self._under_way[tp]
+            if self._in_flight.get(tp) is ask:
+                del self._in_flight[tp]
                 ask.consumer.reserved = 0
 
     async def _send(self, plan: FetchPlan, lane: str) -> m.FetchResponse:
         wanted = plan.wanted
         all_known = all(ask.topic_id != m.NO_UUID for ask in wanted.values())
-        says_rack = self._config.rack_id != "" and self._begin_leases(plan)
+        send_rack = self._config.rack_id != "" and self._begin_leases(plan)
 
         def build(version: int) -> m.FetchRequest:
-            sent = self._session.next(wanted, version) if lane == MAIN_LANE else outside_sessions(wanted)
-            return build_request(sent, self._config, plan.max_wait, version, says_rack=says_rack)
+            sent = (
+                self._session.next_request(wanted, version)
+                if lane == MAIN_LANE
+                else sessionless_request(wanted)
+            )
+            return build_fetch_request(sent, self._config, plan.max_wait, version, send_rack=send_rack)
 
         return await self._cluster.request_built(
             self.node_id,
             m.FetchRequest,
             build,
-            lane=lane + self._owner,
+            lane=lane + self._lane_suffix,
             timeout=self._config.request_timeout + plan.max_wait,
-            highest=None if all_known else TOPIC_IDS - 1,
+            highest=None if all_known else TOPIC_ID_VERSION - 1,
         )
 
     def _begin_leases(self, plan: FetchPlan) -> bool:
         """Begin the leases of partitions that are asked for here for the first time; whether the rack may be told."""
         now, lease = asyncio.get_running_loop().time(), lease_of(self._config)
-        places = [ask.consumer.whereabouts for ask in plan.asks.values()]
-        for one in places:
-            if one.replica == self.node_id:
+        positions = [ask.consumer.fetch_position for ask in plan.partitions.values()]
+        for one in positions:
+            if one.preferred_replica == self.node_id:
                 one.begin_lease(now, lease)
-        return not any(one.avoids_any(now) for one in places)
+        return not any(one.is_avoiding_replica(now) for one in positions)
 
-    def _read(self, plan: FetchPlan, response: m.FetchResponse, lane: str) -> Found:
+    def _read_response(self, plan: FetchPlan, response: m.FetchResponse, lane: str) -> _PartitionData:
         """The partitions of an answer, none if the session has to begin anew. Raises BrokerError, ProtocolError."""
         is_main = lane == MAIN_LANE
         if response.error_code:
-            if is_main and self._session.refused(response.error_code):
+            if is_main and self._session.handle_error(response.error_code):
                 _log.debug("node %d: a new fetch session after error %d", self.node_id, response.error_code)
                 return []
             raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
-        names = {ask.wanted.topic_id: tp.topic for tp, ask in plan.asks.items()}
-        found: Found = []
+        names = {ask.wanted.topic_id: tp.topic for tp, ask in plan.partitions.items()}
+        found: _PartitionData = []
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             found += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
         if is_main:
-            self._session.answered(response, [tp for tp, _ in found])
+            self._session.handle_response(response, [tp for tp, _ in found])
         return found
 
-    def _hand_out(self, plan: FetchPlan, response: m.FetchResponse, found: Found) -> None:
+    def _handle_response(self, plan: FetchPlan, response: m.FetchResponse, found: _PartitionData) -> None:
         filled = {tp: data.records for tp, data in found if data.records}
         cuts = {tp: size for tp, records in filled.items() if (size := cut_batch_size(records)) is not None}
         served = [tp for tp in filled if tp not in cuts]
@@ -373,20 +382,22 @@ class BrokerFetcher:
         for tp, data in found:
             if data.records:
                 total += len(data.records)
-            asked = plan.asks.get(tp)
+            asked = plan.partitions.get(tp)
             # removed, or sought elsewhere while the request was under way: not wanted any more
             if asked is not None and self._is_current(asked.consumer, asked.version):
                 if tp in cuts and not data.error_code:
-                    limit = min(asked.wanted.max_bytes, answer_limit(self._config))
-                    self._answers.take_cut(asked.consumer, data, cuts[tp], limit, is_alone=not served)
+                    limit = min(asked.wanted.max_bytes, response_limit(self._config))
+                    self._handler.handle_partial_batch(
+                        asked.consumer, data, cuts[tp], limit, is_alone=not served
+                    )
                 else:
-                    self._answers.take(asked.consumer, data, response, own=len(filled) == 1)
+                    self._handler.handle(asked.consumer, data, response, zero_copy=len(filled) == 1)
         answered = {tp for tp, _ in found}
-        for tp, asked in plan.asks.items():
+        for tp, asked in plan.partitions.items():
             if tp not in answered and self._is_current(asked.consumer, asked.version):
-                asked.consumer.trouble.clear()  # in a session no news is good news
+                asked.consumer.fetch_failures.clear()  # in a session no news is good news
         self._rotate(served)
-        self._cluster.hooks.emit("on_fetch", self.node_id, total, len(plan.asks))
+        self._cluster.hooks.emit("on_fetch", self.node_id, total, len(plan.partitions))
 
     def _is_current(self, consumer: PartitionConsumer, version: int) -> bool:
         return consumer.version == version and self._consumers.get(consumer.tp) is consumer

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TypeAlias
 
 from asyncgroup.columns import Columns
-from asyncgroup.consumer.aborted import AbortedTransactions, Listed
+from asyncgroup.consumer.aborted import AbortedTransactions, ListedTransaction
 from asyncgroup.consumer.decoding import is_slow
-from asyncgroup.consumer.taken import Chunk, Taken
+from asyncgroup.consumer.lazy_records import LazyRecords, RawBatch
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.columnar import read_columns
@@ -52,13 +52,13 @@ class RecordBuffer:
     `on_skip` it is left out and told of, if its header can be believed: if what it says of the batch's end fits the
     number of its records or the next batch, and the log's end. One whose end is not known stays in any case: to guess
     an offset behind it might leave out records that are good, or lead into it again and again. Bytes whose very form
-    is wrong are not kept: `broken` is the error for them, met behind what came before; then they are fetched anew, as
+    is wrong are not kept: `framing_error` is the error for them, met behind what came before; then they are fetched anew, as
     the fault may have been on the way. A compressed batch that holds more than `limit` bytes cannot be read either.
     """
 
     __slots__ = (
+        "_batches",
         "_check_crcs",
-        "_chunks",
         "_floor",
         "_limit",
         "_on_skip",
@@ -67,15 +67,15 @@ class RecordBuffer:
         "_tp",
         "_undecoded",
         "batch_bytes",
-        "broken",
+        "batches_read",
         "bytes",
+        "decode_eagerly",
         "decoded",
         "fetch_offset",
         "fetched_epoch",
-        "is_eager",
-        "log_end",
+        "framing_error",
+        "high_water_mark",
         "records_end",
-        "turns",
     )
 
     def __init__(
@@ -89,14 +89,14 @@ class RecordBuffer:
     ) -> None:
         self._tp, self._check_crcs, self._on_skip = tp, check_crcs, on_skip
         self._limit = limit
-        self.turns = 0
-        self.is_eager = False
-        """Whether `take` decodes every batch, so that one that cannot be read stays here, and is met here."""
-        self.log_end = -1
+        self.batches_read = 0
+        self.decode_eagerly = False
+        """Whether `pop_records` decodes every batch, so that one that cannot be read stays here, and is met here."""
+        self.high_water_mark = -1
         """The high watermark as of the last fetch; no batch reaches beyond it."""
         self.batch_bytes = 0
         """Wire bytes of the batch that came last: how large the next ones may be."""
-        self._chunks: deque[Chunk] = deque()
+        self._batches: deque[RawBatch] = deque()
         self.seek(offset, epoch)
 
     def __repr__(self) -> str:
@@ -104,16 +104,16 @@ class RecordBuffer:
 
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Drop everything and go on at `offset`; `epoch` is the leader epoch of the record before it."""
-        self._chunks.clear()
-        self._ready: tuple[Chunk, list[Record] | BaseException] | None = None
+        self._batches.clear()
+        self._ready: tuple[RawBatch, list[Record] | BaseException] | None = None
         """What the batch in front holds, or why it cannot be read, if it was decoded elsewhere."""
-        self.broken: CorruptRecordsError | None = None
+        self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
         self.decoded: list[Record] = []
         self._size = self._undecoded = 0
         self.bytes = 0
         self.fetch_offset = self.records_end = self._floor = offset
-        self.turns += 1
+        self.batches_read += 1
 
     def drop(self) -> None:
         """Drop everything that waits, for good; the position stays as it is."""
@@ -124,7 +124,7 @@ class RecordBuffer:
         self.fetch_offset, self.fetched_epoch = offset, -1
 
     def __bool__(self) -> bool:
-        return bool(self.decoded or self._chunks or self.broken)
+        return bool(self.decoded or self._batches or self.framing_error)
 
     @property
     def records(self) -> int:
@@ -136,30 +136,30 @@ class RecordBuffer:
         """The offset of the next record to hand out; gaps of compaction and transaction markers are passed over."""
         if self.decoded:
             return self.decoded[-1].offset
-        if not self._chunks:
+        if not self._batches:
             return self.fetch_offset
-        header = self._chunks[0].header
+        header = self._batches[0].header
         # an old compressed message set is known by its last offset only
         return max(self._floor, header.base_offset) if header.magic >= 2 else self._floor
 
     @property
     def progress(self) -> tuple[int, int]:
         """Changes whenever a record is handed out; read by a timer, so that nobody has to count records."""
-        return self.turns, len(self.decoded)
+        return self.batches_read, len(self.decoded)
 
-    def add(self, data: Buffer, *, own: bool, aborted: Iterable[Listed] = ()) -> None:
+    def add(self, data: Buffer, *, zero_copy: bool, aborted: Iterable[ListedTransaction] = ()) -> None:
         """Take in the record batches of one response; control batches (transaction markers) are passed over, and so are
         those of the `aborted` transactions that the response lists.
 
-        `own` says that the response holds this partition alone; otherwise `data` is copied, so that a slow
-        partition does not keep the whole response in memory. Of bytes that are no batches `broken` tells; what stood
+        `zero_copy` says that the response holds this partition alone; otherwise `data` is copied, so that a slow
+        partition does not keep the whole response in memory. Of bytes that are no batches `framing_error` tells; what stood
         before them is taken in.
         """
-        view = _kept(memoryview(data), own=own)
+        view = _kept(memoryview(data), zero_copy=zero_copy)
         try:
             self._add_batches(view, AbortedTransactions(aborted, self._check_crcs) if aborted else None)
         except CorruptRecordsError as error:
-            self.broken = CorruptRecordsError(f"partition {self._tp}: {error}")
+            self.framing_error = CorruptRecordsError(f"partition {self._tp}: {error}")
 
     def _add_batches(self, view: memoryview, aborted: AbortedTransactions | None) -> None:
         for header in iter_batch_headers(view):
@@ -170,13 +170,13 @@ class RecordBuffer:
                 if header.last_offset_delta < 0 or header.record_count < 0:
                     # it would be passed over as an old one, and be fetched again and again
                     raise CorruptRecordsError(f"batch at offset {header.base_offset}: impossible counts")
-                hidden = aborted is not None and aborted.hides(header, data)
+                hidden = aborted is not None and aborted.is_aborted(header, data)
                 if behind <= self.fetch_offset:
                     continue
                 # where the checksum is wrong, data may pose as a marker: its reader will be told
                 hidden = hidden or (header.is_control and (not self._check_crcs or crc_is_valid(data)))
             if not hidden:
-                self._chunks.append(Chunk(header, data))
+                self._batches.append(RawBatch(header, data))
                 self.bytes += header.size
                 self._undecoded += header.record_count
                 self.records_end = max(self.records_end, behind)
@@ -201,27 +201,27 @@ class RecordBuffer:
     # --- large batches ------------------------------------------------------------------------------------------
 
     @property
-    def slow_front(self) -> Chunk | None:
+    def large_front(self) -> RawBatch | None:
         """The next batch to be decoded, if it is large and was not decoded elsewhere yet."""
-        if self.decoded or not self._chunks or (self._ready and self._ready[0] is self._chunks[0]):
+        if self.decoded or not self._batches or (self._ready and self._ready[0] is self._batches[0]):
             return None
-        chunk = self._chunks[0]
-        return chunk if is_slow(*chunk) else None
+        batch = self._batches[0]
+        return batch if is_slow(*batch) else None
 
-    def decoding_of(self, chunk: Chunk) -> Callable[[], list[Record]]:
-        """What decodes a batch; it may be called in any thread, and its outcome goes to `decoded_elsewhere`."""
-        return partial(decode_batch, *self._tp, chunk.data, chunk.header, self._check_crcs, self._limit)
+    def decode_call(self, batch: RawBatch) -> Callable[[], list[Record]]:
+        """What decodes a batch; it may be called in any thread, and its outcome goes to `set_decoded`."""
+        return partial(decode_batch, *self._tp, batch.data, batch.header, self._check_crcs, self._limit)
 
-    def decoded_elsewhere(self, chunk: Chunk, outcome: list[Record] | BaseException) -> None:
+    def set_decoded(self, batch: RawBatch, outcome: list[Record] | BaseException) -> None:
         """Keep what a batch holds, or why it cannot be read, until its turn; void if it is not in front any more."""
-        if self._chunks and self._chunks[0] is chunk:
-            self._ready = (chunk, outcome)
+        if self._batches and self._batches[0] is batch:
+            self._ready = (batch, outcome)
 
     def _decode_front(self) -> list[Record]:
         """The records of the batch in front. An error is kept for one read: the next one tries once more."""
-        chunk, ready, self._ready = self._chunks[0], self._ready, None
-        if ready is None or ready[0] is not chunk:
-            return self.decoding_of(chunk)()
+        batch, ready, self._ready = self._batches[0], self._ready, None
+        if ready is None or ready[0] is not batch:
+            return self.decode_call(batch)()
         if isinstance(ready[1], BaseException):
             raise ready[1]
         return ready[1]
@@ -234,19 +234,19 @@ class RecordBuffer:
         The batch may turn out to hold nothing of ours. Raises CorruptRecordsError or UnsupportedVersionError; the
         batch then stays where it is, unless it may be left out.
         """
-        if not self._chunks:
+        if not self._batches:
             self._raise_broken()
             return False
-        header = self._chunks[0].header
+        header = self._batches[0].header
         try:
             records = self._decode_front()
         except CorruptRecordsError as error:
             self._skip(header, error)
             return True
-        self._chunks.popleft()
+        self._batches.popleft()
         self._undecoded -= header.record_count
         self._size = header.size
-        self.turns += 1
+        self.batches_read += 1
         end = max(header.next_offset, records[-1].offset + 1 if records else 0)
         # a fetch in the middle of a batch returns all of it: what lies before the asked offset is not ours
         if records and records[0].offset < self._floor:
@@ -264,9 +264,9 @@ class RecordBuffer:
         The way of `advance` for whoever reads column by column: no object for a record, gaps or not. What a batch
         holds from `end` on stays. Raises as `advance` does; a batch may also turn out to hold nothing of ours.
         """
-        if self.decoded or not self._chunks:
+        if self.decoded or not self._batches:
             return self._read_decoded(columns, end)
-        header, data = self._chunks[0]
+        header, data = self._batches[0]
         if header.magic < 2:
             return self._floor < end and self.advance() and self._read_decoded(columns, end)
         floor, behind = self._floor, header.next_offset
@@ -289,21 +289,21 @@ class RecordBuffer:
         ours = [record for record in reversed(self.decoded) if record.offset < end]
         if self.decoded and not ours:
             return False
-        if not self.decoded and not self._chunks and self.fetch_offset < end:
+        if not self.decoded and not self._batches and self.fetch_offset < end:
             self._raise_broken()
         add_records(ours, columns)
         del self.decoded[len(self.decoded) - len(ours) :]
         if not self.decoded:
             self.release()
-        return bool(ours or self._chunks)
+        return bool(ours or self._batches)
 
-    def own(self) -> None:
+    def copy_batches(self) -> None:
         """Copy what waits out of the responses that it came in, so that those need not stay in memory for it."""
-        self._chunks = deque(Chunk(header, bytes(data)) for header, data in self._chunks)
+        self._batches = deque(RawBatch(header, bytes(data)) for header, data in self._batches)
 
     def _raise_broken(self) -> None:
-        if self.broken is not None:
-            error, self.broken = self.broken, None
+        if self.framing_error is not None:
+            error, self.framing_error = self.framing_error, None
             raise error
 
     def _skip(self, header: BatchHeader, error: CorruptRecordsError) -> None:
@@ -317,36 +317,36 @@ class RecordBuffer:
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
 
     def _has_known_end(self, header: BatchHeader) -> bool:
-        if header.magic < 2 or header.next_offset > self.log_end:
+        if header.magic < 2 or header.next_offset > self.high_water_mark:
             return False
-        following = self._chunks[1].header if len(self._chunks) > 1 else None
+        following = self._batches[1].header if len(self._batches) > 1 else None
         if following is not None and following.magic >= 2 and following.base_offset >= header.next_offset:
             return True
         return header.record_count == header.last_offset_delta + 1
 
     def _drop_front(self, header: BatchHeader) -> None:
         """The batch in front leaves whole: decoded by nobody, or by others."""
-        self._chunks.popleft()
+        self._batches.popleft()
         self._undecoded -= header.record_count
         self.bytes -= header.size
-        self.turns += 1
+        self.batches_read += 1
 
-    def take(self, max_records: int, max_bytes: int) -> Taken:
+    def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
         """Up to `max_records` records of up to `max_bytes` wire bytes, at least one if any waits.
 
         Bytes are counted by record batches: a batch that would go beyond the limit stays for the next call, and so does
-        a large one that was not decoded elsewhere: `slow_front` has to be None before a call that shall take any.
+        a large one that was not decoded elsewhere: `large_front` has to be None before a call that shall take any.
         Raises as `advance` does, if nothing could be taken before.
         """
-        taken = Taken(self._tp, self._limit)
+        taken = LazyRecords(self._tp, self._limit)
         used = self._size
         while (room := max_records - len(taken)) > 0:
             if not self.decoded:
-                if not self._chunks or (taken and used + self._chunks[0].header.size > max_bytes):
+                if not self._batches or (taken and used + self._batches[0].header.size > max_bytes):
                     break
-                if self.slow_front is not None:
+                if self.large_front is not None:
                     break  # to be decoded elsewhere before the next call
-                used += self._chunks[0].header.size
+                used += self._batches[0].header.size
                 try:
                     self._next_within(room, taken)
                 except Exception:
@@ -355,15 +355,15 @@ class RecordBuffer:
                     raise
             else:
                 self._take_decoded(room, taken)
-        if not taken and not self._chunks:
+        if not taken and not self._batches:
             self._raise_broken()
         return taken
 
-    def _next_within(self, room: int, taken: Taken) -> None:
+    def _next_within(self, room: int, taken: LazyRecords) -> None:
         """Hand the batch in front out as it is if nothing has to be left out of it, else decode it."""
-        header, data = self._chunks[0]
+        header, data = self._batches[0]
         # a batch may turn out to be corrupt only when it is decoded, too late to be left out
-        must_decode = self.is_eager or self._on_skip is not None or self._ready is not None
+        must_decode = self.decode_eagerly or self._on_skip is not None or self._ready is not None
         if must_decode or header.record_count > room or not self._is_ours_alone(header):
             self.advance()
             return
@@ -373,7 +373,7 @@ class RecordBuffer:
         ):  # its reader would meet the error, instead of whoever takes it
             self.advance()
             return
-        taken.add_chunk(self._chunks[0])
+        taken.add_batch(self._batches[0])
         self._drop_front(header)
         self._floor = header.next_offset
 
@@ -382,7 +382,7 @@ class RecordBuffer:
         whole = header.magic >= 2 and header.record_count == header.last_offset_delta + 1
         return whole and header.base_offset >= self._floor
 
-    def _take_decoded(self, room: int, taken: Taken) -> None:
+    def _take_decoded(self, room: int, taken: LazyRecords) -> None:
         part = self.decoded[-room:]
         del self.decoded[-room:]
         part.reverse()
@@ -391,7 +391,7 @@ class RecordBuffer:
             self.release()
 
 
-def _kept(data: memoryview, *, own: bool) -> memoryview:
+def _kept(data: memoryview, *, zero_copy: bool) -> memoryview:
     """The whole batches of a partition's bytes, in memory of their own unless they have most of it anyway.
 
     A broker cuts the last batch off at the size asked for (KIP-74). Its beginning is of no use, but would stay in memory
@@ -404,4 +404,4 @@ def _kept(data: memoryview, *, own: bool) -> memoryview:
             break
         end += size
     kept = data[: end + _LOOK_BYTES]  # enough of the rest to see whether it's a batch at all
-    return kept if own and len(data) - end <= end // 8 else memoryview(bytes(kept))
+    return kept if zero_copy and len(data) - end <= end // 8 else memoryview(bytes(kept))

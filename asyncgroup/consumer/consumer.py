@@ -23,7 +23,7 @@ from asyncgroup.consumer.offset_lookups import (
     timestamps_of,
 )
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.resets import StartOffset, WallClock, find_start, start_of, wall_clock
+from asyncgroup.consumer.resets import MillisClock, StartOffset, find_start, parse_start, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import Owner, own_copy
 from asyncgroup.model import TopicPartition
@@ -59,14 +59,18 @@ class Consumer:
         *,
         hooks: Iterable[object] = (),
         interceptors: Iterable[Interceptor] = (),
-        clock: WallClock = wall_clock,
+        clock: MillisClock = wall_clock,
     ) -> None:
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
         self._interceptors, self._clock = Interceptors(interceptors), clock
         self._owner = Owner("Consumer", self._on_bug)
         self._fetchers = Fetchers(
-            self.cluster, self.config, self._owner.spawn, owner=f"-consumer-{next(_NUMBERS)}", clock=clock
+            self.cluster,
+            self.config,
+            self._owner.spawn,
+            lane_suffix=f"-consumer-{next(_NUMBERS)}",
+            clock=clock,
         )
         self._partitions: dict[TopicPartition, PartitionConsumer] = {}
 
@@ -133,7 +137,7 @@ class Consumer:
         """
         tp = TopicPartition(topic, partition)
         self._check_free(tp)
-        start_of(offset, self._clock)  # what is no offset is refused before anything is looked up
+        parse_start(offset, self._clock)  # what is no offset is refused before anything is looked up
         if partition not in await self.partitions(topic):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist")
         start = await find_start(self.cluster, tp, offset, self.config, self._clock)

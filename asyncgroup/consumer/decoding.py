@@ -13,10 +13,10 @@ from asyncgroup.wire.records import BatchHeader, payload
 
 if TYPE_CHECKING:
     from asyncgroup.consumer.buffer import RecordBuffer
-    from asyncgroup.consumer.taken import Chunk
+    from asyncgroup.consumer.lazy_records import RawBatch
     from asyncgroup.model import Record
 
-__all__ = ["LARGE_BYTES", "LARGE_COUNT", "Decoder", "is_slow"]
+__all__ = ["LARGE_BYTES", "LARGE_COUNT", "BatchDecoder", "is_slow"]
 
 LARGE_BYTES: Final = 2 << 20
 """Bytes, decompressed. Up to there checking and decoding take some 10 ms, as long as a reader may have the loop at once;
@@ -41,7 +41,7 @@ def is_slow(header: BatchHeader, data: Buffer) -> bool:
     return size_hint(header.codec, payload(data)) > LARGE_BYTES
 
 
-class Decoder:
+class BatchDecoder:
     """Decodes the batch in front of one partition's buffer in a thread if it is large; one at a time.
 
     The result goes to the buffer, and `on_done` is called: whoever waits looks again. Nobody waits for the thread
@@ -50,11 +50,11 @@ class Decoder:
 
     def __init__(self, buffer: RecordBuffer, on_done: Callable[[], None]) -> None:
         self._buffer, self._on_done = buffer, on_done
-        self._chunk: Chunk | None = None
+        self._batch: RawBatch | None = None
         self._task: asyncio.Task[list[Record]] | None = None
 
     def __repr__(self) -> str:
-        return f"<Decoder: {'busy' if self._task is not None else 'idle'}>"
+        return f"<BatchDecoder: {'busy' if self._task is not None else 'idle'}>"
 
     @property
     def is_busy(self) -> bool:
@@ -63,17 +63,17 @@ class Decoder:
 
     def must_wait(self) -> bool:
         """Whether the batch in front is being decoded in a thread, which is started if need be."""
-        chunk = self._buffer.slow_front
-        if chunk is None:
+        batch = self._buffer.large_front
+        if batch is None:
             return False
-        if self._chunk is not chunk:
+        if self._batch is not batch:
             self.cancel()
-            self._start(chunk)
+            self._start(batch)
         return True
 
-    def _start(self, chunk: Chunk) -> None:
-        work = run_off_loop(self._buffer.decoding_of(chunk))
-        self._chunk = chunk
+    def _start(self, batch: RawBatch) -> None:
+        work = run_off_loop(self._buffer.decode_call(batch))
+        self._batch = batch
         self._task = asyncio.get_running_loop().create_task(work, name=f"decode for {self._buffer}")
         self._task.add_done_callback(self._finished)
 
@@ -82,13 +82,13 @@ class Decoder:
             return
         error = task.exception()
         if task is self._task:
-            chunk, self._chunk, self._task = self._chunk, None, None
-            assert chunk is not None
-            self._buffer.decoded_elsewhere(chunk, task.result() if error is None else error)
+            batch, self._batch, self._task = self._batch, None, None
+            assert batch is not None
+            self._buffer.set_decoded(batch, task.result() if error is None else error)
             self._on_done()
 
     def cancel(self) -> None:
         """Nobody wants the result any more."""
-        task, self._task, self._chunk = self._task, None, None
+        task, self._task, self._batch = self._task, None, None
         if task is not None:
             task.cancel()

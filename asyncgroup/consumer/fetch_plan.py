@@ -8,30 +8,38 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_session import TOPIC_IDS, SessionRequest, Wanted
+from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
 from asyncgroup.consumer.list_offsets import ISOLATION_LEVELS
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["ACTIONS", "Action", "Ask", "FetchPlan", "answer_limit", "build_request", "make_plan"]
+__all__ = [
+    "FETCH_ACTIONS",
+    "FetchAction",
+    "FetchPlan",
+    "PlannedFetch",
+    "build_fetch_request",
+    "make_plan",
+    "response_limit",
+]
 
 SHORT_WAIT: Final = 0.02
 """Seconds that a broker may park a fetch while a wanted partition had to be left out of it."""
 
-ANSWER_SHARE: Final = 8
+RESPONSE_SHARE: Final = 8
 """No answer is larger than this part of `buffer_bytes`: while its partitions are copied out of it, it is in memory beside
 them, and so beyond the budget. A first batch comes whole all the same (KIP-74)."""
 
-RACKS: Final = 11
+RACK_ID_VERSION: Final = 11
 """The Fetch version from which a reader may say where it stands (KIP-392)."""
 
-FETCHED_EPOCHS: Final = 12
+LAST_FETCHED_EPOCH_VERSION: Final = 12
 """The Fetch version from which a broker finds out by itself that the logs differ (KIP-595)."""
 
 
-class Action(Enum):
+class FetchAction(Enum):
     """What a partition's error code in a Fetch response asks for."""
 
     DELIVER = "deliver"
@@ -40,45 +48,45 @@ class Action(Enum):
     FAIL = "raise to the reader"
 
 
-ACTIONS: Final[Mapping[int, Action]] = {
-    ErrorCode.NONE: Action.DELIVER,
-    ErrorCode.OFFSET_OUT_OF_RANGE: Action.RESET,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Action.REDISPATCH,
-    ErrorCode.UNKNOWN_TOPIC_ID: Action.REDISPATCH,
-    ErrorCode.INCONSISTENT_TOPIC_ID: Action.REDISPATCH,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: Action.REDISPATCH,
-    ErrorCode.LEADER_NOT_AVAILABLE: Action.REDISPATCH,
-    ErrorCode.REPLICA_NOT_AVAILABLE: Action.REDISPATCH,
-    ErrorCode.FENCED_LEADER_EPOCH: Action.REDISPATCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: Action.REDISPATCH,
-    ErrorCode.OFFSET_NOT_AVAILABLE: Action.REDISPATCH,
-    ErrorCode.KAFKA_STORAGE_ERROR: Action.REDISPATCH,
-    ErrorCode.UNKNOWN_SERVER_ERROR: Action.REDISPATCH,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Action.FAIL,
-    ErrorCode.CORRUPT_MESSAGE: Action.FAIL,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: Action.FAIL,
+FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = {
+    ErrorCode.NONE: FetchAction.DELIVER,
+    ErrorCode.OFFSET_OUT_OF_RANGE: FetchAction.RESET,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: FetchAction.REDISPATCH,
+    ErrorCode.UNKNOWN_TOPIC_ID: FetchAction.REDISPATCH,
+    ErrorCode.INCONSISTENT_TOPIC_ID: FetchAction.REDISPATCH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: FetchAction.REDISPATCH,
+    ErrorCode.LEADER_NOT_AVAILABLE: FetchAction.REDISPATCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE: FetchAction.REDISPATCH,
+    ErrorCode.FENCED_LEADER_EPOCH: FetchAction.REDISPATCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: FetchAction.REDISPATCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE: FetchAction.REDISPATCH,
+    ErrorCode.KAFKA_STORAGE_ERROR: FetchAction.REDISPATCH,
+    ErrorCode.UNKNOWN_SERVER_ERROR: FetchAction.REDISPATCH,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: FetchAction.FAIL,
+    ErrorCode.CORRUPT_MESSAGE: FetchAction.FAIL,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: FetchAction.FAIL,
 }
 """Codes and actions of `FetchCollector.handleInitializeErrors` in Kafka; any other retriable code is redispatched."""
 
 
-class Ask(NamedTuple):
+class PlannedFetch(NamedTuple):
     """One partition of a fetch: the consumer, its version when asked (a seek raises it), and what is asked for."""
 
     consumer: PartitionConsumer
     version: int
-    wanted: Wanted
+    wanted: PartitionData
 
 
 class FetchPlan(NamedTuple):
     """A fetch to send: partitions in order of precedence (brokers fill the answer in this order, KIP-74)."""
 
-    asks: dict[TopicPartition, Ask]
+    partitions: dict[TopicPartition, PlannedFetch]
     max_wait: float
 
     @property
-    def wanted(self) -> dict[TopicPartition, Wanted]:
+    def wanted(self) -> dict[TopicPartition, PartitionData]:
         """What is asked for, without who asks."""
-        return {tp: ask.wanted for tp, ask in self.asks.items()}
+        return {tp: ask.wanted for tp, ask in self.partitions.items()}
 
 
 def make_plan(
@@ -88,28 +96,28 @@ def make_plan(
 
     If one had to be left out because its buffer is full, the broker parks the fetch for a moment only.
     """
-    asks = {}
+    partitions = {}
     left_out = False
     for consumer in consumers:
-        if consumer.wants_more:
+        if consumer.is_fetchable:
             tp = consumer.tp
             epoch = epochs.get(tp, -1)
-            wanted = Wanted(
-                consumer.fetch_offset, epoch, ask, consumer.fetched_epoch, consumer.whereabouts.topic_id
+            wanted = PartitionData(
+                consumer.fetch_offset, epoch, ask, consumer.fetched_epoch, consumer.fetch_position.topic_id
             )
-            asks[tp] = Ask(consumer, consumer.version, wanted)
-        elif consumer.is_left_out:
+            partitions[tp] = PlannedFetch(consumer, consumer.version, wanted)
+        elif consumer.is_buffer_full:
             left_out = True
-    return FetchPlan(asks, min(max_wait, SHORT_WAIT) if left_out else max_wait)
+    return FetchPlan(partitions, min(max_wait, SHORT_WAIT) if left_out else max_wait)
 
 
-def answer_limit(config: ConsumerConfig) -> int:
+def response_limit(config: ConsumerConfig) -> int:
     """Bytes that an answer with several batches may have."""
-    return max(1, min(config.fetch_max_bytes, config.buffer_bytes // ANSWER_SHARE))
+    return max(1, min(config.fetch_max_bytes, config.buffer_bytes // RESPONSE_SHARE))
 
 
-def build_request(
-    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int, *, says_rack: bool = True
+def build_fetch_request(
+    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int, *, send_rack: bool = True
 ) -> m.FetchRequest:
     """The request in a version; from 13 on every partition must carry its topic's id.
 
@@ -118,18 +126,22 @@ def build_request(
     return m.FetchRequest(
         max_wait_ms=int(max_wait * 1000),
         min_bytes=config.fetch_min_bytes,
-        max_bytes=answer_limit(config),
+        max_bytes=response_limit(config),
         isolation_level=ISOLATION_LEVELS[config.isolation_level],
         session_id=sent.session_id,
         session_epoch=sent.epoch,
         topics=_topics(sent.wanted, version),
-        forgotten_topics_data=_forgotten(sent.forgotten, by_id=version >= TOPIC_IDS),
-        rack_id=config.rack_id if says_rack and version >= RACKS else "",
+        forgotten_topics_data=_forgotten(sent.forgotten, by_id=version >= TOPIC_ID_VERSION),
+        rack_id=config.rack_id if send_rack and version >= RACK_ID_VERSION else "",
     )
 
 
-def _topics(wanted: Mapping[TopicPartition, Wanted], version: int) -> list[m.FetchRequest.FetchTopic]:
-    fetch, by_id, says_epoch = m.FetchRequest, version >= TOPIC_IDS, version >= FETCHED_EPOCHS
+def _topics(wanted: Mapping[TopicPartition, PartitionData], version: int) -> list[m.FetchRequest.FetchTopic]:
+    fetch, by_id, says_epoch = (
+        m.FetchRequest,
+        version >= TOPIC_ID_VERSION,
+        version >= LAST_FETCHED_EPOCH_VERSION,
+    )
     topics: dict[str, m.FetchRequest.FetchTopic] = {}
     for tp, ask in wanted.items():
         topic = topics.get(tp.topic)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.aborted import Listed
+from asyncgroup.consumer.aborted import ListedTransaction
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.decoding import Decoder
+from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
+from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.consumer.resets import StartOffset
-from asyncgroup.consumer.retries import Trouble
-from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.consumer.retries import FetchFailures
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
@@ -39,8 +39,8 @@ class FetchedPartition:
     the iterators looks at: ended, paused, or an error to be raised.
 
     Whoever keeps marks hears of `on_reset` (the log does not hold the position; where reading goes on, the log's end),
-    `on_restart` (from an offset on the log holds other records), `on_passed` (nothing to hand out between two
-    offsets; the leader epoch before the second one) and `on_unread` (records from an offset on were handed out in a
+    `on_restart` (from an offset on the log holds other records), `on_skipped_range` (nothing to hand out between two
+    offsets; the leader epoch before the second one) and `on_unreadable_batch` (records from an offset on were handed out in a
     batch that cannot be read; returns where reading goes on, behind those of them that are marked).
     """
 
@@ -67,34 +67,34 @@ class FetchedPartition:
         self.version = 0
         self.jumps = 0
         """Times that the position was moved by a seek or by what happened to the log."""
-        self.whereabouts = Whereabouts()
+        self.fetch_position = FetchPosition()
         on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
         self._buffer = RecordBuffer(
             tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
         )
         self._budget, self._hooks = budget, hooks
         self._errors = ErrorStream(config.error_buffer)
-        self.trouble = Trouble()
+        self.fetch_failures = FetchFailures()
         self._lowest, self._furthest = offset, offset
         self._ended = False
         self._blocked = False
         self._gathering = 0
         self._changed = asyncio.Event()
-        self._decoder = Decoder(self._buffer, self._changed.set)
+        self._decoder = BatchDecoder(self._buffer, self._changed.set)
         self._seen_progress: tuple[int, int] | None = None
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
-        self.on_passed: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
-        self.on_unread: Callable[[int], int] = lambda offset: offset
+        self.on_skipped_range: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
+        self.on_unreadable_batch: Callable[[int], int] = lambda offset: offset
         self.wake_fetcher: Callable[[], None]
-        self.on_healed: Callable[[Exception], object]
-        self.look_up: Callable[[], None]
+        self.on_handled_error: Callable[[Exception], object]
+        self.look_up_seek: Callable[[], None]
         self.detach()
 
     def detach(self) -> None:
         """Let go of the fetchers, which know all other partitions: this one is not fetched (any more)."""
-        self.wake_fetcher, self.on_healed = _nothing_to_wake, self.heal
-        self.look_up = _nothing_to_wake
+        self.wake_fetcher, self.on_handled_error = _nothing_to_wake, self.report
+        self.look_up_seek = _nothing_to_wake
 
     # --- position and state -------------------------------------------------------------------------------------
 
@@ -111,15 +111,15 @@ class FetchedPartition:
     def _seek(self, offset: int) -> None:
         self.seek_target = None
         self.jumps += 1
-        self.whereabouts.sought()
-        self._go(offset, -1)
+        self.fetch_position.seek()
+        self._move_to(offset, -1)
 
-    def _seek_target(self, target: StartOffset) -> None:
+    def _seek_by_lookup(self, target: StartOffset) -> None:
         """Drop what waits; the fetchers look up what offset `target` stands for, and call `resolve_seek`."""
         self.seek_target = target
         self.jumps += 1
-        self._go(self.position, -1)
-        self.look_up()
+        self._move_to(self.position, -1)
+        self.look_up_seek()
 
     def resolve_seek(self, offset: int) -> None:
         """Go on at the offset that was looked up."""
@@ -129,14 +129,16 @@ class FetchedPartition:
         """Whether a record of this offset may have been handed out here: between the lowest start and the position."""
         return self._lowest <= offset and (offset < self._furthest or offset < self._buffer.position)
 
-    def _go(self, offset: int, epoch: int) -> None:
+    def _move_to(self, offset: int, epoch: int) -> None:
         self._lowest, self._furthest = min(self._lowest, offset), max(self._furthest, self.position)
         self.version += 1
         self.reserved = 0
         self.error = None
         self._decoder.cancel()
         self._buffer.seek(offset, epoch)
-        self.on_passed(offset, offset, -1)  # what was passed over may be something else in a log that was cut
+        self.on_skipped_range(
+            offset, offset, -1
+        )  # what was passed over may be something else in a log that was cut
         self._unstall()
         self._update()
         self.wake_fetcher()
@@ -175,15 +177,15 @@ class FetchedPartition:
     @property
     def _is_idle(self) -> bool:
         waits = self.paused or self.stalled or self._ended or self.seek_target is not None
-        return waits or self.error is not None or self._buffer.broken is not None
+        return waits or self.error is not None or self._buffer.framing_error is not None
 
     @property
-    def wants_more(self) -> bool:
+    def is_fetchable(self) -> bool:
         """Whether the partition should be in the next fetch."""
         return not self._is_idle and self._budget.allows(self._buffer.bytes + self.reserved)
 
     @property
-    def is_left_out(self) -> bool:
+    def is_buffer_full(self) -> bool:
         """Wanted, but its buffer is full: it will be asked for as soon as its reader has made room."""
         return not self._is_idle and not self._budget.allows(self._buffer.bytes + self.reserved)
 
@@ -193,9 +195,9 @@ class FetchedPartition:
         high_water_mark: int,
         log_start_offset: int,
         *,
-        own: bool,
+        zero_copy: bool,
         last_stable_offset: int = -1,
-        aborted: Iterable[Listed] | None = None,
+        aborted: Iterable[ListedTransaction] | None = None,
     ) -> None:
         """Take in what a broker answered. The reader meets what is no record batch behind what came before it.
 
@@ -203,16 +205,16 @@ class FetchedPartition:
         """
         self.high_water_mark, self.log_start_offset = high_water_mark, log_start_offset
         self.last_stable_offset = last_stable_offset
-        self._buffer.log_end = high_water_mark
+        self._buffer.high_water_mark = high_water_mark
         if data:
             buffer = self._buffer
-            buffer.add(data, own=own, aborted=aborted or ())
+            buffer.add(data, zero_copy=zero_copy, aborted=aborted or ())
             self._changed.set()
             if buffer.records_end < buffer.fetch_offset:
-                self.on_passed(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
-        self.trouble.clear()
+                self.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
+        self.fetch_failures.clear()
 
-    def heal(self, error: Exception) -> bool:
+    def report(self, error: Exception) -> bool:
         """Tell the readers of `errors()` of an error that heals by itself; False if there is none."""
         return self._errors.put(error)
 
@@ -243,14 +245,14 @@ class FetchedPartition:
         leader epoch of the record before `offset`, `topic_id` that of a topic which was made anew.
         """
         self.jumps += 1
-        self._go(offset, epoch)
+        self._move_to(offset, epoch)
         self.on_restart(offset, topic_id)
 
     def rewind(self, epoch: int) -> None:
         """Drop what the reader has not seen, to fetch it anew; `epoch` is that of the last record before."""
-        self._go(self.position, epoch)
+        self._move_to(self.position, epoch)
 
-    def put_back(self, offset: int, jumps: int) -> None:
+    def reread(self, offset: int, jumps: int) -> None:
         """Read a batch again that was handed out from `offset` on and could not be decoded: its records were not seen.
 
         From now on batches are decoded before they are handed out, and an unreadable one is raised by the iterator at
@@ -265,14 +267,14 @@ class FetchedPartition:
             self.tp,
             offset,
         )
-        self._buffer.is_eager = True
-        going_on_at = self.on_unread(offset)
+        self._buffer.decode_eagerly = True
+        going_on_at = self.on_unreadable_batch(offset)
         if going_on_at < self.position:
-            self._go(going_on_at, -1)
+            self._move_to(going_on_at, -1)
 
     def _on_skip(self, error: CorruptRecordsError) -> None:
         _log.warning("%s", error)
-        self.on_healed(error)
+        self.on_handled_error(error)
 
     def check_progress(self) -> None:
         """Called every `max_processing_time`: no record handed out since the last call while records wait is a stall.

@@ -9,16 +9,16 @@ from functools import partial
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.answers import Dispatch
+from asyncgroup.consumer.answers import FetchCallbacks
 from asyncgroup.consumer.broker_fetcher import BrokerFetcher, lanes_of
 from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.delay_queue import DelayQueue
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.leader_watch import FOLLOWER_SECONDS, SILENT_SECONDS, LeaderWatch
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.resets import WallClock, out_of_range_policy, wall_clock
-from asyncgroup.consumer.resetter import Resetter
+from asyncgroup.consumer.resets import MillisClock, out_of_range_policy, wall_clock
+from asyncgroup.consumer.resetter import OffsetResetter
 from asyncgroup.consumer.retries import Retries
-from asyncgroup.consumer.waiting import Waiting
 from asyncgroup.errors import AsyncGroupError, AuthenticationError, BrokerError, ErrorCode
 from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import TopicPartition
@@ -27,10 +27,10 @@ __all__ = ["Fetchers"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
-TOGETHER = 0.05
+REFRESH_WINDOW = 0.05
 """Seconds: partitions that are to be dispatched within so short a time share a refresh of metadata."""
 
-IDLE_LOOKS = 10
+MAX_IDLE_CHECKS = 10
 """How many times, once a second, a fetcher is found without partitions before it ends: some come back after a pause."""
 
 Spawn = Callable[..., None]
@@ -40,7 +40,7 @@ class Fetchers:
     """The broker fetchers of a client and the partitions that wait for one.
 
     `spawn(function, *args)` runs a coroutine function in the task group of whoever owns this object. `on_error` hears
-    of what goes wrong and heals by itself, and says whether anybody listens. `owner` names the client's own
+    of what goes wrong and heals by itself, and says whether anybody listens. `lane_suffix` names the client's own
     connections. `clock` is the time of day, for resets by duration. `sessions` may outlast this object: what the next
     one asks a node first ends the fetch session that this one had there, of which a node keeps a limited number.
 
@@ -60,24 +60,24 @@ class Fetchers:
         spawn: Spawn,
         on_error: Callable[[Exception], object] | None = None,
         *,
-        owner: str = "",
-        clock: WallClock = wall_clock,
+        lane_suffix: str = "",
+        clock: MillisClock = wall_clock,
         sessions: dict[int, FetchSession] | None = None,
     ) -> None:
         self._cluster, self._config, self._spawn = cluster, config, spawn
         self._sessions = {} if sessions is None else sessions
         self._on_error = on_error
-        self._owner = owner
+        self._lane_suffix = lane_suffix
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._last_fetch = float("-inf")
         self._retries = Retries(config, cluster.backoff)
-        self._homeless = Waiting(TOGETHER)
+        self._leaderless = DelayQueue(REFRESH_WINDOW)
         self._leaders = LeaderWatch(cluster, config, cluster.random, self._is_waiting)
-        self._resetter = Resetter(cluster, config, self, spawn, clock)
-        self._dispatch = Dispatch(
-            self._redispatch, self._reset, self.refused, self._move, self._send_home, self.heal
+        self._resetter = OffsetResetter(cluster, config, self, spawn, clock)
+        self._callbacks = FetchCallbacks(
+            self._redispatch, self._reset, self.raise_to_reader, self._move, self._assign, self.report
         )
 
     def __repr__(self) -> str:
@@ -89,61 +89,61 @@ class Fetchers:
         return max([self._last_fetch, *(fetcher.last_fetch for fetcher in self._fetchers.values())])
 
     @property
-    def asked_at(self) -> dict[int, float]:
+    def pending_since(self) -> dict[int, float]:
         """The nodes that owe an answer, and the loop time at which each was asked."""
         return {
-            node_id: fetcher.silent_since
+            node_id: fetcher.pending_since
             for node_id, fetcher in sorted(self._fetchers.items())
-            if fetcher.silent_since < float("inf")
+            if fetcher.pending_since < float("inf")
         }
 
     def start(self) -> None:
         """Start dispatching and the stall timer."""
         self._spawn(self._dispatch_loop)
         self._spawn(self._follow_metadata)
-        self._spawn(self._watch_silence)
+        self._spawn(self._watch_unresponsive)
         self._spawn(self._resetter.run)
         self._spawn(self._watch_progress)
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Fetch a partition from now on."""
         self._consumers[consumer.tp] = consumer
-        self.budget.members = len(self._consumers)
-        consumer.on_healed = partial(self.heal, [consumer])
-        consumer.look_up = partial(self._look_up, consumer)
-        self._send_home(consumer)
+        self.budget.partition_count = len(self._consumers)
+        consumer.on_handled_error = partial(self.report, [consumer])
+        consumer.look_up_seek = partial(self._look_up_seek, consumer)
+        self._assign(consumer)
 
     def remove(self, consumer: PartitionConsumer) -> None:
         """Stop fetching a partition; what is under way for it is dropped."""
         if not self._is_ours(consumer):
             return
         del self._consumers[consumer.tp]
-        self._homeless.discard(consumer)
+        self._leaderless.discard(consumer)
         self._leaders.discard(consumer)
         self._resetter.discard(consumer)
-        self.budget.members = len(self._consumers)
+        self.budget.partition_count = len(self._consumers)
         for fetcher in self._fetchers.values():
             fetcher.remove(consumer)
         consumer.detach()
 
-    def _look_up(self, consumer: PartitionConsumer) -> None:
+    def _look_up_seek(self, consumer: PartitionConsumer) -> None:
         """Its reader seeks by name or time: nothing is fetched until the offset is known."""
         for fetcher in self._fetchers.values():
             fetcher.remove(consumer)
-        self._send_home(consumer)
+        self._assign(consumer)
 
     def _is_ours(self, consumer: PartitionConsumer) -> bool:
         return self._consumers.get(consumer.tp) is consumer
 
     # --- homes --------------------------------------------------------------------------------------------------
 
-    def _send_home(self, consumer: PartitionConsumer) -> None:
+    def _assign(self, consumer: PartitionConsumer) -> None:
         """Bring a partition to its leader, or to the replica that the leader prefers for us (KIP-392).
 
         Where no leader is known, the dispatch loop has to find one.
         """
         if consumer.seek_target is not None:
-            self._homeless.discard(consumer)
+            self._leaderless.discard(consumer)
             self._leaders.discard(consumer)
             self._resetter.put(consumer, 0.0)
             return
@@ -157,29 +157,29 @@ class Fetchers:
             what = f"metadata of partition {consumer.tp} is older than its position"
             self._wait_for_leader(consumer, BrokerError(ErrorCode.FENCED_LEADER_EPOCH, what))
         else:
-            self._leaders.leave(consumer)
+            self._leaders.leader_assigned(consumer)
             now = asyncio.get_running_loop().time()
-            home = consumer.whereabouts.home(leader, now, view.partition(*consumer.tp))
+            home = consumer.fetch_position.select_read_replica(leader, now, view.partition(*consumer.tp))
             if home not in view.brokers:
-                consumer.whereabouts.forget_replica()
+                consumer.fetch_position.clear_preferred_replica()
                 home = leader
-            self._homeless.discard(consumer)
+            self._leaderless.discard(consumer)
             self._fetcher(home).add(consumer)
 
     def _wait_for_leader(self, consumer: PartitionConsumer, error: BrokerError) -> None:
         """Have the dispatch loop look the partition's leader up."""
-        self._homeless.put(consumer, self._count(consumer, error))
+        self._leaderless.put(consumer, self._record_failure(consumer, error))
         self._leaders.failed(consumer, error)
 
     def _fetcher(self, node_id: int) -> BrokerFetcher:
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
             session = self._sessions.setdefault(node_id, FetchSession(node_id))
-            session.lost()
+            session.invalidate()
             fetcher = self._fetchers[node_id] = BrokerFetcher(
-                session, self._cluster, self._config, self.budget, self._dispatch, self._owner
+                session, self._cluster, self._config, self.budget, self._callbacks, self._lane_suffix
             )
-            self._spawn(fetcher.live)
+            self._spawn(fetcher.run)
         return fetcher
 
     # --- metadata -----------------------------------------------------------------------------------------------
@@ -188,24 +188,24 @@ class Fetchers:
         """Refresh metadata for partitions whose next try is due, then send them home; and while leaders are in doubt."""
         while True:
             # one that comes during the refresh waits for another, as this one may be older than its trouble
-            waiting = await self._homeless.due(self._leaders.due)
-            self._leaders.asking()
+            waiting = await self._leaderless.wait_due(self._leaders.next_refresh_at)
+            self._leaders.refresh_started()
             await self._refresh(waiting)
             for consumer in waiting:
                 if self._is_ours(consumer):
-                    self._send_home(consumer)
+                    self._assign(consumer)
 
     async def _refresh(self, waiting: list[PartitionConsumer]) -> None:
         try:
             await self._cluster.refresh()
         except AsyncGroupError as error:
             if waiting:
-                self.heal(waiting, error)
+                self.report(waiting, error)
             else:
                 _log.debug("metadata: %s", error)
 
     def _is_waiting(self, consumer: PartitionConsumer) -> bool:
-        return consumer in self._homeless or consumer.reserved > 0 or consumer.wants_more
+        return consumer in self._leaderless or consumer.reserved > 0 or consumer.is_fetchable
 
     async def _follow_metadata(self) -> None:
         """Fetch partitions from their new leaders as soon as any refresh of metadata names these."""
@@ -213,12 +213,12 @@ class Fetchers:
             await self._cluster.wait_updated()
             moved = [consumer for fetcher in self._fetchers.values() for consumer in fetcher.release_moved()]
             moved += [
-                consumer for consumer in self._homeless.consumers if self._leaders.has_new_leader(consumer)
+                consumer for consumer in self._leaderless.consumers if self._leaders.has_new_leader(consumer)
             ]
             for consumer in moved:
-                self._send_home(consumer)
+                self._assign(consumer)
 
-    async def _watch_silence(self) -> None:
+    async def _watch_unresponsive(self) -> None:
         """Ask for metadata while a broker owes an answer: it may hang, and others lead its partitions by now.
 
         What a silent follower was asked for goes back to the leaders.
@@ -227,25 +227,27 @@ class Fetchers:
         while True:
             await asyncio.sleep(SILENT_SECONDS)
             self._end_idle()
-            silent = [fetcher for fetcher in self._fetchers.values() if fetcher.is_silent(SILENT_SECONDS)]
+            silent = [
+                fetcher for fetcher in self._fetchers.values() if fetcher.is_unresponsive(SILENT_SECONDS)
+            ]
             for fetcher in silent:
                 self._cluster.suspect(fetcher.node_id)
-                fetcher.release_followed(FOLLOWER_SECONDS)
+                fetcher.release_from_follower(FOLLOWER_SECONDS)
             if silent and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
                 await self._refresh([])
 
     def _end_idle(self) -> None:
         """End fetchers of nodes that have had no partition of ours for a while."""
         for node_id, fetcher in list(self._fetchers.items()):
-            fetcher.idle_looks = 0 if fetcher else fetcher.idle_looks + 1
-            if fetcher.idle_looks > IDLE_LOOKS:
+            fetcher.idle_checks = 0 if fetcher else fetcher.idle_checks + 1
+            if fetcher.idle_checks > MAX_IDLE_CHECKS:
                 del self._fetchers[node_id]
                 self._last_fetch = max(self._last_fetch, fetcher.last_fetch)
                 fetcher.end()
 
     def close_lanes(self) -> None:
         """Close the connections of all fetchers, which have ended."""
-        self._cluster.close_lanes(lanes_of(self._owner))
+        self._cluster.close_lanes(lanes_of(self._lane_suffix))
 
     # --- trouble ------------------------------------------------------------------------------------------------
 
@@ -257,80 +259,80 @@ class Fetchers:
         """
         if isinstance(error, AuthenticationError):  # does not heal by itself
             for consumer in consumers:
-                self.refused(consumer, own_copy(error))
+                self.raise_to_reader(consumer, own_copy(error))
             return
-        self.heal(consumers, error)
+        self.report(consumers, error)
         pauses: dict[int, float] = {}
         for consumer in consumers:
-            trouble = consumer.trouble
-            if hinted and not trouble.moved:
-                trouble.moved = True
-                self._send_home(consumer)
+            failures = consumer.fetch_failures
+            if hinted and not failures.redirected:
+                failures.redirected = True
+                self._assign(consumer)
             else:
                 # partitions that failed together come back together, to one refresh
-                pause = self._count(consumer, error)
-                self._homeless.put(consumer, pauses.setdefault(trouble.failures, pause))
+                pause = self._record_failure(consumer, error)
+                self._leaderless.put(consumer, pauses.setdefault(failures.count, pause))
                 self._leaders.failed(consumer, error)
 
     def _move(self, consumer: PartitionConsumer) -> None:
         """Another replica is the one to ask: no failure. To and fro without a fetch in between takes pauses."""
-        trouble = consumer.trouble
-        if not trouble.moved:
-            trouble.moved = True
-            self._send_home(consumer)
+        failures = consumer.fetch_failures
+        if not failures.redirected:
+            failures.redirected = True
+            self._assign(consumer)
         else:
-            self._wait(consumer, self._retries.pause(trouble))
+            self._wait(consumer, self._retries.pause(failures))
 
     def _wait(self, consumer: PartitionConsumer, pause: float) -> None:
-        self._homeless.put(consumer, pause)
-        self._leaders.note(consumer)
+        self._leaderless.put(consumer, pause)
+        self._leaders.leader_seen(consumer)
 
-    def _count(self, consumer: PartitionConsumer, error: Exception) -> float:
+    def _record_failure(self, consumer: PartitionConsumer, error: Exception) -> float:
         """A failure more: the reader hears of one too many, and all wait before the next try. Gives the pause."""
         if consumer.error is None:
-            exhausted = self._retries.failed(consumer.tp, consumer.trouble, error)
+            exhausted = self._retries.record_failure(consumer.tp, consumer.fetch_failures, error)
             if exhausted is not None:
                 consumer.fail(exhausted)
-        return self._retries.pause(consumer.trouble)
+        return self._retries.pause(consumer.fetch_failures)
 
     def _reset(self, consumer: PartitionConsumer) -> None:
         """Its offset is not in the log: applied at once, but with pauses when nothing was fetched since the last time."""
         pause = 0.0
         if out_of_range_policy(self._config) != "error":
-            is_first = consumer.trouble.failures == 0
+            is_first = consumer.fetch_failures.count == 0
             what = f"fetch of {consumer.tp} at offset {consumer.fetch_offset}"
-            pause = self._count(consumer, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, what))
+            pause = self._record_failure(consumer, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, what))
             pause = 0.0 if is_first else pause
         self._resetter.put(consumer, pause)
 
-    def heal(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
+    def report(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
         """Tell of an error that heals by itself: those who read errors, otherwise the log."""
-        heard = [consumer.heal(error) for consumer in consumers]
+        heard = [consumer.report(error) for consumer in consumers]
         everywhere = self._on_error is not None and bool(self._on_error(error))
         if not everywhere and not (heard and all(heard)):
             _log.info("healing: %s", error)
 
-    def found(self, consumer: PartitionConsumer) -> None:
+    def position_found(self, consumer: PartitionConsumer) -> None:
         """The resetter has found a position for it."""
-        self._send_home(consumer)
+        self._assign(consumer)
 
-    def failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
+    def lookup_failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
         """The resetter could not look its offset up; gives the pause before the next try."""
-        self.heal([consumer], error)
-        return self._count(consumer, error)
+        self.report([consumer], error)
+        return self._record_failure(consumer, error)
 
-    def refused(self, consumer: PartitionConsumer, error: Exception) -> None:
+    def raise_to_reader(self, consumer: PartitionConsumer, error: Exception) -> None:
         """Its reader gets the error, and may seek elsewhere or read on: then it is asked for again.
 
         A reader that passes over the same error again and again is slowed down by pauses from the second one on.
         """
-        is_first = consumer.trouble.failures == 0
-        self._retries.raised(consumer.trouble)
+        is_first = consumer.fetch_failures.count == 0
+        self._retries.record_raised(consumer.fetch_failures)
         consumer.fail(error)
         if is_first:
-            self._send_home(consumer)
+            self._assign(consumer)
         else:
-            self._wait(consumer, self._retries.pause(consumer.trouble))
+            self._wait(consumer, self._retries.pause(consumer.fetch_failures))
 
     # --- stalls -------------------------------------------------------------------------------------------------
 

@@ -77,21 +77,21 @@ class LeaderWatch:
     def __repr__(self) -> str:
         return f"<LeaderWatch: {', '.join(map(str, self._in_doubt)) or 'no doubts'}>"
 
-    def note(self, consumer: PartitionConsumer) -> None:
+    def leader_seen(self, consumer: PartitionConsumer) -> None:
         """It waits for its next try: only a leader that differs from the present one shortens the wait."""
-        consumer.trouble.leader = self._leader(consumer.tp)
+        consumer.fetch_failures.leader = self._leader(consumer.tp)
 
     def failed(self, consumer: PartitionConsumer, error: Exception) -> None:
         """Its fetch has failed, or it has no leader to be fetched from."""
-        trouble = consumer.trouble
-        self.note(consumer)
-        if trouble.failures - trouble.earlier <= 1:
-            trouble.since = asyncio.get_running_loop().time()
+        failures = consumer.fetch_failures
+        self.leader_seen(consumer)
+        if failures.count - failures.before_new_leader <= 1:
+            failures.since = asyncio.get_running_loop().time()
         is_known = self._cluster.view.partition(*consumer.tp) is not None
-        is_leaderless = is_known and (trouble.leader[0] < 0 or self.is_outdated(consumer))
+        is_leaderless = is_known and (failures.leader[0] < 0 or self.is_outdated(consumer))
         if is_leaderless or isinstance(error, TransportError):
             self._in_doubt[consumer.tp] = consumer
-        elif isinstance(error, BrokerError) and error.code in _STALE and trouble.failures == 1:
+        elif isinstance(error, BrokerError) and error.code in _STALE and failures.count == 1:
             self._is_stale = True
 
     def discard(self, consumer: PartitionConsumer) -> None:
@@ -101,7 +101,7 @@ class LeaderWatch:
     def has_new_leader(self, consumer: PartitionConsumer) -> bool:
         """Whether the metadata names another leader, or a newer epoch, than when the partition failed last."""
         leader = self._leader(consumer.tp)
-        return leader[0] >= 0 and leader != consumer.trouble.leader
+        return leader[0] >= 0 and leader != consumer.fetch_failures.leader
 
     def is_outdated(self, consumer: PartitionConsumer) -> bool:
         """Whether the metadata names the leader of an older epoch than that of the last record before the position.
@@ -109,21 +109,21 @@ class LeaderWatch:
         Such a leader may lack the position and answer OFFSET_OUT_OF_RANGE. Java does not ask it either
         (`Metadata.updateLastSeenEpochIfNewer`, of committed offsets in `ConsumerCoordinator`).
         """
-        info, trouble = self._cluster.view.partition(*consumer.tp), consumer.trouble
+        info, failures = self._cluster.view.partition(*consumer.tp), consumer.fetch_failures
         if info is None:
             return False
         if not 0 <= info.leader_epoch < consumer.fetched_epoch:
-            trouble.outdated_since = float("inf")
+            failures.metadata_outdated_since = float("inf")
             return False
         now = asyncio.get_running_loop().time()
         # not since the first failure: that may have been another trouble, long ago
-        trouble.outdated_since = min(trouble.outdated_since, now)
-        return now < trouble.outdated_since + OUTDATED_SECONDS
+        failures.metadata_outdated_since = min(failures.metadata_outdated_since, now)
+        return now < failures.metadata_outdated_since + OUTDATED_SECONDS
 
-    def leave(self, consumer: PartitionConsumer) -> None:
+    def leader_assigned(self, consumer: PartitionConsumer) -> None:
         """Another leader is asked next: that the former one did not answer says nothing about it."""
         if consumer.tp in self._in_doubt and self.has_new_leader(consumer):
-            consumer.trouble.leave_leader(self._leader(consumer.tp)[1])
+            consumer.fetch_failures.leader_changed(self._leader(consumer.tp)[1])
             self.discard(consumer)
 
     def _leader(self, tp: TopicPartition) -> tuple[int, int]:
@@ -131,18 +131,18 @@ class LeaderWatch:
         info = view.partition(*tp)
         return view.leader(tp), -1 if info is None else info.leader_epoch
 
-    def due(self) -> float:
+    def next_refresh_at(self) -> float:
         """The loop's time at which metadata should be asked for; infinity while there is no reason to."""
         for consumer in list(self._in_doubt.values()):
-            if not consumer.trouble.failures or not self._is_waiting(consumer):
+            if not consumer.fetch_failures.count or not self._is_waiting(consumer):
                 del self._in_doubt[consumer.tp]
         return self._next if self._in_doubt or self._is_stale else float("inf")
 
-    def asking(self) -> None:
+    def refresh_started(self) -> None:
         """Metadata is asked for now."""
         self._is_stale = False
         now = asyncio.get_running_loop().time()
-        if any(now - consumer.trouble.since <= EAGER_SECONDS for consumer in self._in_doubt.values()):
+        if any(now - consumer.fetch_failures.since <= EAGER_SECONDS for consumer in self._in_doubt.values()):
             self._later.reset()
             pause = self._pace * self._random.uniform(1 - JITTER, 1 + JITTER)
         else:

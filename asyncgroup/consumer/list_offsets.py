@@ -15,12 +15,12 @@ __all__ = [
     "EARLIEST",
     "ISOLATION_LEVELS",
     "LATEST",
-    "Found",
     "Isolation",
+    "ListOffsetsResult",
     "ListedOffset",
-    "heals",
+    "is_retriable_error",
     "list_offsets",
-    "look_up",
+    "list_offsets_once",
 ]
 
 LATEST: Final = -1
@@ -44,7 +44,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-class Found(NamedTuple):
+class ListOffsetsResult(NamedTuple):
     """Of each partition asked for either what is listed or what went wrong."""
 
     listed: dict[TopicPartition, ListedOffset]
@@ -56,7 +56,7 @@ class Found(NamedTuple):
         return {tp: listed.offset for tp, listed in self.listed.items()}
 
 
-def heals(error: BaseException) -> bool:
+def is_retriable_error(error: BaseException) -> bool:
     """Whether the same question may be answered later."""
     return isinstance(error, TransportError) or bool(getattr(error, "retriable", False))
 
@@ -77,14 +77,14 @@ async def list_offsets(
         for tp in left:
             if cluster.view.leader(tp) < 0:
                 await cluster.leader(tp)
-        answer = await look_up(cluster, left, isolation)
+        answer = await list_offsets_once(cluster, left, isolation)
         found |= answer.offsets
         left = {tp: spec for tp, spec in left.items() if tp not in found}
         if not left:
             break
         # a final error tells more than one that passes
-        problem = min(answer.problems.values(), key=heals)
-        if heals(problem) and backoff.failures < cluster.config.metadata_retry_max:
+        problem = min(answer.problems.values(), key=is_retriable_error)
+        if is_retriable_error(problem) and backoff.failures < cluster.config.metadata_retry_max:
             await asyncio.sleep(backoff.next())
             await cluster.refresh()
         else:
@@ -92,13 +92,13 @@ async def list_offsets(
     return found
 
 
-async def look_up(
+async def list_offsets_once(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     isolation: Isolation = "read_uncommitted",
     *,
     or_end: bool = True,
-) -> Found:
+) -> ListOffsetsResult:
     """As `list_offsets`, by one try: every known leader is asked once, all at the same time.
 
     Without `or_end` a timestamp behind the last record gives -1, as in the protocol.
@@ -110,12 +110,14 @@ async def look_up(
         for tp in ends:
             del found.listed[tp]
         listed, problems = await _round(cluster, ends, isolation)
-        found = Found(found.listed | listed, found.problems | problems)
+        found = ListOffsetsResult(found.listed | listed, found.problems | problems)
     return found
 
 
-async def _round(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation) -> Found:
-    found = Found({}, {})
+async def _round(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
+) -> ListOffsetsResult:
+    found = ListOffsetsResult({}, {})
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, spec in wanted.items():
         by_leader.setdefault(cluster.view.leader(tp), {})[tp] = spec
@@ -131,7 +133,9 @@ async def _round(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolati
     return found
 
 
-async def _ask(cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, found: Found) -> None:
+async def _ask(
+    cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, found: ListOffsetsResult
+) -> None:
     """Ask one leader for its partitions."""
     asked = {
         TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Self
 
 from asyncgroup.consumer.partition_consumer import TURN_SECONDS, PartitionConsumer
-from asyncgroup.consumer.turns import Turns
+from asyncgroup.consumer.ready_queue import ReadyQueue
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
 
@@ -14,7 +14,7 @@ __all__ = ["MergedReader"]
 
 
 class MergedReader:
-    """An async iterator over the records of all partitions that `follow` watches.
+    """An async iterator over the records of all partitions that `serve` watches.
 
     A turn lasts until a record batch is used up, or for 10 ms if that is shorter; then the next partition with records
     has its turn. Records are popped from a partition's own buffer, and only after every wait: a cancelled read loses
@@ -24,7 +24,7 @@ class MergedReader:
     """
 
     def __init__(self) -> None:
-        self._turns = Turns()
+        self._ready = ReadyQueue()
         self._current: PartitionConsumer | None = None
         self._turn_at = 0.0
         self._time = asyncio.get_running_loop().time
@@ -39,23 +39,23 @@ class MergedReader:
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "a record in hand" if self.in_hand else "idle"
-        return f"<MergedReader: {state}, {self._turns!r}>"
+        return f"<MergedReader: {state}, {self._ready!r}>"
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
-    async def follow(self, consumer: PartitionConsumer) -> None:
+    async def serve(self, consumer: PartitionConsumer) -> None:
         """Let a partition take its turns; returns when it ends."""
         while not consumer.ended:
-            if consumer.is_ready and self._turns.add(consumer):
+            if consumer.is_ready and self._ready.add(consumer):
                 self._wake.set()
             await consumer.wait_for_change()
-        self._turns.remove(consumer)
+        self._ready.remove(consumer)
 
     def forget(self, consumer: PartitionConsumer) -> None:
         """The partition is gone: a record of it counts as in hand no longer."""
-        self._turns.remove(consumer)
+        self._ready.remove(consumer)
         if self._current is consumer:
-            self.let_go()
+            self.clear_in_hand()
 
     @property
     def in_hand(self) -> bool:
@@ -66,7 +66,7 @@ class MergedReader:
         """Wait until no record is in hand."""
         await self._idle.wait()
 
-    def let_go(self) -> None:
+    def clear_in_hand(self) -> None:
         """The record in hand is done with, or given up."""
         self._current = None
         self._idle.set()
@@ -107,7 +107,7 @@ class MergedReader:
         """Wait for a partition with a record to hand out; all waiting is here."""
         if self._is_waiting:
             raise UsageError("one task at a time reads: another one waits for the next record already")
-        self.let_go()
+        self.clear_in_hand()
         self._is_waiting = True
         self.reader = asyncio.current_task()
         try:
@@ -123,12 +123,12 @@ class MergedReader:
 
     def _begin_turn(self) -> bool:
         """Make the next partition in line the current one; False if none has a record. Raises its error instead."""
-        while (consumer := self._turns.take()) is not None:
+        while (consumer := self._ready.next_ready()) is not None:
             if consumer.decode_next():
                 self._current = consumer
                 self._turn_at = self._time() + TURN_SECONDS
                 self._idle.clear()
                 return True
-            # its next batch is being decoded in a thread: `follow` puts it in line again when that is done
-            self._turns.remove(consumer)
+            # its next batch is being decoded in a thread: `serve` puts it in line again when that is done
+            self._ready.remove(consumer)
         return False

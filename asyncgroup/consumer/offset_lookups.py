@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
-from asyncgroup.consumer.list_offsets import Isolation, ListedOffset, heals, look_up
-from asyncgroup.consumer.resets import start_of, wall_clock
+from asyncgroup.consumer.list_offsets import Isolation, ListedOffset, is_retriable_error, list_offsets_once
+from asyncgroup.consumer.resets import parse_start, wall_clock
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConfigError, ErrorCode, OffsetLookupError
 from asyncgroup.model import TopicPartition
 
@@ -64,7 +64,7 @@ def timestamps_of(
     for place, when in times.items():
         tp = _partition_of(place)
         if isinstance(when, datetime) and when.utcoffset() is not None:
-            timestamp = start_of(when, wall_clock).timestamp
+            timestamp = parse_start(when, wall_clock).timestamp
         else:
             timestamp = when if isinstance(when, int) and not isinstance(when, bool) and when >= 0 else None
         if timestamp is None:
@@ -91,10 +91,10 @@ async def look_up_offsets(
         if any(cluster.view.leader(tp) < 0 for tp in left):
             await cluster.refresh()
         while left:
-            answer = await look_up(cluster, left, isolation, or_end=False)
+            answer = await list_offsets_once(cluster, left, isolation, or_end=False)
             found |= answer.listed
             problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
-            final |= {tp: error for tp, error in problems.items() if not heals(error)}
+            final |= {tp: error for tp, error in problems.items() if not is_retriable_error(error)}
             left = {tp: wanted[tp] for tp in problems if tp not in final}
             if left and backoff.failures >= cluster.config.metadata_retry_max:
                 raise OffsetLookupError(final | problems)

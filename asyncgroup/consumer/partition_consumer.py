@@ -15,7 +15,7 @@ from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.fetched_partition import FetchedPartition
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
-from asyncgroup.consumer.resets import StartOffset, start_of, wall_clock
+from asyncgroup.consumer.resets import StartOffset, parse_start, wall_clock
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Batch, Record, TopicPartition
@@ -55,8 +55,8 @@ class PartitionConsumer(FetchedPartition):
         self._loop = asyncio.get_running_loop()
         self._loop_time = self._loop.time
         self._turn_at = 0.0
-        self.is_in_line = False
-        """Whether it waits for its turn in a `Turns`."""
+        self.is_queued = False
+        """Whether it waits for its turn in a `ReadyQueue`."""
         self.on_close: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -111,11 +111,11 @@ class PartitionConsumer(FetchedPartition):
         its error once and reading goes on where it was. Raises ConfigError for what is none of these, and for a
         datetime without a time zone.
         """
-        start = start_of(offset, wall_clock)
+        start = parse_start(offset, wall_clock)
         if start.timestamp is None:
             self._seek(start.offset)
         elif not self._ended:
-            self._seek_target(offset)
+            self._seek_by_lookup(offset)
 
     def errors(self) -> ErrorReader:
         """A new async iterator of this partition's errors that heal by themselves: leaders that move, brokers that do
@@ -245,12 +245,12 @@ class PartitionConsumer(FetchedPartition):
     @property
     def has_room(self) -> bool:
         """Whether more than what is buffered can come before the reader takes some."""
-        return not (self.stalled or self._buffer.broken) and self._budget.allows(self._buffer.bytes)
+        return not (self.stalled or self._buffer.framing_error) and self._budget.allows(self._buffer.bytes)
 
-    def _take(self, max_records: int, max_bytes: int) -> Batch | None:
+    def _pop_batch(self, max_records: int, max_bytes: int) -> Batch | None:
         """What is there, as a batch; None if what was there held nothing of ours."""
         try:
-            taken = self._buffer.take(max_records, max_bytes)
+            taken = self._buffer.pop_records(max_records, max_bytes)
         finally:
             self._made_room()
         if not taken:
@@ -268,7 +268,7 @@ class PartitionConsumer(FetchedPartition):
         except RuntimeError:
             running = None
         if running is self._loop:
-            self.put_back(offset, jumps)
+            self.reread(offset, jumps)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody can mark anything any more
-                self._loop.call_soon_threadsafe(self.put_back, offset, jumps)
+                self._loop.call_soon_threadsafe(self.reread, offset, jumps)

@@ -20,18 +20,18 @@ from asyncgroup.model import TopicPartition
 
 __all__ = [
     "LogRange",
+    "MillisClock",
     "StartOffset",
-    "WallClock",
     "find_start",
-    "find_starts",
-    "out_of_range",
+    "out_of_range_error",
     "out_of_range_policy",
-    "start_of",
+    "parse_start",
+    "resolve_start_offsets",
     "timestamp_of",
     "wall_clock",
 ]
 
-WallClock: TypeAlias = Callable[[], int]
+MillisClock: TypeAlias = Callable[[], int]
 """The time of day, in ms since 1970: what timestamps of records are compared with."""
 
 StartOffset: TypeAlias = int | Literal["earliest", "latest"] | datetime | timedelta
@@ -61,7 +61,7 @@ class LogRange(NamedTuple):
         return f"{self.start}..{self.end}"
 
 
-def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: WallClock) -> int:
+def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: MillisClock) -> int:
     """What ListOffsets is asked for: `EARLIEST`, `LATEST`, or the time of day a duration ago, in ms.
 
     As `AutoOffsetResetStrategy.timestamp` in Kafka; a duration that reaches beyond 1970 means 1970.
@@ -77,12 +77,12 @@ def out_of_range_policy(config: ConsumerConfig) -> AutoOffsetReset:
     return config.auto_offset_reset if policy is None else policy
 
 
-def out_of_range(
-    tp: TopicPartition, offset: int, log: LogRange, gone_to: int | None = None
+def out_of_range_error(
+    tp: TopicPartition, offset: int, log: LogRange, reset_to: int | None = None
 ) -> OffsetOutOfRangeError:
-    """The error of an offset outside the log; `gone_to` is where the policy went on."""
+    """The error of an offset outside the log; `reset_to` is where the policy went on."""
     text = f"{tp}: offset {offset} is not in the log, which holds {log}"
-    return OffsetOutOfRangeError(text if gone_to is None else f"{text}; going on at {gone_to}")
+    return OffsetOutOfRangeError(text if reset_to is None else f"{text}; going on at {reset_to}")
 
 
 # --- where a user asks to begin ---------------------------------------------------------------------------------------
@@ -93,13 +93,13 @@ async def find_start(
     tp: TopicPartition,
     where: StartOffset,
     config: ConsumerConfig,
-    clock: WallClock = wall_clock,
+    clock: MillisClock = wall_clock,
 ) -> int:
     """The offset that a user's `where` stands for; a number is taken as it is and looked up nowhere.
 
     Raises ConfigError for what is none of `StartOffset`, BrokerError, TransportError.
     """
-    wanted = start_of(where, clock)
+    wanted = parse_start(where, clock)
     if wanted.timestamp is None:
         return wanted.offset
     return (await list_offsets(cluster, {tp: wanted.timestamp}, config.isolation_level))[tp]
@@ -112,7 +112,7 @@ class Start(NamedTuple):
     timestamp: int | None = None
 
 
-def start_of(where: Any, clock: WallClock) -> Start:
+def parse_start(where: Any, clock: MillisClock) -> Start:
     """What a user's `where` means; raises ConfigError."""
     if isinstance(where, str):
         if where in _NAMED:
@@ -134,7 +134,7 @@ def start_of(where: Any, clock: WallClock) -> Start:
 # --- where claims begin -----------------------------------------------------------------------------------------------
 
 
-async def find_starts(
+async def resolve_start_offsets(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
@@ -142,7 +142,7 @@ async def find_starts(
     *,
     earliest_for: Collection[TopicPartition] = (),
     reader: str = "this consumer",
-    clock: WallClock = wall_clock,
+    clock: MillisClock = wall_clock,
 ) -> dict[TopicPartition, int]:
     """Where each partition begins: at its committed offset, or where `auto_offset_reset` says.
 

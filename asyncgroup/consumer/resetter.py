@@ -14,78 +14,84 @@ from typing import Protocol
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, Found, heals, look_up
+from asyncgroup.consumer.delay_queue import DelayQueue
+from asyncgroup.consumer.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsResult,
+    is_retriable_error,
+    list_offsets_once,
+)
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import (
     LogRange,
-    WallClock,
-    out_of_range,
+    MillisClock,
+    out_of_range_error,
     out_of_range_policy,
-    start_of,
+    parse_start,
     timestamp_of,
 )
-from asyncgroup.consumer.waiting import Waiting
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["ResetOwner", "Resetter"]
+__all__ = ["OffsetResetter", "ResetListener"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
-TOGETHER = 0.01
+LOOKUP_WINDOW = 0.01
 """Seconds: resets that are due within so short a time share their requests."""
 
 
-class ResetOwner(Protocol):
+class ResetListener(Protocol):
     """Who fetches the partitions."""
 
-    def found(self, consumer: PartitionConsumer) -> None:
+    def position_found(self, consumer: PartitionConsumer) -> None:
         """It has a position again."""
 
-    def failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
+    def lookup_failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
         """Its offset could not be looked up for now: the pause before the next try."""
 
-    def refused(self, consumer: PartitionConsumer, error: Exception) -> None:
+    def raise_to_reader(self, consumer: PartitionConsumer, error: Exception) -> None:
         """Its reader must get the error."""
 
-    def heal(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
+    def report(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
         """Something went wrong and heals by itself."""
 
 
-class Resetter:
+class OffsetResetter:
     """Applies `out_of_range_reset`, and seeks by name or time. Any later seek of the reader's makes both void."""
 
     def __init__(
         self,
         cluster: Cluster,
         config: ConsumerConfig,
-        owner: ResetOwner,
+        listener: ResetListener,
         spawn: Callable[..., None],
-        clock: WallClock,
+        clock: MillisClock,
     ) -> None:
-        self._cluster, self._config, self._owner = cluster, config, owner
+        self._cluster, self._config, self._listener = cluster, config, listener
         self._spawn, self._clock = spawn, clock
-        self._waiting = Waiting(TOGETHER)
+        self._awaiting_reset = DelayQueue(LOOKUP_WINDOW)
         self._versions: dict[PartitionConsumer, int] = {}
         self._is_stale = False
 
     def __repr__(self) -> str:
-        return f"<Resetter: {len(self._versions)} partitions>"
+        return f"<OffsetResetter: {len(self._versions)} partitions>"
 
     def put(self, consumer: PartitionConsumer, pause: float) -> None:
         """Find a position for this partition, after a pause."""
         self._versions[consumer] = consumer.version
-        self._waiting.put(consumer, pause)
+        self._awaiting_reset.put(consumer, pause)
 
     def discard(self, consumer: PartitionConsumer) -> None:
         """Nobody wants it any more."""
         self._versions.pop(consumer, None)
-        self._waiting.discard(consumer)
+        self._awaiting_reset.discard(consumer)
 
     async def run(self) -> None:
         """For ever."""
         while True:
-            consumers = await self._waiting.due()
+            consumers = await self._awaiting_reset.wait_due()
             if self._is_stale:
                 self._is_stale = False
                 await self._refresh(consumers)
@@ -99,7 +105,7 @@ class Resetter:
         try:
             await self._cluster.refresh()
         except AsyncGroupError as error:
-            self._owner.heal(consumers, error)
+            self._listener.report(consumers, error)
 
     async def _look_up(self, consumers: list[PartitionConsumer]) -> None:
         """Partitions of one leader: where those that seek want to go; of the others' logs the start, the end, and what
@@ -109,7 +115,7 @@ class Resetter:
         for consumer in asked:
             if consumer.seek_target is None:
                 resets.append(consumer.tp)
-            elif (timestamp := start_of(consumer.seek_target, self._clock).timestamp) is not None:
+            elif (timestamp := parse_start(consumer.seek_target, self._clock).timestamp) is not None:
                 seeks[consumer.tp] = timestamp
         found, *answers = await asyncio.gather(
             self._ask(seeks), *(self._ask(dict.fromkeys(resets, spec)) for spec in self._reset_specs())
@@ -118,11 +124,11 @@ class Resetter:
             if self._is_wanted(consumer) and asked.get(consumer) == consumer.version:
                 self._apply(consumer, [found] if consumer.tp in seeks else answers)
             elif self._versions.pop(consumer, None) is not None:
-                self._waiting.discard(consumer)
-                self._owner.found(consumer)  # sought elsewhere meanwhile
+                self._awaiting_reset.discard(consumer)
+                self._listener.position_found(consumer)  # sought elsewhere meanwhile
 
-    async def _ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
-        return await look_up(self._cluster, wanted, self._config.isolation_level)
+    async def _ask(self, wanted: Mapping[TopicPartition, int]) -> ListOffsetsResult:
+        return await list_offsets_once(self._cluster, wanted, self._config.isolation_level)
 
     def _reset_specs(self) -> list[int]:
         policy = out_of_range_policy(self._config)
@@ -132,39 +138,43 @@ class Resetter:
     def _is_wanted(self, consumer: PartitionConsumer) -> bool:
         return self._versions.get(consumer) == consumer.version
 
-    def _apply(self, consumer: PartitionConsumer, answers: list[Found]) -> None:
+    def _apply(self, consumer: PartitionConsumer, answers: list[ListOffsetsResult]) -> None:
         tp = consumer.tp
         if problem := _problem(tp, answers):
-            if not heals(problem):
+            if not is_retriable_error(problem):
                 del self._versions[consumer]
                 consumer.seek_target = None
-                self._owner.refused(consumer, problem)
+                self._listener.raise_to_reader(consumer, problem)
                 return
             self._is_stale = True
-            self._waiting.put(consumer, self._owner.failed(consumer, problem))
+            self._awaiting_reset.put(consumer, self._listener.lookup_failed(consumer, problem))
             return
         del self._versions[consumer]
         if consumer.seek_target is not None:
             consumer.resolve_seek(answers[0].listed[tp].offset)
-            self._owner.found(consumer)
+            self._listener.position_found(consumer)
             return
         start, end, *at_time = (found.listed[tp].offset for found in answers)
         log, offset = LogRange(start, end), consumer.fetch_offset
         policy = out_of_range_policy(self._config)
         if policy == "error":
-            self._owner.refused(consumer, out_of_range(tp, offset, log))
+            self._listener.raise_to_reader(consumer, out_of_range_error(tp, offset, log))
             return
         target = start if policy == "earliest" else end
         for found_at_time in at_time:
             # the three were asked at once, and the log may have changed in between
             target = min(max(start, found_at_time), end)
-        error = out_of_range(tp, offset, log, target)
+        error = out_of_range_error(tp, offset, log, target)
         _log.warning("%s", error)
         consumer.reset(target, end)
-        self._owner.heal([consumer], error)
-        self._owner.found(consumer)
+        self._listener.report([consumer], error)
+        self._listener.position_found(consumer)
 
 
-def _problem(tp: TopicPartition, answers: list[Found]) -> AsyncGroupError | None:
+def _problem(tp: TopicPartition, answers: list[ListOffsetsResult]) -> AsyncGroupError | None:
     """What went wrong with a partition, if anything; what does not heal first."""
-    return min((found.problems[tp] for found in answers if tp in found.problems), key=heals, default=None)
+    return min(
+        (found.problems[tp] for found in answers if tp in found.problems),
+        key=is_retriable_error,
+        default=None,
+    )

@@ -13,46 +13,57 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import RetriesExhausted
 from asyncgroup.model import TopicPartition
 
-__all__ = ["Retries", "Trouble"]
+__all__ = ["FetchFailures", "Retries"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
-LOUD: Final = 10
+WARN_EVERY: Final = 10
 """Every so many failures in a row are a warning in the log (as in sarama: silence for days is worse)."""
 
 
-class Trouble:
-    """The failures of a partition since it was last fetched.
+class FetchFailures:
+    """Consecutive failures of a partition since its last successful fetch."""
 
-    `since` is the loop's time of the first one; `leader` the node and the leader epoch that the metadata named at the
-    last one; `earlier` how many of them were a former leader's, whose pauses do not count against its successor.
-    `outdated_since` is the loop's time from which on the metadata is older than the position; infinity if it is not.
-    """
-
-    __slots__ = ("earlier", "failures", "leader", "moved", "outdated_since", "since", "told")
+    __slots__ = (
+        "before_new_leader",
+        "count",
+        "leader",
+        "metadata_outdated_since",
+        "redirected",
+        "reported",
+        "since",
+    )
 
     def __init__(self) -> None:
-        self.failures = 0
-        self.earlier = 0
-        self.told = 0
-        self.moved = False
+        self.count = 0
+        self.before_new_leader = 0
+        """How many of them a former leader caused; its pauses do not count against the new leader."""
+        self.reported = 0
+        """The count when an error was last raised to the reader."""
+        self.redirected = False
+        """Whether the partition was sent to another node without a pause since its last successful fetch."""
         self.since = float("-inf")
-        self.outdated_since = float("inf")
+        """Loop time of the first failure at the current leader."""
+        self.metadata_outdated_since = float("inf")
+        """Loop time since which the metadata has been older than the position; infinity if it is not."""
         self.leader = (-1, -1)
+        """Node and leader epoch that the metadata named at the last failure."""
 
     def __repr__(self) -> str:
-        return f"<Trouble: {self.failures} failures, {self.told} of them told>"
+        return f"<FetchFailures: {self.count}, {self.reported} of them reported>"
 
     def clear(self) -> None:
-        """It was fetched."""
-        self.failures = self.earlier = self.told = 0
-        self.outdated_since = float("inf")
-        self.moved = False
+        """The partition was fetched."""
+        self.count = 0
+        self.before_new_leader = 0
+        self.reported = 0
+        self.metadata_outdated_since = float("inf")
+        self.redirected = False
 
-    def leave_leader(self, epoch: int) -> None:
-        """Another leader will be asked: pauses begin again, if its epoch proves that it is a newer one."""
+    def leader_changed(self, epoch: int) -> None:
+        """Another leader will be asked: restart the pauses if its epoch proves that it is newer."""
         if epoch > self.leader[1]:
-            self.earlier = self.failures
+            self.before_new_leader = self.count
 
 
 class Retries:
@@ -62,28 +73,30 @@ class Retries:
         self._most, self._custom, self._backoff = config.fetch_retry_max, config.fetch_retry_backoff, backoff
         self._has_complained = False
 
-    def failed(self, tp: TopicPartition, trouble: Trouble, error: Exception) -> RetriesExhausted | None:
+    def record_failure(
+        self, tp: TopicPartition, failures: FetchFailures, error: Exception
+    ) -> RetriesExhausted | None:
         """Count a failure; the error that the reader must get, if it is one too many."""
-        trouble.failures += 1
-        if trouble.failures % LOUD == 0:
-            _log.warning("%s: %d failures in a row, the last one: %s", tp, trouble.failures, error)
-        tries = trouble.failures - trouble.told
+        failures.count += 1
+        if failures.count % WARN_EVERY == 0:
+            _log.warning("%s: %d failures in a row, the last one: %s", tp, failures.count, error)
+        tries = failures.count - failures.reported
         if self._most is None or tries <= self._most:
             return None
-        trouble.told = trouble.failures
+        failures.reported = failures.count
         return RetriesExhausted(tp, tries, error)
 
-    def raised(self, trouble: Trouble) -> None:
+    def record_raised(self, failures: FetchFailures) -> None:
         """Count a failure that the reader gets as it is."""
-        trouble.failures += 1
-        trouble.told = trouble.failures
+        failures.count += 1
+        failures.reported = failures.count
 
-    def pause(self, trouble: Trouble) -> float:
+    def pause(self, failures: FetchFailures) -> float:
         """Seconds to wait after the last failure."""
-        failures = max(0, trouble.failures - 1)
+        earlier = max(0, failures.count - 1)
         if self._custom is not None:
             try:
-                pause = self._custom(failures)
+                pause = self._custom(earlier)
                 if PAUSE[0](pause) and math.isfinite(pause):
                     return float(pause)
                 problem: object = f"it gave {pause!r}"
@@ -91,7 +104,7 @@ class Retries:
                 problem = error
             self._complain(problem)
         backoff = self._backoff()
-        backoff.failures = max(0, failures - trouble.earlier)
+        backoff.failures = max(0, earlier - failures.before_new_leader)
         return backoff.next()
 
     def _complain(self, problem: object) -> None:

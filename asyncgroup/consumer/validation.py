@@ -10,19 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from asyncgroup.consumer.fetch_plan import Action
+from asyncgroup.consumer.fetch_plan import FetchAction
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode, LogTruncatedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["Check", "EpochEnd", "action_for", "build_request", "find_divergence", "read_ends"]
+__all__ = [
+    "EpochEndOffset",
+    "PositionCheck",
+    "build_epoch_request",
+    "complete_validation",
+    "epoch_end_offsets",
+    "validation_action",
+]
 
-REPLICA_IDS: Final = 3
+REPLICA_ID_VERSION: Final = 3
 """The OffsetForLeaderEpoch version from which consumers say that they are none of the replicas."""
 
 
-class Check(NamedTuple):
+class PositionCheck(NamedTuple):
     """A position to be confirmed: the consumer, its version when asked, the epoch read, the leader's present one."""
 
     consumer: PartitionConsumer
@@ -31,7 +38,7 @@ class Check(NamedTuple):
     leader_epoch: int
 
 
-class EpochEnd(NamedTuple):
+class EpochEndOffset(NamedTuple):
     """Where an epoch ended in the leader's log; -1 for both if it knows nothing of it."""
 
     epoch: int
@@ -43,7 +50,7 @@ class EpochEnd(NamedTuple):
         return self.epoch >= 0 and self.end_offset >= 0
 
 
-def build_request(checks: Iterable[Check], version: int) -> m.OffsetForLeaderEpochRequest:
+def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.OffsetForLeaderEpochRequest:
     """One request for all partitions of a leader."""
     asked = m.OffsetForLeaderEpochRequest
     topics: dict[str, m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
@@ -53,35 +60,35 @@ def build_request(checks: Iterable[Check], version: int) -> m.OffsetForLeaderEpo
         topic.partitions.append(
             asked.OffsetForLeaderPartition(number, check.leader_epoch, check.fetched_epoch)
         )
-    return asked(replica_id=-1 if version >= REPLICA_IDS else -2, topics=list(topics.values()))
+    return asked(replica_id=-1 if version >= REPLICA_ID_VERSION else -2, topics=list(topics.values()))
 
 
-def read_ends(
+def epoch_end_offsets(
     response: m.OffsetForLeaderEpochResponse,
-) -> dict[TopicPartition, tuple[int, EpochEnd]]:
+) -> dict[TopicPartition, tuple[int, EpochEndOffset]]:
     """The error code and the answer for each partition."""
     return {
         TopicPartition(topic.topic, part.partition): (
             part.error_code,
-            EpochEnd(part.leader_epoch, part.end_offset),
+            EpochEndOffset(part.leader_epoch, part.end_offset),
         )
         for topic in response.topics
         for part in topic.partitions
     }
 
 
-_ACTIONS: Final[Mapping[int, Action]] = {
-    ErrorCode.NONE: Action.DELIVER,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Action.FAIL,
+_ACTIONS: Final[Mapping[int, FetchAction]] = {
+    ErrorCode.NONE: FetchAction.DELIVER,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: FetchAction.FAIL,
 }
 
 
-def action_for(code: int) -> Action:
+def validation_action(code: int) -> FetchAction:
     """What a partition's error code asks for; all that may pass is tried anew, as in Java."""
-    return _ACTIONS.get(code, Action.REDISPATCH)
+    return _ACTIONS.get(code, FetchAction.REDISPATCH)
 
 
-def find_divergence(consumer: PartitionConsumer, end: EpochEnd) -> LogTruncatedError | None:
+def complete_validation(consumer: PartitionConsumer, end: EpochEndOffset) -> LogTruncatedError | None:
     """The error for a reader that has seen records which the log lost; None if it has not.
 
     What is buffered but was not seen is dropped if it was lost, and fetched anew. Marks may stand behind that, though,

@@ -6,18 +6,23 @@ import asyncio
 from collections.abc import Callable
 
 from asyncgroup.cluster import Cluster
-from asyncgroup.consumer.answers import Answers
-from asyncgroup.consumer.fetch_plan import Action
+from asyncgroup.consumer.answers import FetchResponseHandler
+from asyncgroup.consumer.fetch_plan import FetchAction
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.validation import Check, action_for, build_request, read_ends
+from asyncgroup.consumer.validation import (
+    PositionCheck,
+    build_epoch_request,
+    epoch_end_offsets,
+    validation_action,
+)
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["Validator"]
+__all__ = ["PositionValidator"]
 
 
-class Validator:
+class PositionValidator:
     """The partitions of one node that wait to be confirmed: all of them are asked for by one request.
 
     `is_current(consumer, version)` says whether a partition is still fetched here, and was not sought elsewhere since;
@@ -28,78 +33,78 @@ class Validator:
         self,
         node_id: int,
         cluster: Cluster,
-        answers: Answers,
+        handler: FetchResponseHandler,
         is_current: Callable[[PartitionConsumer, int], bool],
         on_done: Callable[[], None],
     ) -> None:
-        self._node_id, self._cluster, self._answers = node_id, cluster, answers
+        self._node_id, self._cluster, self._handler = node_id, cluster, handler
         self._is_current, self._on_done = is_current, on_done
-        self._doubtful: dict[TopicPartition, PartitionConsumer] = {}
-        self._has_doubts = asyncio.Event()
+        self._awaiting_validation: dict[TopicPartition, PartitionConsumer] = {}
+        self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Validator node {self._node_id}: {len(self._doubtful)} partitions wait>"
+        return f"<PositionValidator node {self._node_id}: {len(self._awaiting_validation)} partitions wait>"
 
     def put(self, consumer: PartitionConsumer) -> None:
         """Have its position confirmed."""
-        self._doubtful[consumer.tp] = consumer
-        self._has_doubts.set()
+        self._awaiting_validation[consumer.tp] = consumer
+        self._wake.set()
 
     def discard(self, consumer: PartitionConsumer) -> None:
         """It is fetched here no longer."""
-        self._doubtful.pop(consumer.tp, None)
+        self._awaiting_validation.pop(consumer.tp, None)
 
     async def run(self) -> None:
         """For ever."""
         while True:
-            await self._has_doubts.wait()
-            self._has_doubts.clear()
+            await self._wake.wait()
+            self._wake.clear()
             await self._validate(self._checks())
             self._on_done()
 
-    def _checks(self) -> dict[TopicPartition, Check]:
+    def _checks(self) -> dict[TopicPartition, PositionCheck]:
         view = self._cluster.view
-        doubtful, self._doubtful = self._doubtful, {}
+        awaiting, self._awaiting_validation = self._awaiting_validation, {}
         return {
-            tp: Check(consumer, consumer.version, consumer.fetched_epoch, info.leader_epoch)
-            for tp, consumer in doubtful.items()
+            tp: PositionCheck(consumer, consumer.version, consumer.fetched_epoch, info.leader_epoch)
+            for tp, consumer in awaiting.items()
             if (info := view.partition(*tp)) is not None
-            and consumer.whereabouts.must_validate(consumer.fetched_epoch, info)
+            and consumer.fetch_position.must_validate(consumer.fetched_epoch, info)
         }
 
-    async def _validate(self, checks: dict[TopicPartition, Check]) -> None:
+    async def _validate(self, checks: dict[TopicPartition, PositionCheck]) -> None:
         if not checks:
             return
         try:
             response = await self._cluster.request_built(
                 self._node_id,
                 m.OffsetForLeaderEpochRequest,
-                lambda version: build_request(checks.values(), version),
+                lambda version: build_epoch_request(checks.values(), version),
             )
         except UnsupportedVersionError:  # nobody can tell, as with brokers before KIP-320
             for check in checks.values():
                 _confirm(check)
             return
         except AsyncGroupError as error:
-            self._answers.redispatch([check.consumer for check in checks.values()], error)
+            self._handler.redispatch([check.consumer for check in checks.values()], error)
             return
-        ends = read_ends(response)
+        ends = epoch_end_offsets(response)
         for tp, check in checks.items():
             if not self._is_current(check.consumer, check.version):
                 continue
             code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
-            action = action_for(code)
-            if action is Action.DELIVER and end is not None:
+            action = validation_action(code)
+            if action is FetchAction.DELIVER and end is not None:
                 _confirm(check)
-                self._answers.settle(check.consumer, end)
-            elif action is Action.FAIL:
-                self._answers.fail(check.consumer, code, "epoch")
+                self._handler.handle_epoch_end(check.consumer, end)
+            elif action is FetchAction.FAIL:
+                self._handler.fail(check.consumer, code, "epoch")
             else:
                 said = BrokerError(code, f"leader epoch of {tp} from node {self._node_id}")
-                self._answers.redispatch([check.consumer], said)
+                self._handler.redispatch([check.consumer], said)
 
 
-def _confirm(check: Check) -> None:
+def _confirm(check: PositionCheck) -> None:
     """The leader has spoken; whatever it said, it need not be asked again."""
-    places = check.consumer.whereabouts
-    places.valid_epoch = max(places.valid_epoch, check.leader_epoch)
+    position = check.consumer.fetch_position
+    position.validated_epoch = max(position.validated_epoch, check.leader_epoch)

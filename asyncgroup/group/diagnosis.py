@@ -138,7 +138,7 @@ def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     member_health = snapshot.member_health
     if member_health.state is not MemberState.STABLE:
         return
-    failing = [str(claim.tp) for claim in snapshot.claims if claim.consumer.trouble.failures]
+    failing = [str(claim.tp) for claim in snapshot.claims if claim.consumer.fetch_failures.count]
     problem = member_health.problems.get(ProblemSource.FETCH)
     if failing and problem is not None:
         yield f"{_names(failing)} cannot be fetched: {problem.text}"

@@ -37,7 +37,7 @@ class _RecordsHandler(Handler):
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         reader = self._reader
         try:
-            await reader.follow(claim.consumer)
+            await reader.serve(claim.consumer)
             # the body of the loop may still mark what it works at, and the records of all claims before it; when the
             # membership is lost nothing can be committed, and there is nothing to wait for
             if reader.in_hand and not session.is_lost:
@@ -167,7 +167,7 @@ class Records:
         if reader is not None and reader.done():
             reader = self._creator
         if reader is None or reader is caller or reader.done():
-            self._reader.let_go()
+            self._reader.clear_in_hand()
 
     async def wait_closed(self) -> None:
         """Wait until the membership has ended; a failure that was not raised is logged."""

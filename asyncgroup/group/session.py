@@ -157,7 +157,7 @@ class Session:
                 self.accepts_marks = False
                 self._lost.set()
                 reason = cause.__cause__
-                self._offsets.give_up(reason if isinstance(reason, AsyncGroupError) else cause)
+                self._offsets.mark_lost(reason if isinstance(reason, AsyncGroupError) else cause)
             for claim in self.claims:
                 claim.end(cause)
             self._ending.set()

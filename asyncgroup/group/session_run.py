@@ -70,7 +70,7 @@ class SessionRun:
             config,
             self._owner.spawn,
             self.causes.on_fetch_error,
-            owner=context.lanes,
+            lane_suffix=context.lanes,
             sessions=context.fetch_sessions,
         )
         self._limits = EndLimits(config, lambda: self.heartbeats.last_stable_sent_at)
@@ -207,7 +207,7 @@ class SessionRun:
     async def _commit(self, *, last_within: float | None = None) -> None:
         try:
             if last_within is None:
-                await self._offsets.commit(parked=False)
+                await self._offsets.commit(retry_rejected=False)
             else:
                 await self._offsets.commit_last(last_within)
         except CommitFailedError as error:
@@ -235,7 +235,7 @@ class SessionRun:
                 async with asyncio.timeout(limit):
                     # without automatic commits, too, the user's own may be under way
                     automatic = self._context.config.auto_commit
-                    await (self._commit(last_within=limit) if automatic else self._offsets.settle())
+                    await (self._commit(last_within=limit) if automatic else self._offsets.wait_idle())
             except TimeoutError:
                 last = f": {error}" if (error := self._offsets.last_error) is not None else ""
                 _log.warning("group %s: the last commit took too long%s", self._context.group_id, last)

@@ -13,7 +13,7 @@ from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.resets import find_starts
+from asyncgroup.consumer.resets import resolve_start_offsets
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.member_health import MemberHealth
@@ -61,7 +61,7 @@ async def find_start_offsets(
     if not partitions:
         return {}
     committed = await committer.fetch(partitions)
-    starts = await find_starts(
+    starts = await resolve_start_offsets(
         context.cluster,
         partitions,
         {tp: at.offset for tp, at in committed.items()},
@@ -100,9 +100,9 @@ def connect_offsets(consumer: PartitionConsumer, offsets: PartitionOffsets) -> N
 
     The topic may be made anew before the first fetch: the start is an offset of the one that the marks are for.
     """
-    consumer.whereabouts.topic_id = offsets.topic_id
-    consumer.whereabouts.on_topic = partial(offsets.belong_to, position=lambda: consumer.position)
+    consumer.fetch_position.topic_id = offsets.topic_id
+    consumer.fetch_position.on_topic_id = partial(offsets.bind_topic, position=lambda: consumer.position)
     consumer.on_reset = offsets.rebase
     consumer.on_restart = partial(offsets.restart, position=lambda: consumer.position)
-    consumer.on_passed = offsets.pass_over
-    consumer.on_unread = partial(offsets.hold_back, position=lambda: consumer.position)
+    consumer.on_skipped_range = offsets.skip_range
+    consumer.on_unreadable_batch = partial(offsets.hold_back, position=lambda: consumer.position)

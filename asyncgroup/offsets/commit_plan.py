@@ -13,41 +13,41 @@ from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
 __all__ = [
-    "ACTIONS",
-    "BY_NAME",
-    "PARKED",
-    "RETENTION",
+    "COMMIT_ACTIONS",
+    "LAST_NAME_VERSION",
+    "REJECTED_CODES",
+    "RETENTION_VERSIONS",
     "CommitAction",
     "build_commit",
-    "is_of_coordinator",
+    "is_coordinator_error",
 ]
 
-BY_NAME: Final = 9
+LAST_NAME_VERSION: Final = 9
 """The newest OffsetCommit and OffsetFetch version that name topics by name; later ones use ids (KIP-848)."""
 
-RETENTION: Final = range(2, 5)
+RETENTION_VERSIONS: Final = range(2, 5)
 """The OffsetCommit versions that can say how long a commit is kept (KIP-211 took it out)."""
 
 
 class CommitAction(Enum):
     """What is done about one partition's answer to an OffsetCommit."""
 
-    CLEAN = "committed"
+    COMMITTED = "committed"
     RETRY = "try again after a pause"
-    MOVED = "look the coordinator up again, then try again"
-    UNKNOWN = "refresh the metadata, then try again: the topic may be new, made anew, or gone"
+    FIND_COORDINATOR = "look the coordinator up again, then try again"
+    REFRESH_METADATA = "refresh the metadata, then try again: the topic may be new, made anew, or gone"
     LOST = "the membership is gone: commit nothing more"
     FAIL = "report it; trying again does not help"
 
 
-ACTIONS: Final[Mapping[int, CommitAction]] = {
-    ErrorCode.NONE: CommitAction.CLEAN,
-    ErrorCode.NOT_COORDINATOR: CommitAction.MOVED,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: CommitAction.MOVED,
-    ErrorCode.REQUEST_TIMED_OUT: CommitAction.MOVED,
+COMMIT_ACTIONS: Final[Mapping[int, CommitAction]] = {
+    ErrorCode.NONE: CommitAction.COMMITTED,
+    ErrorCode.NOT_COORDINATOR: CommitAction.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: CommitAction.FIND_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: CommitAction.FIND_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CommitAction.RETRY,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitAction.UNKNOWN,
-    ErrorCode.UNKNOWN_TOPIC_ID: CommitAction.UNKNOWN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitAction.REFRESH_METADATA,
+    ErrorCode.UNKNOWN_TOPIC_ID: CommitAction.REFRESH_METADATA,
     # between join and sync; the marks wait for the new generation, or fail with this code if they cannot
     ErrorCode.REBALANCE_IN_PROGRESS: CommitAction.RETRY,
     # the member's epoch was raised meanwhile (KIP-848): each try goes out under the present one
@@ -61,7 +61,7 @@ ACTIONS: Final[Mapping[int, CommitAction]] = {
 }
 """By `ConsumerCoordinator.OffsetCommitResponseHandler` and `CommitRequestManager` in Kafka; what is not listed is FAIL."""
 
-PARKED: Final = frozenset(
+REJECTED_CODES: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -72,7 +72,7 @@ PARKED: Final = frozenset(
 """Refusals that only another mark can change: automatic commits report them once a mark, not once an interval."""
 
 
-WAITED_FOR: Final = frozenset(
+COORDINATOR_ERRORS: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -83,9 +83,11 @@ WAITED_FOR: Final = frozenset(
 """Errors that say nothing of the partitions: the coordinator is away, or not ready."""
 
 
-def is_of_coordinator(error: AsyncGroupError) -> bool:
+def is_coordinator_error(error: AsyncGroupError) -> bool:
     """Whether a commit failed only because the coordinator was not there: the same commit will succeed later."""
-    return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.code in WAITED_FOR)
+    return isinstance(error, TransportError) or (
+        isinstance(error, BrokerError) and error.code in COORDINATOR_ERRORS
+    )
 
 
 def build_commit(
@@ -100,7 +102,7 @@ def build_commit(
 
     `ids` holds the topics' ids, needed from version 10 on.
     """
-    by_id = version > BY_NAME
+    by_id = version > LAST_NAME_VERSION
     topics: dict[tuple[str, UUID], m.OffsetCommitRequest.OffsetCommitRequestTopic] = {}
     for tp, committed in sorted(offsets.items()):
         key = (tp.topic, ids[tp] if by_id else m.NO_UUID)

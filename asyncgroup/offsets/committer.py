@@ -26,18 +26,18 @@ from asyncgroup.errors import (
 from asyncgroup.lifecycle import own_copy
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_plan import (
-    ACTIONS,
-    BY_NAME,
-    PARKED,
-    RETENTION,
+    COMMIT_ACTIONS,
+    LAST_NAME_VERSION,
+    REJECTED_CODES,
+    RETENTION_VERSIONS,
     CommitAction,
     build_commit,
-    is_of_coordinator,
+    is_coordinator_error,
 )
 from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
-from asyncgroup.offsets.flights import Flights
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+from asyncgroup.offsets.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
 __all__ = ["GROUP_LANE", "Committer"]
@@ -51,13 +51,13 @@ IsFinal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
 """`is_final(lookup, sent_at)`: whether a refusal counts, of a request sent at that loop time to the coordinator that
 this lookup named."""
 
-PAUSE_MAX: Final = 1.0
+MAX_PAUSE: Final = 1.0
 """Seconds between two tries of a commit, at most: heartbeats find the coordinator as quickly."""
 
 Offsets = dict[TopicPartition, CommittedOffset]
 Failures = dict[TopicPartition, AsyncGroupError]
 
-_told_of_retention: WeakSet[Cluster] = WeakSet()
+_retention_warned: WeakSet[Cluster] = WeakSet()
 """Clusters whose users know that `offset_retention` does nothing there."""
 
 
@@ -89,11 +89,11 @@ class Committer:
         self._identity, self._on_lost, self._is_final = identity, on_lost, is_final
         self._with_topic_ids = with_topic_ids
         self._partitions: dict[TopicPartition, PartitionOffsets] = {}
-        self._flights = Flights(f"commits of group {group_id!r}", self._commit)
-        self._takes_parked = False
+        self._single_flight = SingleFlight(f"commits of group {group_id!r}", self._commit)
+        self._includes_rejected = False
         self.last_error: AsyncGroupError | None = None
         """Why a commit was tried again last."""
-        self._patient_until = float("-inf")
+        self._coordinator_deadline = float("-inf")
         """Loop time until which the last commit waits for a coordinator that is away."""
         self._lost: AsyncGroupError | None = None
 
@@ -145,17 +145,17 @@ class Committer:
 
     # --- commits ------------------------------------------------------------------------------------------------
 
-    async def commit(self, *, parked: bool = True) -> None:
+    async def commit(self, *, retry_rejected: bool = True) -> None:
         """Commit every mark that is new, those included that are made while this call waits for its turn.
 
-        `parked=False` leaves out marks that were refused for good already, and reported: the way of automatic commits.
+        `retry_rejected=False` leaves out marks that were refused for good already, and reported: the way of automatic commits.
         Raises CommitFailedError with the partitions that failed, the others are committed; ClosedError. A caller that
         is cancelled does not stop the request: it ends by itself, or with `aclose`.
         """
-        if not self._flights.is_closed and not self._due(parked=parked):
+        if not self._single_flight.is_closed and not self._due(retry_rejected=retry_rejected):
             return
-        self._takes_parked |= parked
-        if failed := await self._flights():
+        self._includes_rejected |= retry_rejected
+        if failed := await self._single_flight():
             raise CommitFailedError(self.group_id, {tp: own_copy(error) for tp, error in failed.items()})
 
     @property
@@ -163,8 +163,8 @@ class Committer:
         """The partitions with marks that are not committed, in order."""
         return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
 
-    async def commit_last(self, patience: float = 0.0) -> None:
-        """As `commit(parked=False)`, when no marks will follow. A coordinator that is away is waited for, `patience` seconds.
+    async def commit_last(self, coordinator_timeout: float = 0.0) -> None:
+        """As `commit(retry_rejected=False)`, when no marks will follow. A coordinator that is away is waited for, `coordinator_timeout` seconds.
 
         So long it may be loading or unknown, or refuse connections; other errors are retried as often as with `commit`.
         Java's last commit is retried until `close` times out, too (`ConsumerCoordinator.close`).
@@ -174,31 +174,31 @@ class Committer:
         request is committed once more, that the next owner may begin there. (Java and sarama leave it set back.)
         """
         for offsets in self._partitions.values():
-            offsets.repeat_unanswered()
-        self._patient_until = asyncio.get_running_loop().time() + patience
-        await self.commit(parked=False)
+            offsets.recommit_unanswered()
+        self._coordinator_deadline = asyncio.get_running_loop().time() + coordinator_timeout
+        await self.commit(retry_rejected=False)
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no request is under way."""
-        await self._flights.settle()
+        await self._single_flight.wait_idle()
 
     async def aclose(self) -> None:
         """Give up what is under way: nobody will know whether it was committed. Safe to call twice."""
-        await self._flights.aclose()
+        await self._single_flight.aclose()
 
-    def _due(self, *, parked: bool) -> Offsets:
+    def _due(self, *, retry_rejected: bool) -> Offsets:
         return {
             tp: offsets.value
             for tp, offsets in self._partitions.items()
-            if offsets.dirty and (parked or not offsets.parked)
+            if offsets.dirty and (retry_rejected or not offsets.rejected)
         }
 
     async def _commit(self) -> Failures:
         """Requests until every mark is committed or has failed for good or often enough."""
-        parked, self._takes_parked = self._takes_parked, False
+        retry_rejected, self._includes_rejected = self._includes_rejected, False
         backoff, tries = self._cluster.backoff(), 0
         failed: Failures = {}
-        due = self._due(parked=parked)
+        due = self._due(retry_rejected=retry_rejected)
         while due:
             if self._lost is not None:
                 return failed | dict.fromkeys(due, self._lost)
@@ -208,22 +208,22 @@ class Committer:
                 backoff.reset()  # sent to the new coordinator now: that is no further failure
             else:
                 tries += 1
-            pause = min(backoff.next(), PAUSE_MAX) if again else 0.0
-            is_over = tries > self._retry_max and not self._is_patient(again, pause)
+            pause = min(backoff.next(), MAX_PAUSE) if again else 0.0
+            is_over = tries > self._retry_max and not self._may_wait_for_coordinator(again, pause)
             if not again or self._lost is not None or is_over:
-                self._park(due, again)
+                self._reject(due, again)
                 return failed | again
             self.last_error = next(iter(again.values()))
-            await self._look_again(again)
+            await self._refresh_unknown_topics(again)
             await asyncio.sleep(pause)
             # marks may have moved, and partitions may have gone, during the pause
-            due = {tp: committed for tp, committed in self._due(parked=True).items() if tp in again}
+            due = {tp: committed for tp, committed in self._due(retry_rejected=True).items() if tp in again}
         return failed
 
-    def _is_patient(self, again: Failures, pause: float) -> bool:
+    def _may_wait_for_coordinator(self, again: Failures, pause: float) -> bool:
         """Whether this is a last commit that waits for the coordinator, and has the time for a further pause."""
-        over = asyncio.get_running_loop().time() + pause >= self._patient_until
-        return not over and any(is_of_coordinator(error) for error in again.values())
+        over = asyncio.get_running_loop().time() + pause >= self._coordinator_deadline
+        return not over and any(is_coordinator_error(error) for error in again.values())
 
     def _drop_recreated(self, due: Offsets, failed: Failures) -> None:
         """Marks that were made for a topic that is another one by now: its offsets mean other records."""
@@ -232,7 +232,7 @@ class Committer:
             offsets, topic = self._partitions[tp], self._cluster.view.topics.get(tp.topic)
             ids = {offsets.topic_id, m.NO_UUID if topic is None else topic.topic_id}
             if len(ids) == 2 and m.NO_UUID not in ids:
-                offsets.forget_mark()
+                offsets.discard_mark()
                 gone[tp] = committed
         errors: Failures = {}
         for tp, committed in gone.items():
@@ -243,10 +243,10 @@ class Committer:
             failed.update(errors)
             self._cluster.hooks.emit("on_commit", self.group_id, gone, errors)
 
-    async def _look_again(self, again: Failures) -> None:
+    async def _refresh_unknown_topics(self, again: Failures) -> None:
         """Refresh the metadata if a topic was unknown: it may have been deleted, or made anew."""
         codes = {error.code for error in again.values() if isinstance(error, BrokerError)}
-        if any(ACTIONS.get(code) is CommitAction.UNKNOWN for code in codes):
+        if any(COMMIT_ACTIONS.get(code) is CommitAction.REFRESH_METADATA for code in codes):
             try:
                 await self._cluster.refresh()
             except AsyncGroupError as error:
@@ -280,8 +280,8 @@ class Committer:
         def build(version: int) -> m.OffsetCommitRequest:
             nonlocal lookup, sent_at
             lookup, sent_at = lookup_of(self.group_id), time()
-            self._take_news(due)
-            self._tell_of_retention(version)
+            self._refresh_due(due)
+            self._warn_retention_ignored(version)
             sent = self._with_envelopes(due, ids) if self._with_topic_ids else due
             return build_commit(version, self.group_id, self._identity(), sent, ids, self._retention)
 
@@ -291,7 +291,7 @@ class Committer:
                 m.OffsetCommitRequest,
                 build,
                 lane=GROUP_LANE,
-                highest=BY_NAME if m.NO_UUID in map(ids.get, due) else None,
+                highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, due) else None,
             )
         except AsyncGroupError as error:  # a BrokerError here says that there is no coordinator to send it to
             (again if error.retriable else failed).update(dict.fromkeys(due, error))
@@ -299,8 +299,8 @@ class Committer:
                 self._note_unanswered(due)
         else:
             codes = _codes(response, ids)
-            is_final = await self._is_lost(codes, lookup, sent_at)
-            self._sort(due, codes, failed, again, is_final=is_final)
+            is_final = await self._is_membership_lost(codes, lookup, sent_at)
+            self._handle_codes(due, codes, failed, again, is_final=is_final)
         errors = {tp: error for tp, error in (failed | again).items() if tp in due}
         self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
         return again
@@ -319,7 +319,7 @@ class Committer:
             if (offsets := self._partitions.get(tp)) is not None:
                 offsets.unanswered = True
 
-    def _take_news(self, due: Offsets) -> None:
+    def _refresh_due(self, due: Offsets) -> None:
         """What has changed while the coordinator was looked up and the connection was made."""
         if self._lost is not None:
             raise self._lost
@@ -330,14 +330,16 @@ class Committer:
             else:
                 del due[tp]  # not ours any more, or not the same
 
-    async def _is_lost(self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float) -> bool:
+    async def _is_membership_lost(
+        self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float
+    ) -> bool:
         """Whether a refusal among the answers ends the membership."""
-        refused = any(ACTIONS.get(code) is CommitAction.LOST for code in codes.values())
+        refused = any(COMMIT_ACTIONS.get(code) is CommitAction.LOST for code in codes.values())
         if not refused or self._is_final is None or self._lost is not None:
             return refused
         return await self._is_final(lookup, sent_at)
 
-    def _sort(
+    def _handle_codes(
         self,
         due: Offsets,
         codes: Mapping[TopicPartition, int],
@@ -348,21 +350,21 @@ class Committer:
     ) -> None:
         for tp, committed in due.items():
             code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
-            action = ACTIONS.get(code, CommitAction.FAIL)
+            action = COMMIT_ACTIONS.get(code, CommitAction.FAIL)
             if action is CommitAction.LOST and not is_final:
                 action = CommitAction.RETRY
             error = self._error(code, tp, committed)
-            if action is CommitAction.CLEAN:
+            if action is CommitAction.COMMITTED:
                 if (offsets := self._partitions.get(tp)) is not None:
                     offsets.committed(committed)
             elif action in (CommitAction.FAIL, CommitAction.LOST):
                 failed[tp] = error
-                self._park(due, {tp: error})
+                self._reject(due, {tp: error})
                 if action is CommitAction.LOST:
                     self._lose(error)
             else:
                 again[tp] = error
-                if action is CommitAction.MOVED:
+                if action is CommitAction.FIND_COORDINATOR:
                     self._cluster.coordinators.forget(self.group_id)
 
     def _error(
@@ -370,23 +372,23 @@ class Committer:
     ) -> BrokerError:
         return BrokerError(code, f"commit of {tp} at {committed.offset} by group {self.group_id!r}", detail)
 
-    def _park(self, sent: Offsets, errors: Failures) -> None:
+    def _reject(self, sent: Offsets, errors: Failures) -> None:
         for tp, error in errors.items():
             offsets = self._partitions.get(tp)
-            if offsets is not None and isinstance(error, BrokerError) and error.code in PARKED:
-                offsets.park(sent[tp])
+            if offsets is not None and isinstance(error, BrokerError) and error.code in REJECTED_CODES:
+                offsets.reject(sent[tp])
 
-    def _tell_of_retention(self, version: int) -> None:
+    def _warn_retention_ignored(self, version: int) -> None:
         """Say once a cluster that `offset_retention` has no effect (sarama drops it without a word)."""
-        if self._retention is None or version in RETENTION or self._cluster in _told_of_retention:
+        if self._retention is None or version in RETENTION_VERSIONS or self._cluster in _retention_warned:
             return
-        _told_of_retention.add(self._cluster)
+        _retention_warned.add(self._cluster)
         _log.warning(
             "offset_retention=%r has no effect: only OffsetCommit %d to %d can say it, and this broker is asked in "
             "version %d; it keeps offsets as its own offsets.retention.minutes says",
             self._retention,
-            RETENTION.start,
-            RETENTION.stop - 1,
+            RETENTION_VERSIONS.start,
+            RETENTION_VERSIONS.stop - 1,
             version,
         )
 
@@ -397,7 +399,7 @@ class Committer:
             self._lost = error
             self._on_lost(error)
 
-    def give_up(self, error: AsyncGroupError) -> None:
+    def mark_lost(self, error: AsyncGroupError) -> None:
         """The membership is gone: commit nothing more."""
         self._lost = self._lost or error
 

@@ -12,22 +12,22 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
-from asyncgroup.offsets.commit_plan import BY_NAME
+from asyncgroup.offsets.commit_plan import LAST_NAME_VERSION
 from asyncgroup.offsets.envelope import decode_metadata
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 from asyncgroup.wire import messages as m
 
-__all__ = ["STABLE_SECONDS", "fetch_offsets", "fetch_offsets_and_ids"]
+__all__ = ["STABLE_TIMEOUT", "fetch_offsets", "fetch_offsets_and_ids"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
-BATCHED: Final = 8
+GROUPS_VERSION: Final = 8
 """The OffsetFetch version from which several groups fit one request (KIP-709)."""
 
-STABLE: Final = 7
+REQUIRE_STABLE_VERSION: Final = 7
 """The OffsetFetch version from which stable offsets can be asked for (KIP-447)."""
 
-STABLE_SECONDS: Final = 60.0
+STABLE_TIMEOUT: Final = 60.0
 """How long the end of open transactions is waited for: Java's `default.api.timeout.ms`."""
 
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -64,14 +64,14 @@ async def fetch_offsets_and_ids(
 
     The id is nil where the commit has none (see `envelope`). Retriable errors are retried `metadata_retry_max` times.
     With `require_stable` offsets that an open transaction may still change are asked for again and again, for
-    `STABLE_SECONDS`; brokers before 2.5 can't be asked that way.
+    `STABLE_TIMEOUT`; brokers before 2.5 can't be asked that way.
     Topics whose id `cluster` knows are asked for by it, so that the offsets of a deleted namesake are not taken for
     theirs. Raises BrokerError, TransportError.
     """
     wanted = None if partitions is None else sorted(partitions)
     backoff = cluster.backoff()
     time = asyncio.get_running_loop().time
-    deadline, tries = time() + STABLE_SECONDS, 0
+    deadline, tries = time() + STABLE_TIMEOUT, 0
     while True:
         try:
             return await _ask(cluster, group_id, wanted, lane, require_stable)
@@ -119,13 +119,13 @@ async def _ask(
         m.OffsetFetchRequest,
         build,
         lane=lane,
-        highest=BY_NAME if topics is None or m.NO_UUID in ids.values() else None,
+        highest=LAST_NAME_VERSION if topics is None or m.NO_UUID in ids.values() else None,
     )
     what = f"committed offsets of group {group_id!r}"
     groups = [group for group in response.groups if group.group_id == group_id]
-    if asked_in >= BATCHED and not groups:
+    if asked_in >= GROUPS_VERSION and not groups:
         raise MalformedResponse(f"{what}: the answer says nothing of the group")
-    answer = groups[0] if asked_in >= BATCHED else response
+    answer = groups[0] if asked_in >= GROUPS_VERSION else response
     if answer.error_code:
         raise BrokerError(answer.error_code, what)
     names = {topic_id: name for name, topic_id in ids.items() if topic_id != m.NO_UUID}
@@ -156,8 +156,8 @@ def _request(
     require_stable: bool,
 ) -> m.OffsetFetchRequest:
     request = m.OffsetFetchRequest
-    stable = require_stable and version >= STABLE
-    if version < BATCHED:
+    stable = require_stable and version >= REQUIRE_STABLE_VERSION
+    if version < GROUPS_VERSION:
         plain = request.OffsetFetchRequestTopic
         listed = None if topics is None else [plain(name, numbers) for name, numbers in topics.items()]
         return request(group_id=group_id, topics=listed, require_stable=stable)

@@ -115,7 +115,7 @@ class OffsetManager:
     async def _commit_quietly(self, *, last: bool = False) -> None:
         committer = self._committer
         try:
-            await (committer.commit_last() if last else committer.commit(parked=False))
+            await (committer.commit_last() if last else committer.commit(retry_rejected=False))
         except CommitFailedError as error:
             _log.warning("%s", error)
 

@@ -43,12 +43,12 @@ class PartitionOffsets:
 
     __slots__ = (
         "_bound",
-        "_passed",
+        "_skipped",
         "dirty",
         "leader_epoch",
         "metadata",
         "next_offset",
-        "parked",
+        "rejected",
         "topic_id",
         "unanswered",
     )
@@ -58,16 +58,16 @@ class PartitionOffsets:
     ) -> None:
         self.next_offset, self.metadata, self.leader_epoch = next_offset, metadata, leader_epoch
         self.topic_id = topic_id
-        self._passed = (0, 0, -1)
+        self._skipped = (0, 0, -1)
         self._bound: Callable[[], int] | None = None
         self.dirty = False
-        self.parked = False
+        self.rejected = False
         """Whether this very mark was refused for good: automatic commits leave it alone until it changes."""
         self.unanswered = False
         """Whether a commit was ever given up without an answer: it may still come, behind newer ones."""
 
     def __repr__(self) -> str:
-        state = " parked" if self.parked else " dirty" if self.dirty else ""
+        state = " rejected" if self.rejected else " dirty" if self.dirty else ""
         return f"<PartitionOffsets {self.next_offset}{state}>"
 
     @property
@@ -104,22 +104,22 @@ class PartitionOffsets:
         if check_offset(offset) <= self.next_offset:
             self._move(offset, metadata, _check_epoch(leader_epoch))
 
-    def pass_over(self, start: int, end: int, leader_epoch: int = -1) -> None:
+    def skip_range(self, start: int, end: int, leader_epoch: int = -1) -> None:
         """From `start` up to `end` is nothing to handle, only transaction markers and what was aborted: a mark that
         reaches `start`, now or later, goes on to `end`, so that the group's lag becomes 0.
 
         The newest such range is remembered. `leader_epoch` is that of the record before `end`.
         """
-        self._passed = (start, end, leader_epoch)
+        self._skipped = (start, end, leader_epoch)
         if start <= self.next_offset < end:
             self._move(self.next_offset, self.metadata, self.leader_epoch)
 
     def _move(self, offset: int, metadata: str, leader_epoch: int) -> None:
-        start, end, epoch = self._passed
+        start, end, epoch = self._skipped
         if start <= offset < end:
             offset, leader_epoch = end, epoch
         self.next_offset, self.metadata, self.leader_epoch = offset, metadata, leader_epoch
-        self.dirty, self.parked = True, False
+        self.dirty, self.rejected = True, False
 
     def rebase(self, offset: int, log_end: int) -> None:
         """Reading goes on at `offset`; if `next_offset` lies behind the log's end, marks count from there as well.
@@ -127,7 +127,7 @@ class PartitionOffsets:
         Otherwise marks below a committed offset that never was, or is no longer, would all be dropped. Nothing is
         committed by that alone.
         """
-        self._passed = (0, 0, -1)
+        self._skipped = (0, 0, -1)
         self.unanswered = False
         if self.next_offset > log_end:
             self._move(offset, "", -1)
@@ -140,7 +140,7 @@ class PartitionOffsets:
         A mark beyond `offset` counts no longer, and one beyond `position()` will not: it is of a record that is gone.
         Nothing is committed by that alone.
         """
-        self._passed = (0, 0, -1)
+        self._skipped = (0, 0, -1)
         self.unanswered = False
         self._bound = position
         if topic_id != NO_UUID:
@@ -157,7 +157,7 @@ class PartitionOffsets:
         self._bound = position
         return max(offset, self.next_offset)
 
-    def belong_to(self, topic_id: UUID, position: Callable[[], int]) -> None:
+    def bind_topic(self, topic_id: UUID, position: Callable[[], int]) -> None:
         """What is read is of this topic. If the marks are of another one, its namesake, it is as with `restart`: a reader
         that has sought meant whatever topic there is.
         """
@@ -169,19 +169,19 @@ class PartitionOffsets:
     def committed(self, value: CommittedOffset) -> None:
         """A commit of `value` succeeded: clean, unless something was marked meanwhile."""
         if value == self.value:
-            self.dirty = self.parked = False
+            self.dirty = self.rejected = False
 
-    def park(self, value: CommittedOffset) -> None:
+    def reject(self, value: CommittedOffset) -> None:
         """A commit of `value` was refused for good; no news if something was marked meanwhile."""
-        self.parked = self.parked or (self.dirty and value == self.value)
+        self.rejected = self.rejected or (self.dirty and value == self.value)
 
-    def repeat_unanswered(self) -> None:
+    def recommit_unanswered(self) -> None:
         """Commit once more what an unanswered commit may have set back, or may yet."""
         self.dirty = self.dirty or (self.unanswered and self.next_offset >= 0)
 
-    def forget_mark(self) -> None:
+    def discard_mark(self) -> None:
         """The mark will never be committed: what it was made for is gone."""
-        self.dirty = self.parked = False
+        self.dirty = self.rejected = False
 
 
 def _check_epoch(epoch: object) -> int:

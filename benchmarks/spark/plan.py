@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from rich.progress import Progress
 
 from asyncgroup import Cluster, TopicPartition
-from asyncgroup.consumer.list_offsets import LATEST, look_up
+from asyncgroup.consumer.list_offsets import LATEST, list_offsets_once
 from benchmarks.spark.cases import (
     BRIDGE_CLIENTS,
     BRIDGES,
@@ -206,7 +206,7 @@ class _Measuring:
             )
             partitions = [TopicPartition(topic.name, number) for number in range(PARTITIONS)]
             await self._cluster.refresh()
-            ends = await look_up(self._cluster, dict.fromkeys(partitions, LATEST))
+            ends = await list_offsets_once(self._cluster, dict.fromkeys(partitions, LATEST))
             for problem in ends.problems.values():
                 raise problem
             return {**figures, "rows": sum(ends.offsets.values())}

@@ -112,7 +112,7 @@ def make_consumer(
 ) -> PartitionConsumer:
     """A consumer of `orders-3` that may hold `share` bytes; `wake` stands for its fetcher."""
     budget = Budget(share, ask)
-    budget.members = 1
+    budget.partition_count = 1
     consumer = PartitionConsumer(TP, offset, config or ConsumerConfig(), budget, Hooks(hooks), interceptors)
     if wake is not None:
         consumer.wake_fetcher = wake
@@ -122,4 +122,4 @@ def make_consumer(
 def feed(consumer: PartitionConsumer, *batches: bytes, high_water_mark: int | None = None) -> None:
     """Hand over an answer of a broker."""
     data = b"".join(batches)
-    consumer.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, own=True)
+    consumer.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)

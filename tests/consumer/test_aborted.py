@@ -21,7 +21,7 @@ from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer
 
 LIMIT = 1 << 20
-Listed = m.FetchResponse.AbortedTransaction
+ListedTransaction = m.FetchResponse.AbortedTransaction
 
 
 class Step(NamedTuple):
@@ -94,8 +94,11 @@ def answers(log: PartitionLog, buffer: RecordBuffer, sizes: Iterator[int]) -> No
         offset = buffer.fetch_offset
         data = log.read(offset, next(sizes), at_least_one=True, end=end)
         # whoever answers may list them in any order
-        listed = [Listed(one.producer_id, one.first_offset) for one in reversed(log.aborted_in(offset, data))]
-        buffer.add(data, own=True, aborted=listed)
+        listed = [
+            ListedTransaction(one.producer_id, one.first_offset)
+            for one in reversed(log.aborted_in(offset, data))
+        ]
+        buffer.add(data, zero_copy=True, aborted=listed)
         assert buffer.fetch_offset > offset
 
 
@@ -137,7 +140,7 @@ def test_the_aborted_transactions_that_a_broker_lists(made, data):
     start = data.draw(st.integers(0, log.end_offset), label="start")
     read = log.read(start, data.draw(st.integers(1, 1000), label="bytes"), at_least_one=True)
     buffer = RecordBuffer(TP, start, check_crcs=True)
-    buffer.add(read, own=True)
+    buffer.add(read, zero_copy=True)
     end = buffer.fetch_offset
     listed = [tuple(one) for one in log.aborted_in(start, read)]
     expected = [one for one in model.aborted if one[2] >= start and one[1] < end] if read else []
@@ -151,7 +154,7 @@ def test_read_uncommitted_sees_everything_but_markers(made):
     log = model.log
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     while buffer.fetch_offset < log.end_offset:
-        buffer.add(log.read(buffer.fetch_offset, LIMIT), own=True)
+        buffer.add(log.read(buffer.fetch_offset, LIMIT), zero_copy=True)
     everything = model.visible + [offset for offsets in model.open.values() for offset in offsets]
     gone = [record.offset for record in log.records()]
     assert handed_out(buffer) == gone
@@ -168,9 +171,9 @@ def test_a_marker_that_cannot_be_read():
     bad = bytearray(control_batch(ControlType.ABORT, 1, 0))
     bad[65] = 0x7E  # the length of its key
     stamp_crc(bad)
-    aborted = AbortedTransactions([Listed(1, 0)], check_crcs=True)
+    aborted = AbortedTransactions([ListedTransaction(1, 0)], check_crcs=True)
     with pytest.raises(CorruptRecordsError, match="control batch at offset 0"):
-        aborted.hides(header_of(bytes(bad)), bytes(bad))
+        aborted.is_aborted(header_of(bytes(bad)), bytes(bad))
 
 
 @pytest.mark.parametrize("check_crcs", [True, False])
@@ -182,14 +185,14 @@ def test_a_checksum_that_is_wrong_hides_nothing(check_crcs):
     for data in (bad, marker):
         data[20] ^= 1  # in the checksum
     buffer = RecordBuffer(TP, 0, check_crcs=check_crcs)
-    buffer.add(bytes(bad + marker), own=True, aborted=[Listed(1, 0)])
+    buffer.add(bytes(bad + marker), zero_copy=True, aborted=[ListedTransaction(1, 0)])
     assert buffer.fetch_offset == 2
     assert bool(buffer) is check_crcs
     if check_crcs:
         with pytest.raises(CorruptRecordsError, match="CRC"):
             buffer.advance()
         buffer.seek(1)
-        buffer.add(bytes(marker), own=True)
+        buffer.add(bytes(marker), zero_copy=True)
         with pytest.raises(CorruptRecordsError, match="CRC"):
             buffer.advance()
 
@@ -202,7 +205,7 @@ def test_a_commit_marker_ends_no_aborted_transaction():
     writer.commit()
     writer.write(b"b")
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(log.read(0, LIMIT), own=True, aborted=[Listed(1, 0)])
+    buffer.add(log.read(0, LIMIT), zero_copy=True, aborted=[ListedTransaction(1, 0)])
     assert handed_out(buffer) == []
 
 
@@ -213,7 +216,7 @@ def consumer_of(log: PartitionLog, offset: int = 0):
     """A `read_committed` consumer that was answered once; and what it passed over."""
     consumer = make_consumer(offset, config=ConsumerConfig(isolation_level="read_committed"))
     passed: list[tuple[int, int, int]] = []
-    consumer.on_passed = lambda *gap: passed.append(gap)
+    consumer.on_skipped_range = lambda *gap: passed.append(gap)
     feed(consumer, log)
     return consumer, passed
 
@@ -221,8 +224,8 @@ def consumer_of(log: PartitionLog, offset: int = 0):
 def feed(consumer, log: PartitionLog) -> None:
     offset, end = consumer.fetch_offset, log.last_stable_offset
     data = log.read(offset, LIMIT, end=end)
-    aborted = [Listed(*one[:2]) for one in log.aborted_in(offset, data)]
-    consumer.fetched(data, log.high_watermark, 0, own=True, last_stable_offset=end, aborted=aborted)
+    aborted = [ListedTransaction(*one[:2]) for one in log.aborted_in(offset, data)]
+    consumer.fetched(data, log.high_watermark, 0, zero_copy=True, last_stable_offset=end, aborted=aborted)
 
 
 @pytest.mark.asyncio
@@ -259,5 +262,5 @@ async def test_what_is_passed_over_ends_an_answer():
 @pytest.mark.asyncio
 async def test_lag_of_a_reader_that_wants_everything_counts_up_to_the_high_water_mark():
     consumer = make_consumer()
-    consumer.fetched(batch(b"a"), 3, 0, own=True, last_stable_offset=1)
+    consumer.fetched(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1)
     assert consumer.lag == 3

@@ -95,7 +95,7 @@ async def test_gathering_for_long_is_no_stall() -> None:
         await asyncio.sleep(0.1)
         consumer.check_progress()
     assert seen.events == []
-    assert consumer.wants_more
+    assert consumer.is_fetchable
     feed(consumer, batch(1, count=99))
     assert len(await task) == 100
     feed(consumer, batch(100, count=1))
@@ -114,7 +114,7 @@ async def test_a_stalled_partition_comes_back_when_its_reader_gathers() -> None:
     task = asyncio.ensure_future(anext(consumer.batches(max_records=2, max_wait=5)))
     await asyncio.sleep(0.1)
     assert not consumer.stalled
-    assert consumer.wants_more
+    assert consumer.is_fetchable
     feed(consumer, batch(1, count=1))
     assert offsets(await task) == [0, 1]
 
@@ -129,10 +129,10 @@ async def test_small_batches_of_a_large_one_never_starve_the_partition() -> None
     for _ in range(2):
         found += offsets(await anext(batches))
     assert found == [0, 1, 2, 3]
-    assert consumer.wants_more
+    assert consumer.is_fetchable
     task = asyncio.ensure_future(anext(batches))
     await asyncio.sleep(1)
-    assert consumer.wants_more
+    assert consumer.is_fetchable
     feed(consumer, batch(4, count=1))
     assert offsets(await task) == [4]
 

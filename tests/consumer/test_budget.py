@@ -12,12 +12,12 @@ SIZES = st.integers(1, 1 << 40)
 @given(total=SIZES, largest=SIZES, members=st.integers(0, 10_000), held=st.integers(0, 1 << 41))
 def test_shares_asks_and_room_fit_together(total: int, largest: int, members: int, held: int) -> None:
     budget = Budget(total, largest)
-    budget.members = members
+    budget.partition_count = members
     assert budget.share * max(1, members) <= total
-    assert 1 <= budget.ask <= max(1, min(largest, budget.share // 2))
+    assert 1 <= budget.fetch_size <= max(1, min(largest, budget.share // 2))
     assert budget.allows(0), "a partition that holds nothing may always ask"
     if held and budget.allows(held):
-        assert held + budget.ask <= budget.share
+        assert held + budget.fetch_size <= budget.share
     # what may be asked for while so much is held may be asked for while less is held
     if budget.allows(held):
         assert budget.allows(held // 2)
@@ -30,17 +30,17 @@ def test_asking_while_it_is_allowed_stays_within_the_share(
     total: int, largest: int, members: int, asks: int
 ) -> None:
     budget = Budget(total, largest)
-    budget.members = members
+    budget.partition_count = members
     held = 0
     for _ in range(asks):
         if budget.allows(held):
-            held += budget.ask
+            held += budget.fetch_size
     assert held <= max(budget.share, 1)
 
 
 def test_one_batch_can_be_handled_while_the_next_is_fetched() -> None:
     budget = Budget(1000, 10_000)
-    budget.members = 5
-    assert (budget.share, budget.ask) == (200, 100)
+    budget.partition_count = 5
+    assert (budget.share, budget.fetch_size) == (200, 100)
     assert budget.allows(100)
     assert not budget.allows(101)

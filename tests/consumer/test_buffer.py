@@ -91,7 +91,7 @@ class BufferAndLog(RuleBasedStateMachine):
         )
         rest = b"" if rest and len(rest) == len(self.log[first + again + batches].data) else rest
         before = self.buffer.fetch_offset
-        self.buffer.add(b"".join(e.data for e in whole) + rest, own=own)
+        self.buffer.add(b"".join(e.data for e in whole) + rest, zero_copy=own)
         assert self.buffer.fetch_offset == max([before, *(e.end for e in whole)])
 
     @rule()
@@ -109,9 +109,9 @@ class BufferAndLog(RuleBasedStateMachine):
         assert self.buffer.advance() == had_more
 
     @rule(max_records=st.integers(1, 9), max_bytes=st.sampled_from([1, 100, 150, 400, 10_000]))
-    def take(self, max_records: int, max_bytes: int) -> None:
+    def pop_records(self, max_records: int, max_bytes: int) -> None:
         before, waited, held = self.buffer.progress, self.waiting, self.buffer.bytes
-        records = self.buffer.take(max_records, max_bytes)
+        records = self.buffer.pop_records(max_records, max_bytes)
         self.handed_out(records)
         assert len(records) <= max_records
         assert bool(records) == bool(waited), "at least one if any waits"
@@ -172,10 +172,10 @@ TestBufferAndLog.settings = settings(
 
 
 def test_a_taken_batch_holds_no_bytes() -> None:
-    """Found by review: a batch used up to its last record by `take` kept its bytes, and a small share stayed full."""
+    """Found by review: a batch used up to its last record by `pop_records` kept its bytes, and a small share stayed full."""
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(batch(0, count=5), own=True)
-    assert [r.offset for r in buffer.take(5, 1 << 20)] == [0, 1, 2, 3, 4]
+    buffer.add(batch(0, count=5), zero_copy=True)
+    assert [r.offset for r in buffer.pop_records(5, 1 << 20)] == [0, 1, 2, 3, 4]
     assert not buffer
     assert (buffer.bytes, buffer.records) == (0, 0)
 
@@ -183,7 +183,7 @@ def test_a_taken_batch_holds_no_bytes() -> None:
 def test_the_bytes_of_a_batch_count_until_its_last_record() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     data = batch(0, count=3)
-    buffer.add(data, own=True)
+    buffer.add(data, zero_copy=True)
     assert buffer.advance()
     counted = []
     while buffer.pop() is not None:
@@ -193,39 +193,39 @@ def test_the_bytes_of_a_batch_count_until_its_last_record() -> None:
 
 def test_a_seek_into_a_batch_drops_what_lies_before() -> None:
     buffer = RecordBuffer(TP, 7, check_crcs=True)
-    buffer.add(batch(0, count=10), own=False)
+    buffer.add(batch(0, count=10), zero_copy=False)
     assert buffer.position == 7
-    assert [r.offset for r in buffer.take(100, 1 << 20)] == [7, 8, 9]
+    assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [7, 8, 9]
 
 
 def test_the_position_in_an_old_compressed_set_does_not_run_ahead() -> None:
     """Such a set is known by its last offset: that is not where its reader stands."""
     buffer = RecordBuffer(TP, 2, check_crcs=True)
-    buffer.add(legacy([0, 1, 2, 3, 4], compressed=True), own=True)
+    buffer.add(legacy([0, 1, 2, 3, 4], compressed=True), zero_copy=True)
     assert buffer.position == 2
-    assert [r.offset for r in buffer.take(9, 1 << 20)] == [2, 3, 4]
+    assert [r.offset for r in buffer.pop_records(9, 1 << 20)] == [2, 3, 4]
 
 
 def test_a_response_is_copied_unless_it_is_ours_alone() -> None:
     shared = bytearray(batch(0, count=2))
     copied, owned = (RecordBuffer(TP, 0, check_crcs=True) for _ in range(2))
-    copied.add(shared, own=False)
-    owned.add(shared, own=True)
+    copied.add(shared, zero_copy=False)
+    owned.add(shared, zero_copy=True)
     shared[:] = bytes(len(shared))
-    assert [r.offset for r in copied.take(9, 1 << 20)] == [0, 1]
+    assert [r.offset for r in copied.pop_records(9, 1 << 20)] == [0, 1]
     with pytest.raises(CorruptRecordsError):
-        owned.take(9, 1 << 20)
+        owned.pop_records(9, 1 << 20)
 
 
 @pytest.mark.parametrize("by", ["pop", "take"])
 def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     data = batch(0, count=5)
-    buffer.add(data, own=True)
-    buffer.add(data, own=True)
+    buffer.add(data, zero_copy=True)
+    buffer.add(data, zero_copy=True)
     assert buffer.bytes == len(data), "the same once more is not kept"
-    buffer.add(batch(3, count=5), own=True)
-    found = [record.offset for record in buffer.take(100, 1 << 20)] if by == "take" else []
+    buffer.add(batch(3, count=5), zero_copy=True)
+    found = [record.offset for record in buffer.pop_records(100, 1 << 20)] if by == "take" else []
     while by == "pop" and (buffer.decoded or buffer.advance()):
         found += [record.offset for record in [buffer.pop()] if record is not None]
     assert found == list(range(8))
@@ -235,25 +235,25 @@ def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
 def test_a_corrupt_batch_stays_where_it_is_behind_the_good_ones() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     good, bad, behind = batch(0, count=2), corrupt(batch(2, count=2)), batch(4, count=1)
-    buffer.add(good + bad + behind, own=True)
-    assert [r.offset for r in buffer.take(100, 1 << 20)] == [0, 1]
+    buffer.add(good + bad + behind, zero_copy=True)
+    assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [0, 1]
     for _ in range(2):
         with pytest.raises(CorruptRecordsError, match="orders-3 at offset 2"):
-            buffer.take(100, 1 << 20)
+            buffer.pop_records(100, 1 << 20)
         with pytest.raises(CorruptRecordsError):
             buffer.advance()
     assert (buffer.position, buffer.bytes) == (2, len(bad) + len(behind))
     buffer.seek(4)
-    buffer.add(behind, own=True)
-    assert [r.offset for r in buffer.take(100, 1 << 20)] == [4]
+    buffer.add(behind, zero_copy=True)
+    assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [4]
 
 
 def test_an_unchecked_crc_lets_a_flipped_value_pass() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=False)
     data = bytearray(batch(0, count=1, value=b"abc"))
     data[-2] ^= 0xFF  # the value's last byte; the record's headers follow
-    buffer.add(data, own=True)
-    assert len(buffer.take(9, 1 << 20)) == 1
+    buffer.add(data, zero_copy=True)
+    assert len(buffer.pop_records(9, 1 << 20)) == 1
 
 
 @pytest.mark.parametrize(("where", "kind"), [(23, "last offset delta"), (57, "record count")])
@@ -262,19 +262,19 @@ def test_impossible_counts_are_told_and_not_passed_over(where: int, kind: str) -
     data = bytearray(batch(5, count=2))
     struct.pack_into(">i", data, where, -3)
     buffer = RecordBuffer(TP, 5, check_crcs=True)
-    buffer.add(batch(3, count=2) + bytes(data), own=True)
-    assert "at offset 5" in str(buffer.broken)
+    buffer.add(batch(3, count=2) + bytes(data), zero_copy=True)
+    assert "at offset 5" in str(buffer.framing_error)
     assert buffer.fetch_offset == 5, kind
 
 
 def test_bytes_that_are_no_batches_are_told_and_what_came_before_is_kept() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     nonsense = struct.pack(">qiib", 2, 40, 0, 9) + bytes(60)
-    buffer.add(batch(0, count=2) + nonsense, own=True)
+    buffer.add(batch(0, count=2) + nonsense, zero_copy=True)
     assert buffer.fetch_offset == 2
-    assert [r.offset for r in buffer.take(9, 1 << 20)] == [0, 1]
+    assert [r.offset for r in buffer.pop_records(9, 1 << 20)] == [0, 1]
     with pytest.raises(CorruptRecordsError, match="orders-3: batch at offset 2"):
-        buffer.take(9, 1 << 20)
+        buffer.pop_records(9, 1 << 20)
     assert not buffer, "told once; then it is fetched anew, as the bytes may have been broken on the way"
 
 
@@ -284,15 +284,15 @@ def test_take_stops_at_the_limit_of_bytes_by_whole_batches(sizes: list[int], lim
     buffer, base, lengths = RecordBuffer(TP, 0, check_crcs=True), 0, []
     for size in sizes:
         lengths.append(len(batch(base, count=size)))
-        buffer.add(batch(base, count=size), own=True)
+        buffer.add(batch(base, count=size), zero_copy=True)
         base += size
     fitting = 1
     while fitting < len(sizes) and sum(lengths[: fitting + 1]) <= limit:
         fitting += 1
-    assert len(buffer.take(10_000, limit)) == sum(sizes[:fitting])
+    assert len(buffer.pop_records(10_000, limit)) == sum(sizes[:fitting])
 
 
 def test_repr_shows_where_it_stands() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(batch(0, count=2), own=True)
+    buffer.add(batch(0, count=2), zero_copy=True)
     assert repr(buffer) == f"<RecordBuffer orders-3: 2 records, {buffer.bytes} bytes, at 0>"

@@ -270,12 +270,12 @@ async def test_the_reader_that_is_dropped_counts_no_more(brokers: EmbeddedCluste
     async with Consumer(brokers.bootstrap_servers) as consumer:
         partition = await consumer.partition("orders", 0, 0)
         error = RuntimeError("test")
-        assert not partition.heal(error)
+        assert not partition.report(error)
         errors = partition.errors()
-        assert partition.heal(error)
+        assert partition.report(error)
         assert repr(await anext(errors)) == repr(error)
         del errors
-        assert not partition.heal(error), "so that it is logged again"
+        assert not partition.report(error), "so that it is logged again"
 
 
 async def test_a_partition_is_closed_and_opened_again_and_again(brokers: EmbeddedCluster) -> None:

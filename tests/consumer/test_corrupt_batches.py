@@ -66,7 +66,7 @@ async def test_a_batch_is_left_out_and_told_of_once(
 ) -> None:
     consumer = make_consumer(config=SKIP)
     told: list[Exception] = []
-    consumer.on_healed = told.append
+    consumer.on_handled_error = told.append
     parts = [batch(0, count=2), batch(2, count=3), batch(5, count=2)]
     bases, counts = (0, 2, 5), (2, 3, 2)
     parts[where] = spoil(parts[where]) if spoil else with_bad_content(bases[where], counts[where])
@@ -87,7 +87,7 @@ async def test_a_batch_is_left_out_and_told_of_once(
 async def test_a_batch_that_was_read_in_part_names_what_is_left_out() -> None:
     consumer = make_consumer(4, config=SKIP)
     told: list[Exception] = []
-    consumer.on_healed = told.append
+    consumer.on_handled_error = told.append
     feed(consumer, corrupt(batch(2, count=5)), batch(7), high_water_mark=8)
     assert await read(consumer, 1) == [7]
     assert "offsets 4 to 6 are left out" in str(told[0])
@@ -242,7 +242,7 @@ async def test_a_batch_that_holds_too_much_can_be_left_out() -> None:
     skipping = ConsumerConfig(max_response_size=1_000_000, on_corrupt_batch="skip")
     consumer = make_consumer(config=skipping)
     told: list[Exception] = []
-    consumer.on_healed = told.append
+    consumer.on_handled_error = told.append
     bomb = batch(2, codec="zstd", value=bytes(2_000_000))
     feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_water_mark=5)
     assert await read(consumer, 4) == [0, 1, 3, 4]

@@ -10,14 +10,14 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import (
-    ACTIONS,
+    FETCH_ACTIONS,
     SHORT_WAIT,
-    Action,
-    build_request,
+    FetchAction,
+    build_fetch_request,
     make_plan,
 )
-from asyncgroup.consumer.fetch_session import TOPIC_IDS, SessionRequest, Wanted
-from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.consumer.fetch_position import FetchPosition
+from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -36,8 +36,8 @@ class Partition:
 
     def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
         self.tp, self.fetch_offset, self.version = tp, offset, version
-        self.fetched_epoch, self.whereabouts = version - 1, Whereabouts()
-        self.wants_more, self.is_left_out = state == "wants", state == "full"
+        self.fetched_epoch, self.fetch_position = version - 1, FetchPosition()
+        self.is_fetchable, self.is_buffer_full = state == "wants", state == "full"
 
 
 @given(
@@ -53,18 +53,18 @@ def test_a_plan_asks_for_all_that_want_more_in_the_given_order(names, data, max_
     ]
     epochs = {consumer.tp: 5 for consumer in consumers[::2]}
     plan = make_plan(consumers, epochs, 4096, max_wait)
-    wanted = [consumer for consumer in consumers if consumer.wants_more]
-    assert list(plan.asks) == [consumer.tp for consumer in wanted]
+    wanted = [consumer for consumer in consumers if consumer.is_fetchable]
+    assert list(plan.partitions) == [consumer.tp for consumer in wanted]
     for consumer in wanted:
         epoch = epochs.get(consumer.tp, -1)
-        wanted = Wanted(consumer.fetch_offset, epoch, 4096, consumer.version - 1)
-        assert plan.asks[consumer.tp] == (consumer, consumer.version, wanted)
+        wanted = PartitionData(consumer.fetch_offset, epoch, 4096, consumer.version - 1)
+        assert plan.partitions[consumer.tp] == (consumer, consumer.version, wanted)
     # a partition that is full now may want records in a moment: the broker must not park the fetch for long
     assert plan.max_wait == (min(max_wait, SHORT_WAIT) if "full" in states else max_wait)
 
 
 def said(*tps: TopicPartition) -> SessionRequest:
-    wanted = {tp: Wanted(100 + tp.partition, 7, 2048, 5, IDS[tp.topic]) for tp in tps}
+    wanted = {tp: PartitionData(100 + tp.partition, 7, 2048, 5, IDS[tp.topic]) for tp in tps}
     return SessionRequest(0, -1, wanted, [])
 
 
@@ -74,7 +74,7 @@ def said(*tps: TopicPartition) -> SessionRequest:
 def test_a_request_says_the_plan_in_every_version(version: int, names: list[tuple[str, int]]) -> None:
     tps = [TopicPartition(*name) for name in names]
     config = ConsumerConfig(fetch_min_bytes=3, fetch_max_bytes=9999)
-    request = build_request(said(*tps), config, 0.25, version)
+    request = build_fetch_request(said(*tps), config, 0.25, version)
     read = decode(m.FetchRequest, version, encode(request, version))
     assert (read.replica_id, read.replica_state.replica_id) == (-1, -1), "a consumer, not a follower"
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (250, 3, 9999)
@@ -87,7 +87,7 @@ def test_a_request_says_the_plan_in_every_version(version: int, names: list[tupl
     by_id = {topic_id: name for name, topic_id in IDS.items()}
     found = []
     for topic in read.topics:
-        name = topic.topic if version < TOPIC_IDS else by_id[topic.topic_id]
+        name = topic.topic if version < TOPIC_ID_VERSION else by_id[topic.topic_id]
         for partition in topic.partitions:
             found.append(TopicPartition(name, partition.partition))
             assert partition.fetch_offset == 100 + partition.partition
@@ -105,13 +105,13 @@ def test_a_request_says_the_plan_in_every_version(version: int, names: list[tupl
 @pytest.mark.parametrize(("limit", "buffer", "asked"), [(800, 8000, 800), (9999, 8000, 1000), (9999, 7, 1)])
 def test_no_answer_is_asked_for_that_is_large_beside_the_buffer(limit: int, buffer: int, asked: int) -> None:
     config = ConsumerConfig(fetch_max_bytes=limit, buffer_bytes=buffer)
-    assert build_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).max_bytes == asked
+    assert build_fetch_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).max_bytes == asked
 
 
 @pytest.mark.parametrize(("level", "number"), [("read_uncommitted", 0), ("read_committed", 1)])
 def test_the_isolation_level_is_said_by_number(level: Any, number: int) -> None:
     config = ConsumerConfig(isolation_level=level)
-    assert build_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).isolation_level == number
+    assert build_fetch_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).isolation_level == number
 
 
 def test_the_versions_tested_are_those_that_are_spoken() -> None:
@@ -127,27 +127,29 @@ def test_a_plan_of_real_consumers() -> None:
         failed.fail(OSError("broken"))
         sought.seek(40)
         everyone = (full, paused, ended, failed)
-        assert [c.wants_more for c in everyone] == [False] * 4
-        assert [c.is_left_out for c in everyone] == [True, False, False, False]
+        assert [c.is_fetchable for c in everyone] == [False] * 4
+        assert [c.is_buffer_full for c in everyone] == [True, False, False, False]
         plan = make_plan([wanting], {}, 50, 0.5)
-        assert plan.asks[wanting.tp] == (wanting, 0, Wanted(0, -1, 50))
+        assert plan.partitions[wanting.tp] == (wanting, 0, PartitionData(0, -1, 50))
         plan = make_plan([full, sought], {}, 50, 0.5)
-        assert plan.asks[sought.tp] == (sought, 1, Wanted(40, -1, 50))
+        assert plan.partitions[sought.tp] == (sought, 1, PartitionData(40, -1, 50))
         assert plan.max_wait == SHORT_WAIT
         wanting.reserved = 180
-        assert wanting.is_left_out, "bytes under way count"
+        assert wanting.is_buffer_full, "bytes under way count"
 
     run_virtual(story())
 
 
 def test_actions_are_kafkas() -> None:
     """Codes that heal by asking anew must not reach the reader, final ones must, and none may be forgotten."""
-    assert {code for code, action in ACTIONS.items() if action is Action.DELIVER} == {ErrorCode.NONE}
-    assert {code for code, action in ACTIONS.items() if action is Action.RESET} == {
+    assert {code for code, action in FETCH_ACTIONS.items() if action is FetchAction.DELIVER} == {
+        ErrorCode.NONE
+    }
+    assert {code for code, action in FETCH_ACTIONS.items() if action is FetchAction.RESET} == {
         ErrorCode.OFFSET_OUT_OF_RANGE
     }
-    for code, action in ACTIONS.items():
-        if action is Action.FAIL:
+    for code, action in FETCH_ACTIONS.items():
+        if action is FetchAction.FAIL:
             assert not is_retriable(code) or code == ErrorCode.CORRUPT_MESSAGE
         if is_retriable(code) and code != ErrorCode.CORRUPT_MESSAGE:
-            assert action is Action.REDISPATCH
+            assert action is FetchAction.REDISPATCH

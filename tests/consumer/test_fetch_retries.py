@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.fetch_plan import ACTIONS
+from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -34,7 +34,7 @@ async def test_an_error_that_stays_is_asked_about_less_and_less(brokers: Embedde
         assert all(1.5 < gap < 2.6 for gap in gaps[-10:])
 
 
-@pytest.mark.parametrize("code", [code for code in ACTIONS if code], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [code for code in FETCH_ACTIONS if code], ids=lambda code: code.name)
 @pytest.mark.parametrize("policy", ["earliest", "error"])
 async def test_no_error_code_keeps_the_broker_busy(
     brokers: EmbeddedCluster, code: ErrorCode, policy: str
@@ -226,4 +226,4 @@ async def test_an_answer_without_news_is_a_success_as_well(brokers: EmbeddedClus
             await fault.wait_hit()
             await asyncio.sleep(3)
             assert consumer.error is None
-            assert consumer.trouble.failures == 0
+            assert consumer.fetch_failures.count == 0

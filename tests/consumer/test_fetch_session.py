@@ -11,14 +11,14 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.broker.fetch_sessions import Fetched, FetchSessions
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import build_request
+from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     FetchSession,
+    PartitionData,
     SessionRequest,
-    Wanted,
-    outside_sessions,
+    sessionless_request,
 )
 from asyncgroup.errors import ErrorCode, ProtocolError
 from asyncgroup.model import TopicPartition
@@ -31,8 +31,8 @@ def topic_id(topic: str, age: int = 0) -> uuid.UUID:
     return uuid.UUID(int=ord(topic) * 1000 + age + 1)
 
 
-def want(topic: str = "a", offset: int = 0, age: int = 0, limit: int = 100) -> Wanted:
-    return Wanted(offset, 7, limit, -1, topic_id(topic, age))
+def want(topic: str = "a", offset: int = 0, age: int = 0, limit: int = 100) -> PartitionData:
+    return PartitionData(offset, 7, limit, -1, topic_id(topic, age))
 
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -64,13 +64,13 @@ class Broker:
 
 
 def exchange(
-    session: FetchSession, broker: Broker, wanted: dict[TopicPartition, Wanted], version: int = 17
+    session: FetchSession, broker: Broker, wanted: dict[TopicPartition, PartitionData], version: int = 17
 ) -> bool:
     """One fetch; whether it was answered, and not refused."""
-    sent = session.next(wanted, version)
-    response = broker.ask(build_request(sent, CONFIG, 0.5, version), version, frozenset({1}))
+    sent = session.next_request(wanted, version)
+    response = broker.ask(build_fetch_request(sent, CONFIG, 0.5, version), version, frozenset({1}))
     if response.error_code:
-        session.refused(response.error_code)
+        session.handle_error(response.error_code)
         return False
     names = {ask.topic_id: tp.topic for tp, ask in wanted.items()}
     told = [
@@ -78,23 +78,23 @@ def exchange(
         for topic in response.responses
         for part in topic.partitions
     ]
-    session.answered(response, told)
+    session.handle_response(response, told)
     return True
 
 
 def test_a_full_request_first_and_then_only_what_changes() -> None:
     session, broker = FetchSession(1), Broker()
     wanted = {A0: want(), B0: want("b")}
-    sent = session.next(wanted, 17)
+    sent = session.next_request(wanted, 17)
     assert (sent.session_id, sent.epoch, sent.wanted) == (0, INITIAL_EPOCH, wanted)
     assert exchange(FetchSession(1), broker, wanted)
     assert exchange(session, broker, wanted)
     assert session.epoch == 1
-    sent = session.next({A0: want(offset=9), A1: want()}, 17)
+    sent = session.next_request({A0: want(offset=9), A1: want()}, 17)
     assert sent.wanted == {A0: want(offset=9), A1: want()}
     assert (sent.session_id, sent.epoch, sent.forgotten) == (session.session_id, 1, [(B0, topic_id("b"))])
-    session.answered(m.FetchResponse(session_id=session.session_id), [])
-    sent = session.next({A0: want(offset=9), A1: want()}, 17)
+    session.handle_response(m.FetchResponse(session_id=session.session_id), [])
+    sent = session.next_request({A0: want(offset=9), A1: want()}, 17)
     assert (sent.epoch, sent.wanted, sent.forgotten) == (2, {}, []), "nothing has changed, so nothing is said"
 
 
@@ -108,13 +108,13 @@ def test_every_change_of_an_ask_is_told(what: str) -> None:
         "bytes": want()._replace(max_bytes=50),
         "fetched epoch": want()._replace(fetched_epoch=7),
     }[what]
-    assert session.next({A0: changed, A1: want()}, 17).wanted == {A0: changed}
+    assert session.next_request({A0: changed, A1: want()}, 17).wanted == {A0: changed}
 
 
 def test_a_topic_made_anew_replaces_the_old_one() -> None:
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want(offset=50)})
-    sent = session.next({A0: want(age=1)}, 17)
+    sent = session.next_request({A0: want(age=1)}, 17)
     assert sent.wanted == {A0: want(age=1)}
     assert sent.forgotten == [(A0, topic_id("a"))]
 
@@ -122,8 +122,8 @@ def test_a_topic_made_anew_replaces_the_old_one() -> None:
 def test_brokers_older_than_sessions_get_full_requests() -> None:
     session = FetchSession(1)
     for _ in range(2):
-        assert session.next({A0: want()}, 6) == outside_sessions({A0: want()})
-        session.answered(m.FetchResponse(), [A0])
+        assert session.next_request({A0: want()}, 6) == sessionless_request({A0: want()})
+        session.handle_response(m.FetchResponse(), [A0])
 
 
 @pytest.mark.parametrize(
@@ -140,40 +140,40 @@ def test_a_refused_session_begins_anew_once_at_once(code: ErrorCode, *, keeps_id
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want()})
     known = session.session_id
-    session.next({A0: want()}, 17)
-    assert session.refused(code), "asked again at once"
-    sent = session.next({A0: want()}, 17)
+    session.next_request({A0: want()}, 17)
+    assert session.handle_error(code), "asked again at once"
+    sent = session.next_request({A0: want()}, 17)
     assert (sent.session_id, sent.epoch, sent.wanted) == (
         known if keeps_id else 0,
         INITIAL_EPOCH,
         {A0: want()},
     )
-    assert not session.refused(code), "but not for ever without a pause"
+    assert not session.handle_error(code), "but not for ever without a pause"
 
 
 def test_other_errors_are_not_asked_again_at_once() -> None:
     session = FetchSession(1)
-    session.next({A0: want()}, 17)
-    assert not session.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    session.next_request({A0: want()}, 17)
+    assert not session.handle_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def test_answers_that_do_not_fit_are_not_used() -> None:
     session, broker = FetchSession(1), Broker()
-    session.next({A0: want(), A1: want()}, 17)
+    session.next_request({A0: want(), A1: want()}, 17)
     with pytest.raises(ProtocolError, match="1 partitions where 2"):
-        session.answered(m.FetchResponse(session_id=4), [A0])
+        session.handle_response(m.FetchResponse(session_id=4), [A0])
     assert exchange(session, broker, {A0: want()})
-    session.next({A0: want()}, 17)
+    session.next_request({A0: want()}, 17)
     with pytest.raises(ProtocolError, match="b-0 is not in the session"):
-        session.answered(m.FetchResponse(session_id=session.session_id), [B0])
-    assert session.next({A0: want()}, 17).epoch == INITIAL_EPOCH
+        session.handle_response(m.FetchResponse(session_id=session.session_id), [B0])
+    assert session.next_request({A0: want()}, 17).epoch == INITIAL_EPOCH
 
 
 def test_a_throttled_first_answer_is_empty_and_no_fault() -> None:
     session = FetchSession(1)
-    session.next({A0: want()}, 17)
-    session.answered(m.FetchResponse(throttle_time_ms=50), [])
-    assert session.next({A0: want()}, 17).epoch == INITIAL_EPOCH
+    session.next_request({A0: want()}, 17)
+    session.handle_response(m.FetchResponse(throttle_time_ms=50), [])
+    assert session.next_request({A0: want()}, 17).epoch == INITIAL_EPOCH
 
 
 def test_a_full_cache_means_full_requests_until_there_is_room() -> None:
@@ -183,7 +183,7 @@ def test_a_full_cache_means_full_requests_until_there_is_room() -> None:
     for _ in range(2):
         assert exchange(session, broker, {A0: want()})
         assert (session.session_id, session.epoch) == (0, INITIAL_EPOCH)
-    broker.ask(build_request(SessionRequest(other.session_id, FINAL_EPOCH, {}, []), CONFIG, 0, 17), 17)
+    broker.ask(build_fetch_request(SessionRequest(other.session_id, FINAL_EPOCH, {}, []), CONFIG, 0, 17), 17)
     assert len(broker.sessions) == 0
     assert exchange(session, broker, {A0: want()})
     assert session.epoch == 1
@@ -193,7 +193,7 @@ def test_epochs_begin_anew_at_one_behind_the_last() -> None:
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want()})
     session.epoch = 2**31 - 1
-    session.answered(m.FetchResponse(session_id=session.session_id), [])
+    session.handle_response(m.FetchResponse(session_id=session.session_id), [])
     assert session.epoch == 1
 
 
@@ -226,11 +226,11 @@ def test_the_broker_reads_just_what_the_client_wants(steps: list[Any], slots: in
         if event == "evicted":
             broker.sessions._sessions.clear()
         if event in ("answer lost", "request lost"):
-            request = build_request(session.next(wanted, version), CONFIG, 0.5, version)
+            request = build_fetch_request(session.next_request(wanted, version), CONFIG, 0.5, version)
             if event == "answer lost":
                 unknown += request.session_epoch == INITIAL_EPOCH  # its id is told in the answer
                 broker.ask(request, version)
-            session.lost()
+            session.invalidate()
         elif not exchange(session, broker, wanted, version):
             assert event == "evicted", "nothing else is refused"
             assert exchange(session, broker, wanted, version), "and a new session heals it"

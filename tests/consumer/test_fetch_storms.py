@@ -8,7 +8,7 @@ import random
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.fetch_plan import ACTIONS, Action
+from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing import current_network
@@ -17,7 +17,9 @@ from tests.consumer.brokers import client, fetches, fill, now
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 PARTITIONS = 4
-CODES = [code for code, action in ACTIONS.items() if action in (Action.REDISPATCH, Action.FAIL)]
+CODES = [
+    code for code, action in FETCH_ACTIONS.items() if action in (FetchAction.REDISPATCH, FetchAction.FAIL)
+]
 
 
 async def read_on(consumer: PartitionConsumer, found: list[int], rng: random.Random) -> None:

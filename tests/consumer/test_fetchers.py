@@ -140,7 +140,7 @@ async def test_a_drained_partition_is_asked_at_once(brokers: EmbeddedCluster) ->
     fill(brokers, "orders", 0, batches=12, size=1000)
     async with client(brokers, fetch_max_wait=20.0, buffer_bytes=8000, max_processing_time=60.0) as reader:
         full, _idle = reader.read("orders", 0, 1)
-        while not full.is_left_out:
+        while not full.is_buffer_full:
             await asyncio.sleep(0.001)
         await asyncio.sleep(1)
         waits = [exchange.request.max_wait_ms for exchange in fetches(brokers)[-3:]]

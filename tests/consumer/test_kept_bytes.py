@@ -20,17 +20,17 @@ def batch(size: int) -> bytes:
     return builder.build()
 
 
-def held(data: bytes, *, own: bool) -> tuple[RecordBuffer, int]:
+def held(data: bytes, *, zero_copy: bool) -> tuple[RecordBuffer, int]:
     """A buffer that took `data` in, and the bytes of the memory behind its first batch."""
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(memoryview(data), own=own)
-    return buffer, len(buffer._chunks[0].data.obj)
+    buffer.add(memoryview(data), zero_copy=zero_copy)
+    return buffer, len(buffer._batches[0].data.obj)
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_large_part_of_a_batch_at_the_end_is_not_kept(own: bool) -> None:
+@pytest.mark.parametrize("zero_copy", [True, False])
+def test_a_large_part_of_a_batch_at_the_end_is_not_kept(zero_copy: bool) -> None:
     whole = batch(10_000)
-    buffer, memory = held(whole + whole[:9_000], own=own)
+    buffer, memory = held(whole + whole[:9_000], zero_copy=zero_copy)
     assert buffer.bytes == len(whole)
     assert memory == len(whole) + LOOK
 
@@ -38,19 +38,19 @@ def test_a_large_part_of_a_batch_at_the_end_is_not_kept(own: bool) -> None:
 def test_an_answer_of_ones_own_is_not_copied_for_a_few_bytes() -> None:
     whole = batch(10_000)
     tail = whole[:1_000]
-    assert held(whole + tail, own=True)[1] == len(whole + tail)
-    assert held(whole + tail, own=False)[1] == len(whole) + LOOK
-    assert held(whole, own=True)[1] == held(whole, own=False)[1] == len(whole)
+    assert held(whole + tail, zero_copy=True)[1] == len(whole + tail)
+    assert held(whole + tail, zero_copy=False)[1] == len(whole) + LOOK
+    assert held(whole, zero_copy=True)[1] == held(whole, zero_copy=False)[1] == len(whole)
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("zero_copy", [True, False])
 @pytest.mark.parametrize("kept", [18, 5_000, None])
-def test_a_tail_that_is_no_batch_is_met_all_the_same(own: bool, kept: int | None) -> None:
+def test_a_tail_that_is_no_batch_is_met_all_the_same(zero_copy: bool, kept: int | None) -> None:
     good = batch(100)
     bad = bytearray(batch(10_000))
     bad[16] = 9  # no such magic
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(memoryview(good + bytes(bad[:kept])), own=own)
+    buffer.add(memoryview(good + bytes(bad[:kept])), zero_copy=zero_copy)
     assert buffer.advance()
     assert buffer.pop() is not None
     with pytest.raises(CorruptRecordsError, match="magic 9 is impossible"):
@@ -60,6 +60,6 @@ def test_a_tail_that_is_no_batch_is_met_all_the_same(own: bool, kept: int | None
 @pytest.mark.parametrize("cut", [0, 5, 16, 17, 100])
 def test_less_than_a_batch_is_nothing(cut: int) -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(memoryview(batch(1000)[:cut]), own=False)
+    buffer.add(memoryview(batch(1000)[:cut]), zero_copy=False)
     assert not buffer
     assert not buffer.advance()

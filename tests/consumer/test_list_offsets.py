@@ -12,7 +12,13 @@ import pytest_asyncio
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, heals, list_offsets, look_up
+from asyncgroup.consumer.list_offsets import (
+    EARLIEST,
+    LATEST,
+    is_retriable_error,
+    list_offsets,
+    list_offsets_once,
+)
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import fill
@@ -121,11 +127,11 @@ async def test_one_try_tells_of_each_partition_what_became_of_it(brokers: Embedd
         node = brokers.leader("orders", 0)
         brokers.faults.on("ListOffsets", node=node).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         wanted = dict.fromkeys([*TPS, TopicPartition("orders", 77)], LATEST)
-        found = await look_up(cluster, wanted)
+        found = await list_offsets_once(cluster, wanted)
         offsets, problems = found.offsets, found.problems
         assert offsets == {tp: 2 * tp.partition for tp in TPS if brokers.leader(*tp) != node}
         assert offsets.keys() | problems.keys() == wanted.keys()
-        assert heals(problems[TPS[0]])
+        assert is_retriable_error(problems[TPS[0]])
         assert "LEADER_NOT_AVAILABLE" in str(problems[TopicPartition("orders", 77)])
         assert len(brokers.history.of("ListOffsets", client_id="reader")) == 3
 

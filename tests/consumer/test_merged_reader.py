@@ -13,7 +13,7 @@ from asyncgroup.consumer import decoding
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.merged_reader import MergedReader
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.turns import Turns
+from asyncgroup.consumer.ready_queue import ReadyQueue
 from asyncgroup.errors import BrokerError, CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import cancel_and_wait
@@ -32,7 +32,7 @@ def partition(number: int, interceptors: Iterable[object] = ()) -> PartitionCons
 @asynccontextmanager
 async def following(*consumers: PartitionConsumer) -> AsyncIterator[MergedReader]:
     reader = MergedReader()
-    tasks = [asyncio.ensure_future(reader.follow(consumer)) for consumer in consumers]
+    tasks = [asyncio.ensure_future(reader.serve(consumer)) for consumer in consumers]
     await asyncio.sleep(0)
     try:
         yield reader
@@ -47,20 +47,24 @@ async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
 
 
 async def test_turns_go_round_and_pass_over_those_without_records() -> None:
-    turns, consumers = Turns(), [partition(number) for number in range(3)]
+    turns, consumers = ReadyQueue(), [partition(number) for number in range(3)]
     for consumer in consumers:
         assert turns.add(consumer)
         assert not turns.add(consumer), "once is enough"
     feed(consumers[0], batch(0, count=2))
     feed(consumers[2], batch(0, count=2))
-    assert [turns.take(), turns.take(), turns.take()] == [consumers[0], consumers[2], consumers[0]]
+    assert [turns.next_ready(), turns.next_ready(), turns.next_ready()] == [
+        consumers[0],
+        consumers[2],
+        consumers[0],
+    ]
     assert len(turns) == 2, "the empty one left the line"
-    assert repr(turns) == "<Turns: orders-2, orders-0>"
+    assert repr(turns) == "<ReadyQueue: orders-2, orders-0>"
     consumers[0].pause()
-    assert [turns.take(), turns.take()] == [consumers[2], consumers[2]]
+    assert [turns.next_ready(), turns.next_ready()] == [consumers[2], consumers[2]]
     turns.remove(consumers[2])
     turns.remove(consumers[2])
-    assert (turns.take(), repr(turns)) == (None, "<Turns: empty>")
+    assert (turns.next_ready(), repr(turns)) == (None, "<ReadyQueue: empty>")
 
 
 async def test_a_turn_lasts_for_a_batch() -> None:
@@ -91,7 +95,7 @@ async def test_one_busy_partition_is_read_as_it_comes() -> None:
             await asyncio.sleep(1)
             feed(busy, batch(base, count=2))
         assert await reading == [(0, offset) for offset in range(6)]
-        assert len(reader._turns) <= 1
+        assert len(reader._ready) <= 1
 
 
 async def test_what_is_in_hand() -> None:

@@ -70,9 +70,9 @@ async def test_loops_and_batches_share_one_position() -> None:
 
 async def test_batches_that_hold_nothing_of_ours_make_room_for_others() -> None:
     woken: list[bool] = []
-    consumer = make_consumer(2, share=100, ask=60, wake=lambda: woken.append(consumer.wants_more))
+    consumer = make_consumer(2, share=100, ask=60, wake=lambda: woken.append(consumer.is_fetchable))
     feed(consumer, batch(0, [0, 1], last=3))
-    assert not consumer.wants_more
+    assert not consumer.is_fetchable
     task = reading(consumer)
     await turns(10)
     assert not task.done()
@@ -102,7 +102,7 @@ async def test_several_readers_share_the_records() -> None:
 async def test_state_in_one_line() -> None:
     consumer = make_consumer()
     assert (consumer.lag, consumer.high_water_mark, consumer.log_start_offset) == (0, -1, -1)
-    consumer.fetched(batch(0, count=4), 10, 0, own=True)
+    consumer.fetched(batch(0, count=4), 10, 0, zero_copy=True)
     assert (consumer.topic, consumer.partition, consumer.initial_offset) == (*TP, 0)
     assert (consumer.lag, consumer.position) == (10, 0)
     await rest_of(consumer, 4)
@@ -184,8 +184,8 @@ async def test_a_pause_holds_before_the_next_record_and_keeps_what_is_buffered()
     feed(consumer, batch(0, count=3))
     assert await rest_of(consumer, 1) == [0]
     consumer.pause()
-    assert not consumer.wants_more
-    assert not consumer.is_left_out
+    assert not consumer.is_fetchable
+    assert not consumer.is_buffer_full
     task = reading(consumer)
     await turns(10)
     assert not task.done()
@@ -194,7 +194,7 @@ async def test_a_pause_holds_before_the_next_record_and_keeps_what_is_buffered()
     consumer.resume()
     assert woken, "the fetcher must hear of it"
     assert await task == 1
-    assert consumer.wants_more
+    assert consumer.is_fetchable
 
 
 async def test_a_pause_between_decoding_and_handing_out_holds() -> None:
@@ -293,17 +293,17 @@ async def test_a_seek_while_a_batch_is_gathered() -> None:
 async def test_an_error_is_raised_once_and_then_fetching_goes_on(as_batches: bool) -> None:
     """Found by review: nobody told the fetcher that the error had been raised, so a reader of batches waited for ever."""
     woken: list[bool] = []
-    consumer = make_consumer(wake=lambda: woken.append(consumer.wants_more))
+    consumer = make_consumer(wake=lambda: woken.append(consumer.is_fetchable))
     iterator = consumer.batches() if as_batches else consumer
     error = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch of orders-3")
     task = asyncio.ensure_future(anext(iterator))
     await turns()
     consumer.fail(error)
-    assert not consumer.wants_more, "not before the reader has met it"
+    assert not consumer.is_fetchable, "not before the reader has met it"
     with pytest.raises(BrokerError) as raised:
         await task
     assert raised.value is error
-    assert consumer.wants_more
+    assert consumer.is_fetchable
     assert woken[-1:] == [True]
     feed(consumer, batch(0, count=1))
     await anext(iterator)
@@ -322,7 +322,7 @@ async def test_a_seek_away_from_an_error_forgets_it() -> None:
     consumer = make_consumer()
     consumer.fail(CorruptRecordsError("at the old place"))
     consumer.seek(7)
-    assert consumer.wants_more
+    assert consumer.is_fetchable
     feed(consumer, batch(7, count=1))
     assert await rest_of(consumer, 1) == [7]
 

@@ -32,7 +32,7 @@ def log_of(kinds: Sequence[str], start: int = 0) -> bytes:
 
 def filled(data: bytes, offset: int = 0, **how: object) -> RecordBuffer:
     buffer = RecordBuffer(TP, offset, True, **how)  # type: ignore[arg-type]
-    buffer.add(data, own=True)
+    buffer.add(data, zero_copy=True)
     return buffer
 
 
@@ -65,7 +65,7 @@ def test_columns_in_pieces_are_the_records(kinds: list[str], offset: int, ends: 
         assert by_columns(buffer, end) == [one for one in records if read <= one < end]
         read = max(read, end)
         assert buffer.position >= min(read, buffer.fetch_offset)
-        buffer.own()
+        buffer.copy_batches()
     assert by_columns(buffer, 100) == [one for one in records if one >= read]
     assert (buffer.bytes, buffer.records, bool(buffer), by_columns(buffer, 100)) == (0, 0, False, [])
 
@@ -93,7 +93,7 @@ def test_a_corrupt_batch_stays_and_is_left_out_where_that_is_allowed() -> None:
     assert by_columns(filled(data), 5) == [0, 1, 2, 3, 4], "what lies behind the end is nobody's business"
     told: list[CorruptRecordsError] = []
     skipping = filled(data, on_skip=told.append)
-    skipping.log_end = 15
+    skipping.high_water_mark = 15
     assert by_columns(skipping, 100) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
     assert len(told) == 1
 
@@ -111,7 +111,7 @@ def test_what_waits_can_be_copied_out_of_its_response() -> None:
     response = bytearray(batch(0, count=5) + batch(5, count=5))
     buffer = filled(memoryview(response))  # type: ignore[arg-type]
     assert by_columns(buffer, 7) == [0, 1, 2, 3, 4, 5, 6]
-    buffer.own()
+    buffer.copy_batches()
     response[:] = bytes(len(response))
     assert by_columns(buffer, 10) == [7, 8, 9]
     assert buffer.batch_bytes == len(batch(5, count=5))

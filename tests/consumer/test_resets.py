@@ -16,10 +16,10 @@ from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.consumer.resets import (
     LogRange,
     Start,
-    find_starts,
-    out_of_range,
+    out_of_range_error,
     out_of_range_policy,
-    start_of,
+    parse_start,
+    resolve_start_offsets,
     timestamp_of,
     wall_clock,
 )
@@ -47,9 +47,9 @@ def test_the_clock_is_read_for_a_duration_only() -> None:
 
     assert timestamp_of("earliest", broken) == EARLIEST
     for where in (0, 7, "earliest", "latest", datetime(2026, 1, 1, tzinfo=UTC)):
-        start_of(where, broken)
+        parse_start(where, broken)
     with pytest.raises(AssertionError, match="time of day"):
-        start_of(timedelta(seconds=1), broken)
+        parse_start(timedelta(seconds=1), broken)
 
 
 def test_the_wall_clock_counts_milliseconds_since_1970() -> None:
@@ -67,22 +67,22 @@ def test_out_of_range_goes_by_auto_offset_reset_unless_it_is_said(policy) -> Non
 def test_an_offset_outside_the_log_is_told_with_all_there_is_to_know() -> None:
     tp = TopicPartition("orders", 3)
     assert (
-        str(out_of_range(tp, 99, LogRange(5, 20)))
+        str(out_of_range_error(tp, 99, LogRange(5, 20)))
         == "orders-3: offset 99 is not in the log, which holds 5..20"
     )
-    assert str(out_of_range(tp, 99, LogRange(5, 20), 5)).endswith("5..20; going on at 5")
+    assert str(out_of_range_error(tp, 99, LogRange(5, 20), 5)).endswith("5..20; going on at 5")
 
 
 @given(st.integers(0, 2**63 - 1))
 def test_a_number_is_taken_as_it_is(offset: int) -> None:
-    assert start_of(offset, clock) == Start(offset)
+    assert parse_start(offset, clock) == Start(offset)
 
 
 @given(
     st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.timezones())  # noqa: DTZ001  with a zone
 )
 def test_a_datetime_is_the_first_millisecond_that_is_not_before_it(when: datetime) -> None:
-    found = start_of(when, clock).timestamp
+    found = parse_start(when, clock).timestamp
     assert found is not None
     first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found)
     assert first >= when
@@ -90,8 +90,8 @@ def test_a_datetime_is_the_first_millisecond_that_is_not_before_it(when: datetim
 
 
 def test_times_before_1970_mean_its_begin() -> None:
-    assert start_of(datetime(1900, 1, 1, tzinfo=UTC), clock) == Start(-1, 0)
-    assert start_of(timedelta(milliseconds=1500), clock) == Start(-1, NOW - 1500)
+    assert parse_start(datetime(1900, 1, 1, tzinfo=UTC), clock) == Start(-1, 0)
+    assert parse_start(timedelta(milliseconds=1500), clock) == Start(-1, NOW - 1500)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_times_before_1970_mean_its_begin() -> None:
 )
 def test_what_is_no_offset_is_refused_by_what_would_be_one(where: object, hint: str) -> None:
     with pytest.raises(ConfigError, match=r"offset=") as caught:
-        start_of(where, clock)
+        parse_start(where, clock)
     assert hint in str(caught.value)
 
 
 def test_a_datetime_of_any_zone_is_the_same_moment() -> None:
     here = datetime(2026, 6, 1, 12, tzinfo=timezone(timedelta(hours=2)))
-    assert start_of(here, clock) == start_of(here.astimezone(UTC), clock)
+    assert parse_start(here, clock) == parse_start(here.astimezone(UTC), clock)
 
 
 # -- where claims begin -------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ async def starts(brokers: EmbeddedCluster, committed: dict[TopicPartition, int],
     config = ConsumerConfig(client_id="reader", **more.pop("config", {}))
     async with Cluster(brokers.bootstrap_servers, config) as cluster:
         await cluster.topics(["orders"])
-        return await find_starts(cluster, TPS, committed, config, **more)
+        return await resolve_start_offsets(cluster, TPS, committed, config, **more)
 
 
 @pytest_asyncio.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.retries import LOUD, Retries, Trouble
+from asyncgroup.consumer.retries import WARN_EVERY, FetchFailures, Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 
@@ -23,40 +23,40 @@ def made(**config) -> Retries:
 
 
 def pauses(retries: Retries, count: int) -> list[float]:
-    trouble, found = Trouble(), []
+    failures, found = FetchFailures(), []
     for _ in range(count):
-        retries.failed(TP, trouble, ERROR)
-        found.append(retries.pause(trouble))
+        retries.record_failure(TP, failures, ERROR)
+        found.append(retries.pause(failures))
     return found
 
 
 def test_by_default_for_ever_with_pauses_that_grow() -> None:
-    retries, trouble = made(), Trouble()
-    assert all(retries.failed(TP, trouble, ERROR) is None for _ in range(1000))
+    retries, failures = made(), FetchFailures()
+    assert all(retries.record_failure(TP, failures, ERROR) is None for _ in range(1000))
     for pause, plain in zip(pauses(made(), 8), [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0], strict=True):
         assert plain * 0.8 <= pause <= plain * 1.2
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_one_failure_too_many_is_told_once_and_the_count_begins_anew(most: int) -> None:
-    retries, trouble = made(fetch_retry_max=most), Trouble()
+    retries, failures = made(fetch_retry_max=most), FetchFailures()
     for _ in range(3):
-        assert [retries.failed(TP, trouble, ERROR) for _ in range(most)] == [None] * most
-        told = retries.failed(TP, trouble, ERROR)
+        assert [retries.record_failure(TP, failures, ERROR) for _ in range(most)] == [None] * most
+        told = retries.record_failure(TP, failures, ERROR)
         assert told is not None
         assert (told.tp, told.tries, told.__cause__) == (TP, most + 1, ERROR)
         assert (
             str(told) == f"partition orders-3: {most + 1} tries to fetch it failed, the last one by: {ERROR}"
         )
-    assert trouble.failures == 3 * (most + 1), "the pauses go on growing"
+    assert failures.count == 3 * (most + 1), "the pauses go on growing"
 
 
 def test_a_success_forgets_all() -> None:
-    retries, trouble = made(fetch_retry_max=2), Trouble()
+    retries, failures = made(fetch_retry_max=2), FetchFailures()
     for _ in range(10):
-        assert retries.failed(TP, trouble, ERROR) is None
-        assert retries.failed(TP, trouble, ERROR) is None
-        trouble.clear()
+        assert retries.record_failure(TP, failures, ERROR) is None
+        assert retries.record_failure(TP, failures, ERROR) is None
+        failures.clear()
 
 
 def test_a_function_gives_the_pauses() -> None:
@@ -84,7 +84,8 @@ def test_a_function_that_raises_is_told_of_once_and_passed_over(caplog: pytest.L
 
 def test_many_failures_in_a_row_are_loud(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    pauses(made(), LOUD * 3 - 1)
+    pauses(made(), WARN_EVERY * 3 - 1)
     assert [record.message for record in caplog.records] == [
-        f"orders-3: {count} failures in a row, the last one: {ERROR}" for count in (LOUD, 2 * LOUD)
+        f"orders-3: {count} failures in a row, the last one: {ERROR}"
+        for count in (WARN_EVERY, 2 * WARN_EVERY)
     ]

@@ -50,8 +50,8 @@ async def test_a_stalled_partition_is_not_fetched_but_keeps_its_buffer_and_is_no
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=4))
     await tick(consumer, 5)
-    assert (consumer.stalled, consumer.paused, consumer.wants_more) == (True, False, False)
-    assert not consumer.is_left_out, "a stalled partition must not shorten the waits of the others"
+    assert (consumer.stalled, consumer.paused, consumer.is_fetchable) == (True, False, False)
+    assert not consumer.is_buffer_full, "a stalled partition must not shorten the waits of the others"
     assert consumer.buffered_bytes == SIZE
     assert seen.events == [("stalled", "orders", 3)], "told once"
 
@@ -73,7 +73,7 @@ async def test_it_resumes_at_half_of_its_share_and_not_only_when_empty() -> None
     woken: list[bool] = []
     seen = Seen()
     consumer = make_consumer(
-        share=8 * SIZE, ask=SIZE, hooks=[seen], wake=lambda: woken.append(consumer.wants_more)
+        share=8 * SIZE, ask=SIZE, hooks=[seen], wake=lambda: woken.append(consumer.is_fetchable)
     )
     feed(consumer, *(batch(4 * n, count=4) for n in range(8)))
     await tick(consumer, 2)
@@ -101,7 +101,7 @@ async def test_batches_resume_it_as_well() -> None:
 async def test_one_large_batch_in_hand_does_not_hold_it_back() -> None:
     """Found by review: progress inside a batch did not count, so the buffer ran empty before anything was fetched."""
     woken: list[bool] = []
-    consumer = make_consumer(share=10 * SIZE, ask=SIZE, wake=lambda: woken.append(consumer.wants_more))
+    consumer = make_consumer(share=10 * SIZE, ask=SIZE, wake=lambda: woken.append(consumer.is_fetchable))
     feed(consumer, batch(0, count=4))
     await anext(consumer)
     await tick(consumer, 2)

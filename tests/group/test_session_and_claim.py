@@ -211,7 +211,7 @@ async def test_a_claim_in_one_line() -> None:
     session, _ = make_session()
     claim = session.claims[0]
     assert repr(claim) == "<Claim orders-0: live, lag 0, next commit 0>"
-    claim.consumer.fetched(batch(0, count=4), 9, 0, own=True)
+    claim.consumer.fetched(batch(0, count=4), 9, 0, zero_copy=True)
     assert (claim.topic, claim.partition, claim.tp, claim.initial_offset) == ("orders", 0, ORDERS, 0)
     assert (claim.position, claim.high_water_mark, claim.lag) == (0, 9, 9)
     for _ in range(2):
@@ -228,7 +228,7 @@ async def test_a_claim_in_one_line() -> None:
 async def test_a_claim_iterates_like_its_partition() -> None:
     session, _ = make_session()
     claim = session.claims[0]
-    claim.consumer.fetched(batch(0, count=6), 6, 0, own=True)
+    claim.consumer.fetched(batch(0, count=6), 6, 0, zero_copy=True)
     assert (await anext(claim)).offset == 0
     async for found in claim:
         assert found.offset == 1

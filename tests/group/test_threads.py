@@ -42,7 +42,7 @@ class Run:
         ]
 
     def feed(self, first: int, count: int, claim: int = 0) -> None:
-        self.claims[claim].consumer.fetched(batch(first, count=count), 1 << 40, 0, own=True)
+        self.claims[claim].consumer.fetched(batch(first, count=count), 1 << 40, 0, zero_copy=True)
 
     async def end(self) -> None:
         self.session.end(GroupClosed("closed"))
@@ -253,10 +253,10 @@ async def test_a_batch_that_cannot_be_read_reaches_the_thread_and_is_never_marke
 
     run = Run(work)
     good, bad = batch(0, count=3), with_bad_content(3, 4)
-    run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, own=True)
+    run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     await run.start()
     await until(lambda: len(raised) == 1)
-    run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, own=True)
+    run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     await until(lambda: len(raised) == 2)
     await run.end()
     assert seen == [0, 1, 2]

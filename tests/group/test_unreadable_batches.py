@@ -42,7 +42,7 @@ def claim_of(session: Session) -> Claim:
 
 
 def feed(claim: Claim, *batches: bytes) -> None:
-    claim.consumer.fetched(b"".join(batches), 1 << 40, 0, own=True)
+    claim.consumer.fetched(b"".join(batches), 1 << 40, 0, zero_copy=True)
 
 
 def fed(*batches: bytes) -> Claim:

@@ -17,7 +17,7 @@ from asyncgroup.errors import (
     MemberLost,
     UnsupportedVersionError,
 )
-from asyncgroup.offsets.commit_plan import ACTIONS, CommitAction
+from asyncgroup.offsets.commit_plan import COMMIT_ACTIONS, CommitAction
 from tests.offsets.fakes import answer_commit, now
 from tests.offsets.scene import A0, A1, B0, Scene
 
@@ -140,7 +140,7 @@ async def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
 
 # -- losses -------------------------------------------------------------------------------------------------------------
 
-LOSSES = [code for code, action in ACTIONS.items() if action is CommitAction.LOST]
+LOSSES = [code for code, action in COMMIT_ACTIONS.items() if action is CommitAction.LOST]
 
 
 @pytest.mark.parametrize("code", LOSSES)
@@ -168,8 +168,8 @@ async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
     cause = MemberLost("expelled")
-    scene.manager.give_up(cause)
-    scene.manager.give_up(MemberLost("once more"))
+    scene.manager.mark_lost(cause)
+    scene.manager.mark_lost(MemberLost("once more"))
     with pytest.raises(CommitFailedError) as raised:
         await call
     assert repr(raised.value.errors) == repr({A0: cause})
@@ -179,7 +179,7 @@ async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
 
 async def test_nothing_marked_is_nothing_lost() -> None:
     scene = Scene()
-    scene.manager.give_up(MemberLost("expelled"))
+    scene.manager.mark_lost(MemberLost("expelled"))
     await scene.manager.commit()
 
 
@@ -228,7 +228,7 @@ async def test_a_partition_is_managed_once() -> None:
 
 # -- refusals that may come from a former coordinator -------------------------------------------------------------------
 
-REFUSED = sorted(code for code, action in ACTIONS.items() if action is CommitAction.LOST)
+REFUSED = sorted(code for code, action in COMMIT_ACTIONS.items() if action is CommitAction.LOST)
 
 
 @pytest.mark.parametrize("code", REFUSED)
@@ -271,7 +271,7 @@ async def test_a_loss_that_the_check_found_out_is_told_by_it_alone() -> None:
     """The heartbeat was refused as well, and has ended the session: nothing more is sent, nothing reported twice."""
 
     async def is_final(_lookup: int | None, _sent_at: float) -> bool:
-        scene.manager.give_up(MemberLost("a heartbeat was refused"))
+        scene.manager.mark_lost(MemberLost("a heartbeat was refused"))
         return True
 
     scene = Scene(is_final=is_final)

@@ -7,7 +7,7 @@ from uuid import uuid4
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, MemberIdentity
-from asyncgroup.offsets.commit_plan import ACTIONS, RETENTION, CommitAction, build_commit
+from asyncgroup.offsets.commit_plan import COMMIT_ACTIONS, RETENTION_VERSIONS, CommitAction, build_commit
 from asyncgroup.wire.codec import decode, encode
 from tests.offsets.fakes import committed_by
 
@@ -43,18 +43,18 @@ def test_retention_is_said_where_it_can_be() -> None:
                 version, "g", MemberIdentity(), {A0: CommittedOffset(5)}, {A0: uuid4()}, retention
             )
             seen = decode(type(request), version, encode(request, version))
-            said = retention is not None and version in RETENTION
+            said = retention is not None and version in RETENTION_VERSIONS
             assert seen.retention_time_ms == (round((retention or 0) * 1000) if said else -1)
 
 
 def test_every_retriable_code_of_a_commit_is_thought_of() -> None:
     """By Kafka's `ConsumerCoordinator.OffsetCommitResponseHandler`."""
     kinds = {
-        action: {ErrorCode(code) for code, kind in ACTIONS.items() if kind is action}
+        action: {ErrorCode(code) for code, kind in COMMIT_ACTIONS.items() if kind is action}
         for action in CommitAction
     }
-    assert kinds[CommitAction.CLEAN] == {ErrorCode.NONE}
-    assert kinds[CommitAction.MOVED] == {
+    assert kinds[CommitAction.COMMITTED] == {ErrorCode.NONE}
+    assert kinds[CommitAction.FIND_COORDINATOR] == {
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
@@ -64,7 +64,7 @@ def test_every_retriable_code_of_a_commit_is_thought_of() -> None:
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.FENCED_INSTANCE_ID,
     }
-    assert kinds[CommitAction.UNKNOWN] == {
+    assert kinds[CommitAction.REFRESH_METADATA] == {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
     }

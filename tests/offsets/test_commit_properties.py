@@ -101,7 +101,7 @@ class World:
             self.marked[tp].clear()
             self.committer.manage(tp, *self.stored.get(tp, (-1, "", -1)))
         elif name == "commit":
-            self.calls.append(asyncio.create_task(self.committer.commit(parked=values[0])))
+            self.calls.append(asyncio.create_task(self.committer.commit(retry_rejected=values[0])))
         elif name == "cancel":
             for call in self.calls[-1 - values[0] :]:
                 call.cancel()

@@ -210,7 +210,7 @@ async def test_a_member_lost_while_the_coordinator_is_looked_up_commits_nothing(
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(1)
     cause = MemberLost("expelled")
-    scene.manager.give_up(cause)
+    scene.manager.mark_lost(cause)
     found.set()
     with pytest.raises(CommitFailedError) as raised:
         await call

@@ -60,9 +60,9 @@ class Marks(RuleBasedStateMachine):
     @rule()
     def refuse_for_good(self) -> None:
         before, value = self.marks.dirty, self.under_way.pop()
-        self.marks.park(value)
+        self.marks.reject(value)
         assert self.marks.dirty == before, "explicit commits try again"
-        assert self.marks.parked <= (value == self.value), "another mark is not meant"
+        assert self.marks.rejected <= (value == self.value), "another mark is not meant"
 
     @invariant()
     def clean_means_committed(self) -> None:
@@ -147,19 +147,19 @@ def test_what_the_wire_cannot_say_does_not_get_in(name: str) -> None:
     assert not marks.dirty
 
 
-def test_a_parked_mark_is_free_again_with_the_next_one() -> None:
+def test_a_rejected_mark_is_free_again_with_the_next_one() -> None:
     marks = PartitionOffsets(5)
     marks.mark(6)
-    marks.park(marks.value)
-    assert marks.parked
-    assert repr(marks) == "<PartitionOffsets 6 parked>"
+    marks.reject(marks.value)
+    assert marks.rejected
+    assert repr(marks) == "<PartitionOffsets 6 rejected>"
     marks.mark(7)
-    assert (marks.parked, marks.dirty) == (False, True)
-    marks.park(marks.value)
+    assert (marks.rejected, marks.dirty) == (False, True)
+    marks.reject(marks.value)
     marks.committed(marks.value)
-    assert (marks.parked, marks.dirty) == (False, False)
-    marks.park(marks.value)
-    assert not marks.parked, "it is committed"
+    assert (marks.rejected, marks.dirty) == (False, False)
+    marks.reject(marks.value)
+    assert not marks.rejected, "it is committed"
 
 
 def test_values() -> None:

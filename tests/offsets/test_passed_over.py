@@ -9,7 +9,7 @@ from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionOffse
 
 def test_a_mark_that_reaches_it_goes_on_to_its_end():
     marks = PartitionOffsets(0)
-    marks.pass_over(5, 8, leader_epoch=3)
+    marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.next_offset, marks.dirty) == (0, False)
     marks.mark(4, "four", 2)
     assert marks.value == CommittedOffset(4, "four", 2)
@@ -23,28 +23,28 @@ def test_it_may_come_after_the_mark():
     marks = PartitionOffsets(0)
     marks.mark(5, "five", 2)
     marks.committed(CommittedOffset(5, "five", 2))
-    marks.pass_over(5, 8, leader_epoch=3)
+    marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.value, marks.dirty) == (CommittedOffset(8, "five", 3), True)
     marks.committed(marks.value)
-    marks.pass_over(5, 8)  # no news
+    marks.skip_range(5, 8)  # no news
     assert not marks.dirty
-    marks.pass_over(8, 10)
+    marks.skip_range(8, 10)
     assert (marks.next_offset, marks.dirty) == (10, True)
 
 
 def test_a_start_at_a_marker_is_behind_it_at_once():
     marks = PartitionOffsets(5)
-    marks.pass_over(5, 6)
+    marks.skip_range(5, 6)
     assert (marks.next_offset, marks.dirty) == (6, True)
 
 
 def test_what_was_passed_over_counts_no_more_when_reading_begins_elsewhere():
     marks = PartitionOffsets(0)
-    marks.pass_over(5, 8)
-    marks.pass_over(3, 3)  # a seek to 3
+    marks.skip_range(5, 8)
+    marks.skip_range(3, 3)  # a seek to 3
     marks.mark(5)
     assert marks.next_offset == 5
-    marks.pass_over(7, 9)
+    marks.skip_range(7, 9)
     marks.rebase(2, 2)
     marks.mark(7)
     assert marks.next_offset == 7
@@ -54,7 +54,7 @@ def test_what_was_passed_over_counts_no_more_when_reading_begins_elsewhere():
 def test_no_mark_goes_beyond_what_is_done(first, start, length, made):
     """The next offset is the highest mark, or the end of a range that this mark lies in."""
     marks = PartitionOffsets(first)
-    marks.pass_over(start, start + length)
+    marks.skip_range(start, start + length)
     for mark in made:
         marks.mark(mark)
     highest = max([first, *made])

@@ -44,15 +44,15 @@ def test_marks_learn_late_which_topic_they_are_for() -> None:
     """Found by a storm: marks without an id were committed by name, also to the namesake that came later."""
     marks = PartitionOffsets(3)
     marks.mark(5)
-    marks.belong_to(OLD, lambda: 5)
-    marks.belong_to(OLD, lambda: 4)
+    marks.bind_topic(OLD, lambda: 5)
+    marks.bind_topic(OLD, lambda: 4)
     assert (marks.next_offset, marks.dirty, marks.topic_id) == (5, True, OLD)
 
 
 def test_a_reader_that_seeks_in_a_namesake_takes_its_marks_along() -> None:
     """Found by a storm: they were made for a topic that was gone, and dropped at every commit from then on."""
     marks = PartitionOffsets(30, "text", 2, OLD)
-    marks.belong_to(NEW, lambda: 12)
+    marks.bind_topic(NEW, lambda: 12)
     assert (marks.value, marks.dirty, marks.topic_id) == ((12, "", -1), False, NEW)
     marks.mark(13)
     assert marks.next_offset == 12, "of a record that the reader has not seen"

@@ -69,10 +69,10 @@ class Broker:
         self.told.append({tp: error.name for tp, error in (errors or {}).items()})
 
 
-async def failures(broker: Broker, *, parked: bool = True) -> dict[TopicPartition, str]:
+async def failures(broker: Broker, *, retry_rejected: bool = True) -> dict[TopicPartition, str]:
     """What one commit raises, by name."""
     try:
-        await broker.committer.commit(parked=parked)
+        await broker.committer.commit(retry_rejected=retry_rejected)
     except CommitFailedError as error:
         return {tp: getattr(each, "name", repr(each)) for tp, each in error.errors.items()}
     return {}
@@ -182,7 +182,9 @@ async def test_marks_of_a_topic_made_anew_are_dropped_with_an_error(version: int
     assert not a.dirty
     assert await failures(broker) == {}, "it was dropped"
     a.mark(51)
-    assert await failures(broker, parked=False) == {A0: "UNKNOWN_TOPIC_ID"}, "the next mark is no better"
+    assert await failures(broker, retry_rejected=False) == {A0: "UNKNOWN_TOPIC_ID"}, (
+        "the next mark is no better"
+    )
     broker.committer.drop(A0)
     broker.manage(A0).mark(3)
     assert await failures(broker) == {}
@@ -199,16 +201,16 @@ async def test_a_deleted_topic_ends_in_an_error_and_is_left_alone(version: int) 
     a.mark(5)
     b.mark(6)
     del broker.topics["a"]
-    assert await failures(broker, parked=False) == {A0: name}
+    assert await failures(broker, retry_rejected=False) == {A0: name}
     assert len(broker.coordinator.requests) == 3
-    assert (a.parked, a.dirty, b.dirty) == (True, True, False)
+    assert (a.rejected, a.dirty, b.dirty) == (True, True, False)
     for offset in range(7, 10):
         b.mark(offset)
-        assert await failures(broker, parked=False) == {}
+        assert await failures(broker, retry_rejected=False) == {}
     assert broker.committed["b", B_ID, 0] == 9
     assert len(broker.coordinator.requests) == 6, "not one of them named the topic again"
     a.mark(6)
-    assert await failures(broker, parked=False) == {A0: name}, "reported once a mark"
+    assert await failures(broker, retry_rejected=False) == {A0: name}, "reported once a mark"
     assert await failures(broker) == {A0: name}, "who asks gets the truth"
     broker.topics["a"] = OLD
     assert await failures(broker) == {}
@@ -221,14 +223,14 @@ async def test_an_automatic_and_an_explicit_commit_that_share_a_request() -> Non
     a.mark(5)
     del broker.topics["a"]
     assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
-    assert a.parked
+    assert a.rejected
     b.mark(1)
-    both = await asyncio.gather(failures(broker), failures(broker, parked=False))
+    both = await asyncio.gather(failures(broker), failures(broker, retry_rejected=False))
     assert both == [{A0: "UNKNOWN_TOPIC_ID"}] * 2, "the truth for both"
     assert len(broker.coordinator.requests) == 2
 
 
-async def test_a_mark_during_the_last_try_is_not_parked() -> None:
+async def test_a_mark_during_the_last_try_is_not_rejected() -> None:
     broker = Broker(retry_max=0)
     a = broker.manage(A0)
     a.mark(5)
@@ -241,7 +243,7 @@ async def test_a_mark_during_the_last_try_is_not_parked() -> None:
 
     broker.coordinator.script = script
     assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
-    assert not a.parked
+    assert not a.rejected
 
 
 @pytest.mark.parametrize(
@@ -260,9 +262,9 @@ async def test_which_refusals_are_final(code: ErrorCode, parks: bool) -> None:
     a = broker.manage(A0)
     a.mark(5)
     broker.coordinator.script = lambda request: answer_commit(request, code)
-    assert await failures(broker, parked=False) == {A0: code.name}
+    assert await failures(broker, retry_rejected=False) == {A0: code.name}
     assert len(broker.coordinator.requests) == 1
-    assert (a.parked, a.dirty) == (parks, True)
+    assert (a.rejected, a.dirty) == (parks, True)
     broker.coordinator.script = broker.answer
     assert await failures(broker) == {}
     assert broker.committed["a", OLD, 0] == 5

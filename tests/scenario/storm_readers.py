@@ -57,7 +57,11 @@ class Reader:
     def _watch(self) -> None:
         consumer = self.consumer
         connect_offsets(consumer, self.offsets)
-        told_reset, told_restart, told_passed = consumer.on_reset, consumer.on_restart, consumer.on_passed
+        told_reset, told_restart, told_passed = (
+            consumer.on_reset,
+            consumer.on_restart,
+            consumer.on_skipped_range,
+        )
 
         def on_reset(offset: int, log_end: int) -> None:
             # what is buffered comes first, if the log has lost its head
@@ -70,11 +74,15 @@ class Reader:
                 self.story.excused.clear()
             told_restart(offset, topic_id)
 
-        def on_passed(start: int, end: int, epoch: int) -> None:
+        def on_skipped_range(start: int, end: int, epoch: int) -> None:
             self._check_empty(start, end, "passed over")
             told_passed(start, end, epoch)
 
-        consumer.on_reset, consumer.on_restart, consumer.on_passed = on_reset, on_restart, on_passed
+        consumer.on_reset, consumer.on_restart, consumer.on_skipped_range = (
+            on_reset,
+            on_restart,
+            on_skipped_range,
+        )
 
     # --- what must hold -----------------------------------------------------------------------------------------
 
@@ -157,7 +165,7 @@ class Reader:
         # what the log lost, and holds instead, cannot be found out any more: a sought offset has no epoch
         _, end = log.end_of_epoch(self.consumer.fetched_epoch)
         self.story.excused.update(range(position if end < 0 else min(position, end), target))
-        if self.consumer.whereabouts.topic_id not in (NO_UUID, self.logs.topic_id(self.story.tp)):
+        if self.consumer.fetch_position.topic_id not in (NO_UUID, self.logs.topic_id(self.story.tp)):
             # the topic was made anew, which it has yet to hear of: a sought offset is one of whatever topic there is
             self.story.excused.update(range(target))
         self.floor = target

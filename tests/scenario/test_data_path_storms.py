@@ -17,7 +17,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import ACTIONS, Action
+from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
@@ -25,7 +25,7 @@ from asyncgroup.errors import AsyncGroupError, CommitFailedError
 from asyncgroup.lifecycle import Owner
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, Committer
-from asyncgroup.offsets.commit_plan import ACTIONS as COMMIT_ACTIONS, CommitAction
+from asyncgroup.offsets.commit_plan import COMMIT_ACTIONS, CommitAction
 from asyncgroup.testing import current_network
 from asyncgroup.wire.messages import NO_UUID
 from tests.scenario.storm_logs import Logs
@@ -42,7 +42,9 @@ SESSION_CODES = [
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 ]
-FETCH_CODES = [code for code, action in ACTIONS.items() if action in (Action.REDISPATCH, Action.FAIL)]
+FETCH_CODES = [
+    code for code, action in FETCH_ACTIONS.items() if action in (FetchAction.REDISPATCH, FetchAction.FAIL)
+]
 RETRIABLE = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -51,7 +53,7 @@ RETRIABLE = [
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REPLICA_NOT_AVAILABLE,
 ]
-COMMIT_CODES = [c for c, a in COMMIT_ACTIONS.items() if a not in (CommitAction.CLEAN, CommitAction.LOST)]
+COMMIT_CODES = [c for c, a in COMMIT_ACTIONS.items() if a not in (CommitAction.COMMITTED, CommitAction.LOST)]
 CODES = {
     "Fetch": [*FETCH_CODES, *SESSION_CODES],
     "OffsetForLeaderEpoch": RETRIABLE,
@@ -124,7 +126,7 @@ class Storm:
 
     async def commit(self) -> None:
         with contextlib.suppress(CommitFailedError):
-            await self.committer.commit(parked=False)
+            await self.committer.commit(retry_rejected=False)
 
     async def commit_at_times(self) -> None:
         while True:
@@ -209,7 +211,7 @@ class Storm:
             for tp, reader in self.readers.items():
                 if tp.topic == name:
                     consumer = reader.consumer
-                    unknown = consumer.whereabouts.topic_id == NO_UUID
+                    unknown = consumer.fetch_position.topic_id == NO_UUID
                     reader.story.excused = set(range(consumer.fetch_offset)) if unknown else set()
 
     def create(self) -> None:
@@ -379,7 +381,7 @@ async def after(storm: Storm) -> None:
         reader.consumer.pause()
     await asyncio.sleep(1)
     assert [reader.consumer.reserved for reader in storm.readers.values()] == [0] * len(storm.readers)
-    assert not any(fetcher._under_way for fetcher in storm.fetchers._fetchers.values())
+    assert not any(fetcher._in_flight for fetcher in storm.fetchers._fetchers.values())
     assert max(storm.asked_per_second().values()) < 500
 
 

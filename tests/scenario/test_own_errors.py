@@ -28,7 +28,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.lifecycle import Owner
-from asyncgroup.offsets.flights import Flights
+from asyncgroup.offsets.single_flight import SingleFlight
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 
@@ -81,7 +81,7 @@ async def test_of_a_refresh() -> None:
 
 
 async def test_of_a_single_flight() -> None:
-    flights = Flights("commits", failing)
+    flights = SingleFlight("commits", failing)
     assert_own(await errors_of(flights() for _ in range(3)), BrokerError)
     waiting = [asyncio.create_task(flights()) for _ in range(3)]
     await asyncio.sleep(0.5)

@@ -10,7 +10,7 @@ from hypothesis import given, settings as rules, strategies as st
 
 from asyncgroup.columns import Columns, MalformedTimestamp, arrow_schema
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.taken import Taken
+from asyncgroup.consumer.lazy_records import LazyRecords
 from asyncgroup.errors import CorruptRecordsError, UsageError
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.spark.arrow import MAX_ROWS, TARGET_BYTES, TARGET_ROWS, ArrowBatches
@@ -39,10 +39,10 @@ def row_by_row(records: Sequence[Record], *, include_headers: bool) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def taken(*data: bytes, offset: int = 0, most: int = 10_000) -> Taken:
+def taken(*data: bytes, offset: int = 0, most: int = 10_000) -> LazyRecords:
     buffer = RecordBuffer(TP, offset, check_crcs=True)
-    buffer.add(b"".join(data), own=True)
-    return buffer.take(most, 1 << 24)
+    buffer.add(b"".join(data), zero_copy=True)
+    return buffer.pop_records(most, 1 << 24)
 
 
 def rebased(data: Sequence[bytes]) -> list[bytes]:
@@ -128,8 +128,8 @@ def test_the_schema_is_the_one_that_spark_makes() -> None:
 
 
 def test_no_object_is_made_for_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this way is for; `Taken` decodes by `read_batch` otherwise."""
-    monkeypatch.setattr("asyncgroup.consumer.taken.read_batch", None)
+    """What this way is for; `LazyRecords` decodes by `read_batch` otherwise."""
+    monkeypatch.setattr("asyncgroup.consumer.lazy_records.read_batch", None)
     records = taken(batch(0, count=50), batch(50, count=50, codec="lz4"))
     assert Batch(*TP, records, (0, 99), -1).to_arrow().column("offset").to_pylist() == list(range(100))
 

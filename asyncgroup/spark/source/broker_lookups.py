@@ -14,7 +14,7 @@ from uuid import UUID
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.metadata import TopicInfo
-from asyncgroup.consumer.list_offsets import heals, look_up
+from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
@@ -240,13 +240,15 @@ class BrokerLookups:
         """
         if not wanted:
             return {}
-        found = await look_up(self.cluster, wanted, self._settings.config.isolation_level, or_end=or_end)
+        found = await list_offsets_once(
+            self.cluster, wanted, self._settings.config.isolation_level, or_end=or_end
+        )
         now = asyncio.get_running_loop().time()
         self._unavailable_since = {tp: self._unavailable_since.get(tp, now) for tp in found.problems}
         if not found.problems:
             return found.offsets
         # False sorts first: an error that is not retriable is raised rather than a retriable one
-        problem = min(found.problems.values(), key=heals)
+        problem = min(found.problems.values(), key=is_retriable_error)
         if last_known is None or not self._may_use_last_known(found.problems, last_known, now):
             raise problem
         places = ", ".join(map(str, sorted(found.problems)))
@@ -263,6 +265,8 @@ class BrokerLookups:
         now: float,
     ) -> bool:
         return all(
-            heals(error) and tp in last_known and now - self._unavailable_since[tp] >= UNAVAILABLE_TIMEOUT
+            is_retriable_error(error)
+            and tp in last_known
+            and now - self._unavailable_since[tp] >= UNAVAILABLE_TIMEOUT
             for tp, error in problems.items()
         )

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import build_request
-from asyncgroup.consumer.fetch_session import TOPIC_IDS, Wanted, outside_sessions
+from asyncgroup.consumer.fetch_plan import build_fetch_request
+from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.limits import BytesPerOffset
@@ -57,17 +57,17 @@ class LogSampler:
             due, now
         )
         sizes.retain(latest)
-        by_leader: dict[int, dict[TopicPartition, Wanted]] = {}
+        by_leader: dict[int, dict[TopicPartition, PartitionData]] = {}
         for tp, offset in due.items():
             topic, info = cluster.view.topics.get(tp.topic), cluster.view.partition(*tp)
             if topic is not None and info is not None and (leader := cluster.view.leader(tp)) >= 0:
-                wanted = Wanted(offset, info.leader_epoch, SAMPLE_BYTES, topic_id=topic.topic_id)
+                wanted = PartitionData(offset, info.leader_epoch, SAMPLE_BYTES, topic_id=topic.topic_id)
                 by_leader.setdefault(leader, {})[tp] = wanted
         await asyncio.gather(*(_fetch(cluster, node_id, part, sizes) for node_id, part in by_leader.items()))
 
 
 async def _fetch(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, Wanted], sizes: BytesPerOffset
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, PartitionData], sizes: BytesPerOffset
 ) -> None:
     known = all(one.topic_id != m.NO_UUID for one in wanted.values())
     config = ConsumerConfig(
@@ -77,8 +77,8 @@ async def _fetch(
         response = await cluster.request_built(
             node_id,
             m.FetchRequest,
-            lambda version: build_request(outside_sessions(wanted), config, 0.0, version),
-            highest=None if known else TOPIC_IDS - 1,
+            lambda version: build_fetch_request(sessionless_request(wanted), config, 0.0, version),
+            highest=None if known else TOPIC_ID_VERSION - 1,
         )
     except AsyncGroupError as error:
         _log.debug("record sizes could not be sampled: %s", error)

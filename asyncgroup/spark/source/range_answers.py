@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
-from asyncgroup.consumer.fetch_plan import ACTIONS, Action
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, heals, look_up
+from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
+from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, is_retriable_error, list_offsets_once
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut
 from asyncgroup.spark.source.errors import (
@@ -73,23 +73,23 @@ class RangeAnswers:
         progress, code = asked.progress, data.error_code
         if asked.wanted.offset != progress.fetch_offset:
             return True  # asked for before reading went elsewhere: what lies between would be passed over
-        action = ACTIONS.get(code, Action.REDISPATCH if is_retriable(code) else Action.FAIL)
+        action = FETCH_ACTIONS.get(code, FetchAction.REDISPATCH if is_retriable(code) else FetchAction.FAIL)
         try:
-            if action is Action.DELIVER:
+            if action is FetchAction.DELIVER:
                 if self._deliver(asked, data, node_id):
                     return True
                 await self._check_end(progress)
                 return False
             error = BrokerError(code, f"fetch of {progress.tp} from node {node_id}")
-            if action is Action.REDISPATCH:
+            if action is FetchAction.REDISPATCH:
                 self._take_hint(progress, data, response)
-                progress.whereabouts.forget_replica()
+                progress.fetch_position.clear_preferred_replica()
                 self.failed([progress], error)
-            elif progress.whereabouts.forget_replica():
+            elif progress.fetch_position.clear_preferred_replica():
                 # what a follower lacks the leader may have; its word counts. But it may send us there again and again
                 pause = self._pause(progress) if progress.failures else 0.0
                 progress.failed(error, asyncio.get_running_loop().time() + pause)
-            elif action is Action.RESET:
+            elif action is FetchAction.RESET:
                 await self._out_of_range(progress, error)
             else:
                 self.fail(error)
@@ -111,15 +111,15 @@ class RangeAnswers:
         elif outcome is Outcome.NOTHING:
             progress.not_before = now + EMPTY_PAUSE
             return False
-        if progress.whereabouts.topic_id == m.NO_UUID:
-            progress.whereabouts.topic_id = asked.wanted.topic_id
+        if progress.fetch_position.topic_id == m.NO_UUID:
+            progress.fetch_position.topic_id = asked.wanted.topic_id
         return True
 
     def _go_elsewhere(self, progress: RangeProgress, replica: int, now: float) -> None:
         view = self._cluster.view
         info = view.partition(*progress.tp)
         if info is not None and replica in info.replicas and replica in view.brokers:
-            progress.whereabouts.prefer(replica, now + LEASE)
+            progress.fetch_position.update_preferred_replica(replica, now + LEASE)
         else:  # metadata are older than the replica: its leader would name it again and again, and give nothing
             what = f"fetch of {progress.tp} from node {replica}, the leader's choice"
             self.failed([progress], BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, what))
@@ -140,7 +140,7 @@ class RangeAnswers:
             progress.end_asked_at = float("-inf")
             self.failed([progress], error)
             return
-        progress.whereabouts.forget_replica()  # a follower may be far behind
+        progress.fetch_position.clear_preferred_replica()  # a follower may be far behind
         if progress.leaders_end is not None and progress.leaders_end <= progress.fetch_offset:
             self._lose_end(progress, progress.leaders_end)
 
@@ -154,8 +154,8 @@ class RangeAnswers:
     async def _out_of_range(self, progress: RangeProgress, error: BrokerError) -> None:
         """The leader's log does not hold the offset asked for: ask what it holds, as Spark does."""
         tp = progress.tp
-        earliest = await look_up(self._cluster, {tp: EARLIEST})
-        latest = await look_up(self._cluster, {tp: LATEST})
+        earliest = await list_offsets_once(self._cluster, {tp: EARLIEST})
+        latest = await list_offsets_once(self._cluster, {tp: LATEST})
         for problem in (*earliest.problems.values(), *latest.problems.values()):
             self.failed([progress], problem)
             return
@@ -177,13 +177,16 @@ class RangeAnswers:
 
     def failed(self, progresses: Iterable[RangeProgress], error: Exception) -> None:
         """A try failed for these; what does not heal ends the task."""
-        if not heals(error) and ACTIONS.get(getattr(error, "code", 0)) is not Action.REDISPATCH:
+        if (
+            not is_retriable_error(error)
+            and FETCH_ACTIONS.get(getattr(error, "code", 0)) is not FetchAction.REDISPATCH
+        ):
             self.fail(error)
             return
         _log.debug("a fetch of ranges failed: %s", error)
         now = asyncio.get_running_loop().time()
         for progress in progresses:
-            progress.whereabouts.forget_replica()
+            progress.fetch_position.clear_preferred_replica()
             progress.failed(error, now + self._pause(progress))
         self._is_stale = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncgroup.cluster import Cluster
-from asyncgroup.consumer.validation import REPLICA_IDS, read_ends
+from asyncgroup.consumer.validation import REPLICA_ID_VERSION, epoch_end_offsets
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -30,11 +30,11 @@ async def leaders_end(cluster: Cluster, tp: TopicPartition) -> int | None:
         response = await cluster.request_built(
             leader,
             asked,
-            lambda version: asked(replica_id=-1 if version >= REPLICA_IDS else -2, topics=[topic]),
+            lambda version: asked(replica_id=-1 if version >= REPLICA_ID_VERSION else -2, topics=[topic]),
         )
     except UnsupportedVersionError:
         return None
-    code, end = read_ends(response).get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+    code, end = epoch_end_offsets(response).get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
     if code or end is None:
         raise BrokerError(code, f"end of {tp} in the log of node {leader}")
     return end.end_offset if end.is_known else None

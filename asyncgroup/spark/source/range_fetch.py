@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import build_request
-from asyncgroup.consumer.fetch_session import TOPIC_IDS, Wanted, outside_sessions
+from asyncgroup.consumer.fetch_plan import build_fetch_request
+from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.range_progress import RangeProgress
 from asyncgroup.wire import messages as m
@@ -23,14 +23,14 @@ SHARE: Final = 2
 """A response of more than `max_response_size` would end its connection; at most this part of it is asked for."""
 
 BUFFER_SHARE: Final = 8
-"""What `build_request` allows an answer to take of `buffer_bytes`."""
+"""What `build_fetch_request` allows an answer to take of `buffer_bytes`."""
 
 
 class Asked(NamedTuple):
     """A range as one Fetch asks for it."""
 
     progress: RangeProgress
-    wanted: Wanted
+    wanted: PartitionData
 
 
 class RangeFetch(NamedTuple):
@@ -43,12 +43,12 @@ class RangeFetch(NamedTuple):
     def highest(self) -> int | None:
         """The highest version that can say it: topics go by id from some version on, where every id is known."""
         known = all(one.wanted.topic_id != m.NO_UUID for one in self.asked.values())
-        return None if known else TOPIC_IDS - 1
+        return None if known else TOPIC_ID_VERSION - 1
 
     def request(self, config: ConsumerConfig, version: int) -> m.FetchRequest:
         """The request in a version."""
         wanted = {tp: one.wanted for tp, one in self.asked.items()}
-        return build_request(outside_sessions(wanted), config, config.fetch_max_wait, version)
+        return build_fetch_request(sessionless_request(wanted), config, config.fetch_max_wait, version)
 
     def parts(self, response: m.FetchResponse) -> Iterator[tuple[Asked, Any]]:
         """What each partition was asked, with its part of the answer; a part that nobody asked for is left out."""
@@ -102,14 +102,14 @@ def plan_fetches(
         if info is None or progress.is_other(view.topics[tp.topic].topic_id):
             continue
         leader = view.leader(tp)
-        node_id = progress.whereabouts.home(leader, now, info)
+        node_id = progress.fetch_position.select_read_replica(leader, now, info)
         if leader < 0 or node_id in busy or room.get(node_id, most) <= 0:
             continue
         plan = plans.setdefault(node_id, RangeFetch(node_id, {}))
         size = progress.ask_bytes(most)
         topic_id = view.topics[tp.topic].topic_id
         buffer = progress.buffer
-        wanted = Wanted(buffer.fetch_offset, info.leader_epoch, size, buffer.fetched_epoch, topic_id)
+        wanted = PartitionData(buffer.fetch_offset, info.leader_epoch, size, buffer.fetched_epoch, topic_id)
         plan.asked[tp] = Asked(progress, wanted)
         room[node_id] = room.get(node_id, most) - size
     return list(plans.values())

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from asyncgroup.columns import Columns
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.wire.messages import NO_UUID
@@ -59,6 +59,7 @@ class RangeProgress:
         "end",
         "end_asked_at",
         "failures",
+        "fetch_position",
         "hidden_until",
         "is_asked",
         "leaders_end",
@@ -73,7 +74,6 @@ class RangeProgress:
         "start",
         "tp",
         "unknown_since",
-        "whereabouts",
     )
 
     def __init__(
@@ -86,8 +86,8 @@ class RangeProgress:
         self.tp = TopicPartition(wanted.topic, wanted.partition)
         self.start, self.end = wanted.start, wanted.end
         self.buffer, self.sizes = buffer, sizes
-        self.whereabouts = Whereabouts()
-        self.whereabouts.topic_id = topic_id
+        self.fetch_position = FetchPosition()
+        self.fetch_position.topic_id = topic_id
         self.is_asked = False
         self.since: float | None = None
         self.queued_at: float | None = None
@@ -123,7 +123,7 @@ class RangeProgress:
     @property
     def wants_more(self) -> bool:
         """Whether a Fetch must be sent for it; what waits undecoded is read first if it is broken."""
-        return not self.is_asked and self.buffer.fetch_offset < self.end and self.buffer.broken is None
+        return not self.is_asked and self.buffer.fetch_offset < self.end and self.buffer.framing_error is None
 
     @property
     def held_back(self) -> str:
@@ -149,7 +149,7 @@ class RangeProgress:
 
     def is_other(self, topic_id: UUID) -> bool:
         """Whether a topic of this id, with the same name, is not the one that the range is of (KIP-516)."""
-        ours = self.whereabouts.topic_id
+        ours = self.fetch_position.topic_id
         return ours != topic_id and NO_UUID not in (ours, topic_id)
 
     def ask_bytes(self, most: int) -> int:
@@ -167,11 +167,11 @@ class RangeProgress:
             return Outcome.TRUNCATED
         if data.preferred_read_replica not in (-1, node_id):
             return Outcome.ELSEWHERE
-        buffer.log_end = data.high_watermark
+        buffer.high_water_mark = data.high_watermark
         if data.records:
-            buffer.add(data.records, own=True, aborted=data.aborted_transactions or ())
+            buffer.add(data.records, zero_copy=True, aborted=data.aborted_transactions or ())
         brought = buffer.fetch_offset - before
-        if not brought and buffer.broken is None:
+        if not brought and buffer.framing_error is None:
             # what lies before the high watermark is there, even if it did not come
             there = data.high_watermark > before
             self.log_end, self.hidden_until = (None, data.high_watermark) if there else (before, None)

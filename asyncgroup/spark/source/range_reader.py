@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncgroup.cluster import Cluster
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import heals
+from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import AsyncGroupError, BrokerError, CorruptRecordsError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
@@ -247,7 +247,7 @@ class RangeReader:
         try:
             await self._cluster.refresh()
         except AsyncGroupError as error:
-            if not heals(error):
+            if not is_retriable_error(error):
                 self._answers.fail(error)
             self._answers.refreshed(self._waiting, error)
         else:

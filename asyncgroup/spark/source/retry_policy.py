@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from asyncgroup.cluster.backoff import Backoff
-from asyncgroup.consumer.list_offsets import heals
+from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
     AuthenticationError,
@@ -92,7 +92,7 @@ class RetryPolicy:
                 return await ask()
             except AsyncGroupError as error:
                 pause = backoff.next()
-                if not heals(error):
+                if not is_retriable_error(error):
                     raise
                 if time() + pause >= deadline:
                     if isinstance(error, TransportError):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.list_offsets import heals
+from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import TopicPartition
 from asyncgroup.secret import secrets_in_pickles
@@ -62,11 +62,11 @@ class FetchedAhead:
     def put(self, progress: RangeProgress, now: float) -> None:
         """Keep the buffered records after the end of a finished range."""
         buffer = progress.buffer
-        if not progress.is_done or not buffer.bytes or buffer.broken is not None or buffer.decoded:
+        if not progress.is_done or not buffer.bytes or buffer.framing_error is not None or buffer.decoded:
             return
         self._drop(progress.tp)
-        buffer.own()
-        self._entries[progress.tp] = _Entry(progress.end, buffer, now, progress.whereabouts.topic_id)
+        buffer.copy_batches()
+        self._entries[progress.tp] = _Entry(progress.end, buffer, now, progress.fetch_position.topic_id)
         self._bytes += buffer.bytes
         while self._bytes > MAX_AHEAD_BYTES:
             self._drop(next(iter(self._entries)))
@@ -139,7 +139,7 @@ class WorkerCluster:
                 try:
                     await self._cluster.__aenter__()
                 except AsyncGroupError as error:
-                    if not heals(error):
+                    if not is_retriable_error(error):
                         raise
                     if time() >= deadline:
                         raise brokers_unreachable("Reading", self._servers, error) from error

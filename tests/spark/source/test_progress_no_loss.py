@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.consumer.list_offsets import heals
+from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import TransportError
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source import broker_lookups, group_committer, range_answers, retry_policy, workers
@@ -191,9 +191,9 @@ def test_connections_that_ended_between_two_calls_are_not_used(
 
     def seen(error: BaseException) -> bool:
         failures.append(error)
-        return heals(error)
+        return is_retriable_error(error)
 
-    monkeypatch.setattr(retry_policy, "heals", seen)
+    monkeypatch.setattr(retry_policy, "is_retriable_error", seen)
     progress = query()
     start = progress.initial_offsets()
     kafka_server.stop_node(1)

@@ -19,7 +19,7 @@ def read(end: int, *, partition: int = 0) -> RangeProgress:
     """A range up to `end` that was read, of a buffer with 20 records in two batches."""
     tp = TopicPartition(TOPIC, partition)
     progress = RangeProgress(part(0, end, partition), RecordBuffer(tp, 0, check_crcs=True))
-    progress.buffer.add(batch(0, count=10) + batch(10, count=10), own=True)
+    progress.buffer.add(batch(0, count=10) + batch(10, count=10), zero_copy=True)
     while progress.read_into(Columns()):
         pass
     return progress

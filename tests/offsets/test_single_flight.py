@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.offsets.flights import Flights
+from asyncgroup.offsets.single_flight import SingleFlight
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -27,7 +27,7 @@ class Work:
 
 async def test_callers_of_a_moment_share_a_run_and_later_ones_the_next() -> None:
     work = Work()
-    flights = Flights("flights", work)
+    flights = SingleFlight("flights", work)
     first = [asyncio.ensure_future(flights()) for _ in range(3)]
     await asyncio.sleep(0.5)
     second = [asyncio.ensure_future(flights()) for _ in range(3)]
@@ -37,19 +37,19 @@ async def test_callers_of_a_moment_share_a_run_and_later_ones_the_next() -> None
 
 async def test_a_run_without_anybody_left_goes_on() -> None:
     work = Work()
-    flights = Flights("flights", work)
+    flights = SingleFlight("flights", work)
     call = asyncio.ensure_future(flights())
     await asyncio.sleep(0.5)
-    assert repr(flights) == "<Flights flights: under way>"
+    assert repr(flights) == "<SingleFlight flights: under way>"
     call.cancel()
     await asyncio.sleep(1)
     assert work.ended == 1
-    assert repr(flights) == "<Flights flights: idle>"
+    assert repr(flights) == "<SingleFlight flights: idle>"
 
 
 async def test_closing_ends_the_run_and_all_who_wait() -> None:
     work = Work()
-    flights = Flights("flights", work)
+    flights = SingleFlight("flights", work)
     calls = [asyncio.ensure_future(flights())]
     await asyncio.sleep(0.5)
     calls.append(asyncio.ensure_future(flights()))
@@ -62,12 +62,12 @@ async def test_closing_ends_the_run_and_all_who_wait() -> None:
     with pytest.raises(ClosedError):
         await flights()
     assert (work.begun, work.ended) == (1, 0)
-    assert repr(flights) == "<Flights flights: closed>"
+    assert repr(flights) == "<SingleFlight flights: closed>"
 
 
 async def test_closed_before_the_first_run_began() -> None:
     """A task that is cancelled before its first step never gets to tell those who wait."""
-    flights = Flights("flights", Work())
+    flights = SingleFlight("flights", Work())
     call = asyncio.ensure_future(flights())
     await asyncio.sleep(0)
     await flights.aclose()

@@ -8,8 +8,8 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.delay_queue import DelayQueue
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.consumer.waiting import Waiting
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import now
@@ -23,26 +23,26 @@ def partition(number: int) -> PartitionConsumer:
 
 
 async def test_each_is_called_at_its_own_time() -> None:
-    waiting, began = Waiting(0.0), now()
+    waiting, began = DelayQueue(0.0), now()
     for number, pause in ((0, 3.0), (1, 1.0), (2, 2.0)):
         waiting.put(partition(number), pause)
-    called = [(consumer.partition, now() - began) for _ in range(3) for consumer in await waiting.due()]
+    called = [(consumer.partition, now() - began) for _ in range(3) for consumer in await waiting.wait_due()]
     assert called == [(1, 1.0), (2, 2.0), (0, 3.0)]
     assert len(waiting) == 0
 
 
 async def test_those_that_are_due_soon_are_called_together() -> None:
-    waiting = Waiting(0.5)
+    waiting = DelayQueue(0.5)
     for number, pause in ((0, 1.0), (1, 1.4), (2, 1.6)):
         waiting.put(partition(number), pause)
-    assert [consumer.partition for consumer in await waiting.due()] == [0, 1]
-    assert repr(waiting) == "<Waiting: orders-2>"
+    assert [consumer.partition for consumer in await waiting.wait_due()] == [0, 1]
+    assert repr(waiting) == "<DelayQueue: orders-2>"
 
 
 async def test_one_that_comes_later_and_is_due_sooner_wakes_the_caller() -> None:
-    waiting, began = Waiting(0.0), now()
+    waiting, began = DelayQueue(0.0), now()
     waiting.put(partition(0), 60.0)
-    task = asyncio.ensure_future(waiting.due())
+    task = asyncio.ensure_future(waiting.wait_due())
     await asyncio.sleep(1)
     waiting.put(partition(1), 1.0)
     assert [consumer.partition for consumer in await task] == [1]
@@ -50,7 +50,7 @@ async def test_one_that_comes_later_and_is_due_sooner_wakes_the_caller() -> None
 
 
 async def test_one_that_is_discarded_is_not_called() -> None:
-    waiting = Waiting(0.0)
+    waiting = DelayQueue(0.0)
     first, again = partition(0), partition(0)
     waiting.put(first, 1.0)
     assert not waiting.discard(again), "that one does not wait"
@@ -59,5 +59,5 @@ async def test_one_that_is_discarded_is_not_called() -> None:
     waiting.put(again, 2.0)
     waiting.put(again, 3.0)
     began = now()
-    assert await waiting.due() == [again]
+    assert await waiting.wait_due() == [again]
     assert now() - began == 3.0, "the last word counts"

@@ -8,19 +8,19 @@ import pytest
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.taken import Taken
+from asyncgroup.consumer.lazy_records import LazyRecords
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Batch
 from tests.consumer.support import TP, batch, feed, legacy, make_consumer
 
 
-def taken(*batches: bytes, offset: int = 0, popped: int = 0, max_records: int = 100) -> Taken:
+def taken(*batches: bytes, offset: int = 0, popped: int = 0, max_records: int = 100) -> LazyRecords:
     buffer = RecordBuffer(TP, offset, check_crcs=True)
-    buffer.add(b"".join(batches), own=True)
+    buffer.add(b"".join(batches), zero_copy=True)
     for _ in range(popped):
         assert buffer.decoded or buffer.advance()
         assert buffer.pop() is not None
-    return buffer.take(max_records, 1 << 20)
+    return buffer.pop_records(max_records, 1 << 20)
 
 
 MIXED = {
@@ -64,7 +64,7 @@ def test_a_loop_makes_no_more_than_it_reads() -> None:
 def test_nothing_is_nothing() -> None:
     nothing = taken()
     assert (len(nothing), list(nothing), bool(nothing)) == (0, [], False)
-    assert repr(nothing) == "<Taken orders-3: 0 records>"
+    assert repr(nothing) == "<LazyRecords orders-3: 0 records>"
 
 
 def test_wrong_content_under_a_right_checksum_is_told_where_it_is_read() -> None:

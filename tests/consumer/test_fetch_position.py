@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from asyncgroup.cluster.metadata import PartitionInfo
-from asyncgroup.consumer.whereabouts import Whereabouts
+from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.wire.messages import NO_UUID
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -18,14 +18,14 @@ def info(epoch: int = 5, replicas: tuple[int, ...] = (LEADER, FOLLOWER)) -> Part
     return PartitionInfo(0, LEADER, epoch, replicas)
 
 
-def preferring() -> Whereabouts:
-    places = Whereabouts()
-    places.prefer(FOLLOWER, 10.0)
-    return places
+def preferring() -> FetchPosition:
+    position = FetchPosition()
+    position.update_preferred_replica(FOLLOWER, 10.0)
+    return position
 
 
 @pytest.mark.parametrize(
-    ("now", "known", "home"),
+    ("now", "known", "node_id"),
     [
         (9.9, info(), FOLLOWER),
         (10.0, info(), LEADER),
@@ -35,40 +35,40 @@ def preferring() -> Whereabouts:
     ids=["within the lease", "the lease is over", "a replica no more", "nothing is known"],
 )
 def test_a_preference_holds_for_a_replica_within_its_lease(
-    now: float, known: PartitionInfo | None, home: int
+    now: float, known: PartitionInfo | None, node_id: int
 ) -> None:
-    places = preferring()
-    assert places.home(LEADER, now, known) == home
-    assert places.home(LEADER, 0.0, info()) == home, "what was given up stays so"
+    position = preferring()
+    assert position.select_read_replica(LEADER, now, known) == node_id
+    assert position.select_read_replica(LEADER, 0.0, info()) == node_id, "what was given up stays so"
 
 
 def test_a_preference_can_be_given_up_once() -> None:
-    places = preferring()
-    assert places.forget_replica()
-    assert not places.forget_replica()
-    assert places.home(LEADER, 0.0, info()) == LEADER
+    position = preferring()
+    assert position.clear_preferred_replica()
+    assert not position.clear_preferred_replica()
+    assert position.select_read_replica(LEADER, 0.0, info()) == LEADER
 
 
 def test_the_first_id_is_taken_over_and_another_one_is_another_topic() -> None:
-    places = Whereabouts()
-    assert not places.is_recreated(NO_UUID)
-    assert not places.is_recreated(OLD)
-    assert not places.is_recreated(OLD)
-    assert not places.is_recreated(NO_UUID), "an old broker's metadata have no ids"
-    assert places.is_recreated(NEW)
-    places.sought()
-    assert not places.is_recreated(NEW)
+    position = FetchPosition()
+    assert not position.update_topic_id(NO_UUID)
+    assert not position.update_topic_id(OLD)
+    assert not position.update_topic_id(OLD)
+    assert not position.update_topic_id(NO_UUID), "an old broker's metadata have no ids"
+    assert position.update_topic_id(NEW)
+    position.seek()
+    assert not position.update_topic_id(NEW)
 
 
 def test_it_is_told_which_topic_is_read() -> None:
     told: list[uuid.UUID] = []
-    places = Whereabouts()
-    places.on_topic = told.append
+    position = FetchPosition()
+    position.on_topic_id = told.append
     for topic_id in (NO_UUID, OLD, OLD, NEW):
-        places.is_recreated(topic_id)
+        position.update_topic_id(topic_id)
     assert told == [OLD]
-    places.sought()
-    places.is_recreated(NEW)
+    position.seek()
+    position.update_topic_id(NEW)
     assert told == [OLD, NEW]
 
 
@@ -86,7 +86,7 @@ def test_it_is_told_which_topic_is_read() -> None:
 def test_only_a_leader_of_a_later_epoch_has_to_confirm(
     fetched: int, valid: int, leader: int, must: bool
 ) -> None:
-    places = Whereabouts()
-    places.valid_epoch = valid
-    assert places.must_validate(fetched, info(leader)) is must
-    assert not places.must_validate(fetched, None)
+    position = FetchPosition()
+    position.validated_epoch = valid
+    assert position.must_validate(fetched, info(leader)) is must
+    assert not position.must_validate(fetched, None)

@@ -10,7 +10,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.model import TopicPartition
 
-__all__ = ["Waiting"]
+__all__ = ["DelayQueue"]
 
 
 class _Entry(NamedTuple):
@@ -18,19 +18,19 @@ class _Entry(NamedTuple):
     due: float
 
 
-class Waiting:
+class DelayQueue:
     """A waiting room: `put` with a pause in seconds, `due` gives those whose time has come.
 
-    `together`: those due within so many seconds are called at once, as what is done for one serves them all.
+    `window`: those due within so many seconds are called at once, as what is done for one serves them all.
     """
 
-    def __init__(self, together: float) -> None:
-        self._together = together
+    def __init__(self, window: float) -> None:
+        self._window = window
         self._entries: dict[TopicPartition, _Entry] = {}
         self._changed = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Waiting: {', '.join(map(str, self._entries)) or 'nobody'}>"
+        return f"<DelayQueue: {', '.join(map(str, self._entries)) or 'empty'}>"
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -57,7 +57,7 @@ class Waiting:
         del self._entries[consumer.tp]
         return True
 
-    async def due(self, until: Callable[[], float] = lambda: float("inf")) -> list[PartitionConsumer]:
+    async def wait_due(self, until: Callable[[], float] = lambda: float("inf")) -> list[PartitionConsumer]:
         """Wait until some are due, and take them out; none if the loop's time `until()` comes before.
 
         `until` is asked again whenever a partition begins to wait.
@@ -68,7 +68,7 @@ class Waiting:
             first = min((entry.due for entry in self._entries.values()), default=float("inf"))
             end = until()
             if min(first, end) <= clock():
-                limit = clock() + self._together
+                limit = clock() + self._window
                 called = [entry.consumer for entry in self._entries.values() if entry.due <= limit]
                 for consumer in called:
                     del self._entries[consumer.tp]

@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 from asyncgroup.errors import ClosedError
 from asyncgroup.lifecycle import cancel_and_wait, result_of_shared, retrieve
 
-__all__ = ["Flights"]
+__all__ = ["SingleFlight"]
 
 T = TypeVar("T")
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """Runs `work` in a task of its own, so that a caller who is cancelled does not stop it half-way.
 
     A call while a run is under way takes part in the next one.
@@ -28,7 +28,7 @@ class Flights(Generic[T]):
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "idle" if self._task is None else "under way"
-        return f"<Flights {self._name}: {state}>"
+        return f"<SingleFlight {self._name}: {state}>"
 
     async def __call__(self) -> T:
         """Take part in the next run; raises what it raises, and ClosedError."""
@@ -57,7 +57,7 @@ class Flights(Generic[T]):
                     waiting.set_exception(ClosedError(f"{self._name} were closed"))
             self._next = None
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until nothing is under way."""
         if self._task is not None:
             await asyncio.wait([self._task])

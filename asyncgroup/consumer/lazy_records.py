@@ -12,17 +12,17 @@ from asyncgroup.wire.columnar import read_columns
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import MAX_DECOMPRESSED, BatchHeader, read_batch
 
-__all__ = ["Chunk", "Taken"]
+__all__ = ["LazyRecords", "RawBatch"]
 
 
-class Chunk(NamedTuple):
+class RawBatch(NamedTuple):
     """One record batch as it came over the wire."""
 
     header: BatchHeader
     data: Buffer
 
 
-class Taken(Sequence[Record]):
+class LazyRecords(Sequence[Record]):
     """Records in offset order, of record batches still undecoded and of lists.
 
     A loop makes one record after another, and a second loop makes them anew. Thousands of records at once would not
@@ -37,17 +37,17 @@ class Taken(Sequence[Record]):
 
     def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
         self._tp, self._limit = tp, limit
-        self._parts: list[Chunk | list[Record]] = []
+        self._parts: list[RawBatch | list[Record]] = []
         self._count = 0
         self.on_unreadable: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Taken {self._tp}: {self._count} records>"
+        return f"<LazyRecords {self._tp}: {self._count} records>"
 
-    def add_chunk(self, chunk: Chunk) -> None:
+    def add_batch(self, batch: RawBatch) -> None:
         """A record batch that `check_batch` has passed, without a gap in its offsets."""
-        self._parts.append(chunk)
-        self._count += chunk.header.record_count
+        self._parts.append(batch)
+        self._count += batch.header.record_count
 
     def add_records(self, records: list[Record]) -> None:
         """Records that are there already, at least one."""
@@ -94,7 +94,7 @@ class Taken(Sequence[Record]):
                         self.on_unreadable()
                     raise
 
-    def _open(self, part: Chunk | list[Record]) -> Iterator[Record] | list[Record]:
+    def _open(self, part: RawBatch | list[Record]) -> Iterator[Record] | list[Record]:
         if isinstance(part, list):
             return part
         return read_batch(*self._tp, part.data, part.header, self._limit, self.on_unreadable)
