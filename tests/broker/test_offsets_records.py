@@ -166,7 +166,10 @@ def test_tombstones_of_offsets_followed_by_the_tombstone_of_their_group():
 
 class TestTransactions:
     def replayed(self, *steps) -> ReplayedPartition:
-        """Return the state after a log of these steps: (producer id, offset or the name of a `Writer` method for a marker)."""
+        """Return the state after a log of these steps.
+
+        A step is (producer id, offset or the name of a `Writer` method for a marker).
+        """
         from asyncgroup.broker.log import PartitionLog
 
         log = PartitionLog("__consumer_offsets", 0)

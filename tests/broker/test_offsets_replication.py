@@ -1,5 +1,6 @@
-"""Coordinator writes that are in the log, but not replicated: they are answered and take effect when they are replicated,
-and the next coordinator finds them in any case.
+"""Coordinator writes that are in the log, but not replicated.
+
+They are answered and take effect when they are replicated, and the next coordinator finds them in any case.
 """
 
 from __future__ import annotations

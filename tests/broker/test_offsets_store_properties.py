@@ -1,7 +1,7 @@
-"""Stateful property test of the coordinator's store: commits, transactions, tombstones, compaction, stopped followers and
-moves in any order.
+"""Stateful property test of the group coordinator's store.
 
-The state in memory always equals the state that the next coordinator reads from the log, and both equal a simple model.
+Commits, transactions, tombstones, compaction, stopped followers and moves happen in any order. The state in
+memory always equals the state that the next coordinator reads from the log, and both equal a simple model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Store(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log, self.timers = OneLog(), FakeTimers()
+        self.log = OneLog()
+        self.timers = FakeTimers()
         self.store = self.new_store()
         self.requested = self.answered = 0
         self.refused: list[ErrorCode] = []

@@ -73,8 +73,9 @@ async def test_groups_survive_a_stop_of_all_nodes():
 
 
 async def test_groups_move_with_the_replicas_of_their_partition():
-    """By AlterPartitionReassignments, as kafka-reassign-partitions does it. The group is available only while one of its replicas
-    is.
+    """By AlterPartitionReassignments, as kafka-reassign-partitions does it.
+
+    The group is available only while one of its replicas is.
     """
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", replication_factor=3)

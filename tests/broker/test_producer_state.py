@@ -102,7 +102,7 @@ def test_old_epochs_are_rejected_without_verification() -> None:
 
 @pytest.mark.parametrize("marked_before", [False, True])
 def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: bool) -> None:
-    """The producer's batches may have been deleted, so that only its marker is left: it continues with its own number."""
+    """The producer's batches may have been deleted, so that only its marker is left: it goes on with its number."""
     states = States()
     if marked_before:
         states.mark(0)
@@ -130,8 +130,9 @@ def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs() -> None:
 
 @pytest.mark.parametrize(("epoch", "refused"), [(0, True), (1, False), (2**15 - 1, False)])
 def test_markers_of_producers_with_epoch_bumps(epoch: int, refused: bool) -> None:
-    """A marker with the epoch of the open transaction is a late one (`checkProducerEpoch`), except with the last epoch, which
-    cannot be bumped.
+    """A marker with the epoch of the open transaction is a late one (`checkProducerEpoch`).
+
+    Except with the last epoch, which cannot be bumped.
     """
     states = States()
     states.append(inside(0, epoch=epoch if epoch != 1 else 0))

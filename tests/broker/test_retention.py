@@ -242,7 +242,7 @@ def test_commits_succeed_if_compaction_fails(monkeypatch):
 
 
 def compacted(cluster: EmbeddedCluster) -> list[int]:
-    """Make a compacted log with gaps, empty batches, markers and an aborted transaction at its end; return the offsets left."""
+    """Make a compacted log with gaps, empty batches, markers and an aborted end; return the offsets left."""
     cluster.create_topic("t")
     log = cluster.partition("t", 0).log
     writer = Writer(log, 1)

@@ -190,7 +190,7 @@ async def test_ids_do_not_repeat_after_a_restart_with_the_same_seed(tmp_path):
 async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that_name(
     tmp_path, monkeypatch, name
 ):
-    """The old log start offset is still in the metadata, and with the same topic id the old segments are in its directory."""
+    """The old log start offset is still in the metadata, and old segments in the directory of the same topic id."""
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic(name)
         partition = cluster.partition(name, 3 % len(cluster.topic(name).partitions))

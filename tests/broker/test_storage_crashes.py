@@ -1,7 +1,7 @@
 """Crashes at any write: everything acknowledged is there when the directory is opened again.
 
-The same scenario, a controller with its logs, is run many times. Each run is killed at another system call that changes a
-file: before, in the middle of, or after the call. With fsync the same is done with a loss of power.
+The same scenario, a controller with its logs, is run many times. Each run is killed at another system call that
+changes a file: before, in the middle of, or after the call. With fsync the same is done with a loss of power.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def test_every_failing_call(tmp_path, patch, count, fsync):
 def fail_at_calls(
     directory: Path, patch: pytest.MonkeyPatch, count: int, *, fsync: bool, first: int, step: int
 ) -> None:
-    """Run the scenario once for every `step`th call from the `first` on; that call and the ones after it fail, `count` in all."""
+    """Run the scenario once for every `step`th call from the `first` on; `count` calls fail from there."""
     expected: list[dict[str, Any]] = []
     with patch.context() as inner:
         calls = FailingDisk(inner, 0, 0)

@@ -330,9 +330,8 @@ def test_each_transactional_id_has_a_coordinating_node(harness):
     names = [f"tx-{number}" for number in range(20)]
     assert {harness.coordinator.coordinator_of(name) for name in names} == {1}
     harness.controller.node_up(2, harness.listener)
-    assert {harness.coordinator.coordinator_of(name) for name in names} == {
-        1
-    }  # coordinators do not move back, like leaders
+    # Coordinators do not move back by themselves, like leaders.
+    assert {harness.coordinator.coordinator_of(name) for name in names} == {1}
     harness.controller.coordinators.spread(harness.controller.alive)
     assert {harness.coordinator.coordinator_of(name) for name in names} == {1, 2}
     for name in names:

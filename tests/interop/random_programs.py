@@ -63,9 +63,8 @@ def _tidy(value: object) -> None:
     numbers = value.get("partitions")
     if isinstance(numbers, list) and all(isinstance(each, int) for each in numbers):
         numbers.sort()  # a set, in DescribeTransactions
-        if (
-            value.get("topic") == OFFSETS_TOPIC
-        ):  # the real cluster of the tests has four partitions, not fifty
+        # The real cluster of the tests has four partitions, not fifty.
+        if value.get("topic") == OFFSETS_TOPIC:
             value["partitions"] = len(numbers)
     if value.get("aborted_transactions"):
         # A real broker's transaction index is coarse: it also lists transactions after the returned records.
@@ -238,7 +237,10 @@ class Program:
         self._next[key] = max(self._next.get(key, 0), following & 2**31 - 1)
 
     async def _delete(self) -> None:
-        """Send DeleteRecords up to the start of a batch: inside of one, a real broker's last stable offset would lag behind."""
+        """Send DeleteRecords up to the start of a batch.
+
+        Inside of a batch, a real broker's last stable offset would lag behind.
+        """
         topic, index = place = self._place()
         offset = self.rng.choice(self._starts.get(place, [0]))
         await self._ask(f"delete {topic[0]}{index} {offset}", delete_records(topic, index, offset))

@@ -1,4 +1,4 @@
-"""Admin clients of other libraries against the embedded cluster: topics, settings, records, groups, offsets, cluster."""
+"""Admin clients of other libraries against the embedded cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Clients of other libraries against the embedded cluster: produce, consume in a group, commit, resume.
 
-aiokafka runs on the test's loop. confluent-kafka and kafka-python block, so they run in threads while the cluster runs on
-the loop.
+aiokafka runs on the test's loop. confluent-kafka and kafka-python block, so they run in threads while the cluster
+runs on the loop.
 """
 
 from __future__ import annotations
@@ -83,9 +83,8 @@ async def test_aiokafka_produces(options):
     async with cluster() as started:
         await aiokafka_produce(started.bootstrap_servers, **options)
         if options.get("acks") == 0:
-            while (
-                len(started.records("orders")) < RECORDS
-            ):  # with acks=0 the producer does not know when the last record is appended
+            # The producer does not know when the last record is appended.
+            while len(started.records("orders")) < RECORDS:
                 await asyncio.sleep(0.01)
         check_produced(started)
 
@@ -322,7 +321,7 @@ class Shared:
 
 @pytest.mark.asyncio
 async def test_three_libraries_share_one_group():
-    """One member of each library, all with the `range` assignor: every record is read once, and each member reads some."""
+    """One member of each library, all with the `range` assignor: every record is read once, some by each."""
     async with cluster() as started:
         shared, servers = Shared(), started.bootstrap_servers
         async with asyncio.timeout(2 * WAIT), asyncio.TaskGroup() as members:

@@ -111,9 +111,8 @@ async def test_kafkas_console_consumer_prints_it(java_tools: JavaTools):
         output = await run.checked(
             "kafka-console-consumer", *where, "--formatter", formatter, "--max-messages", "7"
         )
-    (line,) = [
-        line for line in output.lines if line.startswith("{")
-    ]  # the objects are not separated by newlines
+    # The objects are not separated by newlines.
+    (line,) = [line for line in output.lines if line.startswith("{")]
     objects = line[: line.rindex("}") + 1].replace("}{", "},{")
     printed = json.loads(f"[{objects}]")
     keys = [(each["key"]["data"]["topic"], each["key"]["data"]["partition"]) for each in printed]

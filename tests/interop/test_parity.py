@@ -1,8 +1,9 @@
-"""Compare the embedded broker with Apache Kafka 4.3.1: the same stories run on both, and the responses must be equal.
+"""Compare the embedded broker with Apache Kafka 4.3.1: the same requests must get equal responses.
 
-The stories are in `tests/interop/parity`: raw requests in the lowest, a middle and the highest version of each API, valid
-and invalid, in order and out of order. Values that cannot be equal (ids, ports, wording) are replaced by
-`plain.REPLACED`. Intended differences are listed in `explained.EXPLAINED` with their reasons; any other difference fails.
+The stories are in `tests/interop/parity`: raw requests in the lowest, a middle and the highest version of
+each API, valid and invalid, in order and out of order. Values that cannot be equal (ids, ports, wording) are
+replaced by `plain.REPLACED`. Intended differences are listed in `explained.EXPLAINED` with their reasons; any
+other difference fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Idempotent and transactional producers, with old and new versions: the embedded broker answers as Apache Kafka does.
+"""Idempotent and transactional producers: the embedded broker answers as Apache Kafka does.
 
-Each story produces a list of notes: requests and responses, with producer ids numbered in the order of their appearance.
-It runs on both brokers, and the notes must be equal.
+Each story produces a list of notes: requests and responses, with producer ids numbered in the order of their
+appearance. It runs on both brokers, and the notes must be equal.
 """
 
 from __future__ import annotations

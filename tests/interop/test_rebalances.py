@@ -1,5 +1,7 @@
-"""A rebalance with each Python client: one member reads alone, a second one joins, the first one leaves, and the second one
-takes over. No record is lost, and committed records are not read again.
+"""A rebalance with each Python client.
+
+One member reads alone, a second one joins, the first one leaves, and the second one takes over. No record is
+lost, and committed records are not read again.
 """
 
 from __future__ import annotations
@@ -204,7 +206,7 @@ async def test_aiokafka_members_join_and_leave() -> None:
 
 
 def kafka_python_transactions(servers: str) -> list[bytes]:
-    """Write a committed, an aborted and another committed transaction, with offsets; return the values read_committed reads."""
+    """Write two committed transactions and an aborted one, with offsets; return what read_committed reads."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 

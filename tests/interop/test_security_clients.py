@@ -1,5 +1,6 @@
-"""Clients of other libraries on the embedded cluster's TLS and SASL listeners: each mechanism accepts the right password and
-rejects a wrong one.
+"""Clients of other libraries on the embedded cluster's TLS and SASL listeners.
+
+Each mechanism accepts the right password and rejects a wrong one.
 """
 
 from __future__ import annotations

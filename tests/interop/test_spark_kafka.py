@@ -41,7 +41,7 @@ class Job:
         assert query.awaitTermination(int(LIMIT))
 
     def read(self) -> set[tuple[bytes, bytes, int, int]]:
-        """Return key, value, partition and offset of the records of two partitions, of the first one from offset 5 on."""
+        """Return (key, value, partition, offset) of the records of two partitions, of the first one from offset 5 on."""
         starts = '{"written":{"0":5,"1":-2}}'
         reading = self._spark.read.format("kafka").options(**self._kafka)
         rows = reading.options(assign='{"written":[0,1]}', startingOffsets=starts).load()

@@ -187,7 +187,7 @@ async def test_confluent_consumes_transforms_and_produces():
 
 
 def confluent_fences(servers: str) -> tuple[str, str]:
-    """Two producers with the same transactional id: return the errors of the first one, in its transaction and afterwards."""
+    """Two producers with the same transactional id: return the errors of the first one, in and after its transaction."""
     from confluent_kafka import KafkaException, Producer as Confluent
 
     def made() -> Any:

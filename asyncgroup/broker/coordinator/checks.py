@@ -1,5 +1,7 @@
-"""Validate requests against a group's state and members (the `validate…` methods of Kafka's `ClassicGroup` and
-`GroupMetadataManager`). Each function returns NONE or the error to answer with.
+"""Validate requests against a group's state and members.
+
+Each function returns NONE or the error to answer with, like the `validate…` methods of Kafka's `ClassicGroup`
+and `GroupMetadataManager`.
 """
 
 from __future__ import annotations
@@ -72,8 +74,10 @@ def check_commit(
     *,
     transactional: bool = False,
 ) -> ErrorCode:
-    """Check an offset commit. `transactional`: a TxnOffsetCommit, sent by a producer. Its early versions name no member,
-    and it is allowed during a rebalance.
+    """Check an offset commit.
+
+    `transactional`: a TxnOffsetCommit, sent by a producer. Its early versions name no member, and it is allowed
+    during a rebalance.
     """
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,8 +1,8 @@
 """The group coordinator of one node, with one method per API (Kafka's `GroupCoordinatorService`).
 
-A coordinator serves the groups of the partitions of `__consumer_offsets` that its node leads. `load` and `unload` follow
-the leadership: everything in the store survives a move, a rebalance in progress does not, as in Kafka. Requests for
-offsets are passed on to `offsets`.
+A coordinator serves the groups of the partitions of `__consumer_offsets` that its node leads. `load` and `unload`
+follow the leadership: everything in the store survives a move, a rebalance in progress does not, as in Kafka.
+Requests for offsets are passed on to `offsets`.
 """
 
 from __future__ import annotations
@@ -121,13 +121,17 @@ class GroupCoordinator:
         self._store.on_high_watermark_updated(partition)
 
     def after_writes(self, group_id: str, done: WriteCallback) -> None:
-        """Call `done` after all earlier writes for the group, and for others of its partition, are answered; at once if
-        there are none. Call `error_for` first.
+        """Call `done` after all earlier writes to the group's partition are answered, at once if there are none.
+
+        Call `error_for` first.
         """
         self._store.after_writes(group_id, done)
 
     def error_for(self, group_id: str | None) -> ErrorCode:
-        """Return why this node cannot serve `group_id` (it is missing, loading, or coordinated by another node), or NONE."""
+        """Return why this node cannot serve `group_id`, or NONE.
+
+        The id may be missing, its partition loading, or another node its coordinator.
+        """
         if group_id is None:
             return ErrorCode.INVALID_GROUP_ID
         partition = self._partition_of(group_id)
@@ -229,7 +233,7 @@ class GroupCoordinator:
             self._offsets.commit_transactional(request, reply)
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """Apply the producer's pending offsets in `partition`, or drop them: its transaction marker was appended there."""
+        """Commit or drop the producer's pending offsets in `partition`, where its marker was appended."""
         self._store.end_transaction(producer_id, partition, commit=commit)
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:

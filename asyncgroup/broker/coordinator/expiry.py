@@ -1,5 +1,7 @@
-"""Find the expired offsets of a group (KIP-211; Kafka's `ClassicGroup.offsetExpirationCondition` and
-`OffsetExpirationConditionImpl`). Pure functions; times are in ms.
+"""Find the expired offsets of a group (KIP-211).
+
+Pure functions; times are in ms. They correspond to Kafka's `ClassicGroup.offsetExpirationCondition` and
+`OffsetExpirationConditionImpl`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A group with the classic protocol: its members and its state (Kafka's `ClassicGroup`).
 
-It has no timers and never waits; the clock is used only for the timestamps of state changes. Parked requests are callbacks
-on the members; `rebalance.py` and `joining.py` decide when they are answered. Members are kept in the order in which they
-joined: the leader is the first, and when it leaves the next one takes over (in Kafka the order of a hash map decides).
+It has no timers and never waits; the clock is used only for the timestamps of state changes. Parked requests are
+callbacks on the members; `rebalance.py` and `joining.py` decide when they are answered. Members are kept in the
+order in which they joined: the leader is the first, and when it leaves the next one takes over (in Kafka the
+order of a hash map decides).
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may subscribe to the topic; True for any topic if a consumer group's subscriptions are unknown."""
+        """Whether a member may subscribe to the topic.
+
+        If a consumer group's subscriptions are unknown, True for every topic.
+        """
         known = self.subscribed_topics
         return self.is_consumer_group if known is None else topic in known
 
@@ -145,7 +149,8 @@ class ClassicGroup:
             raise RuntimeError(
                 f"group {self.group_id!r}: invalid state transition from {self.state} to {state}"
             )
-        self.previous_state, self.state = self.state, state
+        self.previous_state = self.state
+        self.state = state
         self.current_state_timestamp = self._clock()
 
     def add(self, member: GroupMember, reply: JoinReply | None = None) -> None:
@@ -166,12 +171,16 @@ class ClassicGroup:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending id. If the leader leaves, the next member in joining order becomes the leader."""
+        """Remove a member or a pending id.
+
+        If the leader leaves, the next member in joining order becomes the leader.
+        """
         member = self.members.pop(member_id, None)
         if member is not None:
             self._protocols.remove(member)
             self.park_join(member, None)
-            # The LeaveGroup may have come on another connection. Kafka never answers that SyncGroup: its client times out.
+            # The LeaveGroup may have come on another connection, while this SyncGroup is parked. Kafka never answers it,
+            # so that its client times out.
             self.answer_sync(member, SyncResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
             if member.group_instance_id is not None:
                 del self.static_members[member.group_instance_id]
@@ -225,7 +234,10 @@ class ClassicGroup:
         return False
 
     def init_next_generation(self) -> None:
-        """End the join phase: increment the generation, select the protocol. Without members the group becomes EMPTY."""
+        """End the join phase: increment the generation, select the protocol.
+
+        Without members the group becomes EMPTY.
+        """
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.compute_subscribed_topics()

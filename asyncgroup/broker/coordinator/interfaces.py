@@ -97,7 +97,10 @@ class OffsetsLog(Protocol):
         """Yield all complete record batches of a partition, in chunks."""
 
     def append(self, partition: int, batch: bytes) -> int:
-        """Append a record batch and return its base offset. Raise `Refused`, for example if this node is no longer leader."""
+        """Append a record batch and return its base offset.
+
+        Raise `Refused`, for example if this node is no longer leader.
+        """
 
     def end_offset(self, partition: int) -> int:
         """Return the offset of the next batch."""
@@ -109,8 +112,8 @@ class OffsetsLog(Protocol):
 class OffsetStore(Protocol):
     """Durable storage for groups and offsets: `__consumer_offsets`, with its content in memory.
 
-    It serves the groups of loaded partitions only. A write is acknowledged through its `WriteCallback`, at once or later;
-    reads see acknowledged writes. `partition` is the number of a partition of `__consumer_offsets`.
+    It serves the groups of loaded partitions only. A write is acknowledged through its `WriteCallback`, at once
+    or later; reads see acknowledged writes. `partition` is the number of a partition of `__consumer_offsets`.
     """
 
     def exists(self) -> bool:
@@ -146,10 +149,13 @@ class OffsetStore(Protocol):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         done: WriteCallback,
     ) -> None:
-        """Append offset commit records in a transaction of `producer` (id, epoch); its commit marker makes them visible."""
+        """Append offset commit records in a transaction of `producer` (id, epoch).
+
+        They take effect with its commit marker.
+        """
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """Handle the marker of a producer's transaction, just appended to `partition`: commit or drop its pending offsets."""
+        """Commit or drop the producer's pending offsets in `partition`, where its marker was just appended."""
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """Return the partitions for which a group has offsets in an open transaction."""
@@ -160,8 +166,9 @@ class OffsetStore(Protocol):
     def remove_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
     ) -> None:
-        """Append tombstones for those of the group's offsets that exist at the time of the append, including pending and
-        unreplicated ones.
+        """Append tombstones for those of the group's offsets that exist at the time of the append.
+
+        Pending and unreplicated offsets are included.
         """
 
     def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:

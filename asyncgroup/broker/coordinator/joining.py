@@ -50,8 +50,9 @@ class Joining:
             self._join_existing(group, request, reply)
 
     def _accepts_joining_member(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether `group.max.size` admits the member. From a group that is too large, those that rejoin last are removed
-        (Kafka's `acceptJoiningMember`).
+        """Whether `group.max.size` admits the member.
+
+        From a group that is too large, those that rejoin last are removed (Kafka's `acceptJoiningMember`).
         """
         member = group.members.get(member_id)
         match group.state:
@@ -120,7 +121,10 @@ class Joining:
     def _replace_static(
         self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: JoinReply
     ) -> None:
-        """Handle a static member that joins without its member id (KIP-345): it gets a new id and keeps its membership."""
+        """Handle a static member that joins without its member id (KIP-345).
+
+        It gets a new id and keeps its membership.
+        """
         rebalance = self._rebalance
         old_leader = group.leader
         instance_id = request.group_instance_id or ""
@@ -159,16 +163,15 @@ class Joining:
         old_leader: str | None,
         previous: GroupMember,
     ) -> None:
-        """Write the new id and answer with the current generation, without a rebalance. If the write fails, restore
-        `previous`.
+        """Write the new id and answer with the current generation, without a rebalance.
+
+        If the write fails, restore `previous`.
         """
         member_id, leads = member.member_id, group.is_leader(member.member_id)
 
         def written(error: ErrorCode) -> None:
-            if (
-                member.member_id != member_id
-            ):  # it was replaced again: this request was answered with FENCED_INSTANCE_ID
-                return
+            if member.member_id != member_id:
+                return  # it was replaced again: this request was answered with FENCED_INSTANCE_ID
             if error:
                 self._revert_replacement(group, member, previous, error)
                 return

@@ -1,5 +1,6 @@
-"""The group coordinator's store: groups and offsets are written to `__consumer_offsets` and read from memory (Kafka's
-`CoordinatorRuntime` with its `CoordinatorLoader`).
+"""The group coordinator's store: groups and offsets, written to `__consumer_offsets` and read from memory.
+
+Kafka's counterpart is `CoordinatorRuntime` with its `CoordinatorLoader`.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ class LogOffsetStore:
     def remove_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
     ) -> None:
-        """Append tombstones for those of the group's offsets that exist at the time of the append, including pending and
-        unreplicated ones.
+        """Append tombstones for those of the group's offsets that exist at the time of the append.
+
+        Pending and unreplicated offsets are included.
         """
         to_remove = list(partitions)
 

@@ -41,8 +41,9 @@ class GroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether an expired session is ignored: the member's JoinGroup or SyncGroup is parked, so it sends no
-        heartbeats.
+        """Whether an expired session is ignored.
+
+        It is while the member's JoinGroup or SyncGroup is parked, as the member sends no heartbeats then.
         """
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 

@@ -1,5 +1,6 @@
-"""Offset commits, deletion and expiration for the groups of one coordinator (the request side of Kafka's
-`OffsetMetadataManager`).
+"""Offset commits, deletion and expiration for the groups of one coordinator.
+
+The request side of Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations
@@ -193,7 +194,10 @@ class GroupOffsets:
         self._store.remove_expired(group.group_id, find, written)
 
     def _find_expired(self, group: ClassicGroup, unreplicated: Collection[TopicPartition]) -> ExpiredOffsets:
-        """Return what has expired of a group (`cleanupExpiredOffsets`); partitions with `unreplicated` commits have not."""
+        """Return what has expired of a group (`cleanupExpiredOffsets`).
+
+        Offsets of partitions with `unreplicated` commits have not.
+        """
         if self._groups.get(group.group_id) is not group:  # it was deleted or moved to another node
             return ExpiredOffsets()
         offsets = self._store.offsets(group.group_id)

@@ -1,8 +1,10 @@
-"""Write coordinator records to the partitions of `__consumer_offsets` (Kafka's `CoordinatorRuntime` with its
-`PartitionWriter` and its queue of deferred events).
+"""Write coordinator records to the partitions of `__consumer_offsets`.
 
-A write passes through two queues of its partition, both in FIFO order: it waits for `append_delay` before it enters the
-log, then for the high watermark. Only after that it is applied to the in-memory state and its callback is called.
+A write passes through two queues of its partition, both in FIFO order: it waits for `append_delay` before it
+enters the log, then for the high watermark. Only after that it is applied to the in-memory state and its
+callback is called.
+
+Kafka's counterpart is `CoordinatorRuntime` with its `PartitionWriter` and its queue of deferred events.
 """
 
 from __future__ import annotations
@@ -80,8 +82,8 @@ class _DeferredEvent:
 class OffsetsWriter:
     """Writes to the partitions that this node has loaded; `replayed` holds their state by partition number.
 
-    `clock` gives the timestamps of records. With an `append_delay` (seconds) a batch enters the log that much later, and
-    is lost if the node dies before.
+    `clock` gives the timestamps of records. With an `append_delay` (seconds) a batch enters the log that much
+    later, and is lost if the node dies before.
     """
 
     def __init__(
@@ -97,10 +99,10 @@ class OffsetsWriter:
         self._clock = clock
         self._replayed = replayed
         self._append_delay = append_delay
-        self._queued: dict[int, deque[_QueuedWrite]] = {}  # not in the log yet, by partition
-        self._deferred: dict[
-            int, deque[_DeferredEvent]
-        ] = {}  # in the log, above the high watermark, by partition
+        self._queued: dict[int, deque[_QueuedWrite]] = {}
+        """Writes that are not in the log yet, by partition."""
+        self._deferred: dict[int, deque[_DeferredEvent]] = {}
+        """Writes and markers in the log, above the high watermark, by partition."""
         self._timer_count = 0  # makes timer keys unique
 
     def __repr__(self) -> str:
@@ -148,7 +150,8 @@ class OffsetsWriter:
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """Handle the marker of a producer's transaction, which was just appended.
 
-        Queued writes of the transaction missed it: they fail with INVALID_TXN_STATE (the verification guard of KIP-890).
+        Queued writes of the transaction missed it: they fail with INVALID_TXN_STATE (the verification guard of
+        KIP-890).
         """
         if queue := self._queued.get(partition):
             late = [one for one in queue if one.producer[0] == producer_id]

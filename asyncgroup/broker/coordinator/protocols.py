@@ -1,5 +1,6 @@
-"""The protocols that a group's members support, and their subscriptions (the parts of Kafka's `ClassicGroup` about
-protocols).
+"""The protocols that a group's members support, and their subscriptions.
+
+These are the parts of Kafka's `ClassicGroup` about protocols.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The join and sync phases of a rebalance, with their timers (the classic-protocol part of Kafka's
-`GroupMetadataManager`).
+"""The join and sync phases of a rebalance, with their timers.
 
-Every method is one synchronous step: it changes the group, answers parked requests and sets timers.
+Every method is one synchronous step: it changes the group, answers parked requests and sets timers. This is
+the part of Kafka's `GroupMetadataManager` for the classic protocol.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class Rebalance:
     def restart_session_timer(
         self, group: ClassicGroup, member: GroupMember, timeout: float | None = None
     ) -> None:
-        """Restart the member's session timer: it expires in `timeout` seconds, by default the member's session timeout."""
+        """Restart the member's session timer.
+
+        It expires in `timeout` seconds, by default the member's session timeout.
+        """
         self.start_session_timer(
             group, member.member_id, member.session_timeout if timeout is None else timeout
         )
@@ -122,7 +125,7 @@ class Rebalance:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """End the join phase: remove dynamic members that did not rejoin, start the next generation, answer the joins."""
+        """End the join phase: remove absent dynamic members, start the next generation, answer the joins."""
         if group.state is ClassicGroupState.DEAD:
             return
         self._timers.cancel(("join", group.group_id))
@@ -188,7 +191,7 @@ class Rebalance:
         assignment = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
         def written(error: ErrorCode) -> None:
-            # A member may have joined or left during the write: then this assignment is obsolete.
+            # The group must still wait for this assignment: during the write a member may have joined or left.
             if group.state is not ClassicGroupState.COMPLETING_REBALANCE or group.generation_id != generation:
                 return
             if error:
@@ -210,8 +213,8 @@ class Rebalance:
 
     def _expire_pending_sync(self, group: ClassicGroup, generation: int) -> None:
         """Remove the members that have not sent a SyncGroup in time."""
-        synced_states = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
-        if generation != group.generation_id or group.state not in synced_states or not group.pending_sync:
+        after_join = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
+        if generation != group.generation_id or group.state not in after_join or not group.pending_sync:
             return
         late = sorted(group.pending_sync)
         for member_id in late:

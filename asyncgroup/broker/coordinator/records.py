@@ -1,8 +1,8 @@
-"""Encode and decode the records of `__consumer_offsets` (Kafka's `GroupCoordinatorRecordHelpers` and
-`GroupCoordinatorRecordSerde`).
+"""Encode and decode the records of `__consumer_offsets`.
 
-A key begins with the record type, a value with its version; a record without a value is a tombstone. Records are written
-in the versions that Kafka 4.3 writes; all versions can be read.
+A key begins with the record type, a value with its version; a record without a value is a tombstone. Records
+are written in the versions that Kafka 4.3 writes; all versions can be read. Kafka's counterparts are
+`GroupCoordinatorRecordHelpers` and `GroupCoordinatorRecordSerde`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The in-memory state of one partition of `__consumer_offsets` (the `replay` methods of Kafka's `OffsetMetadataManager` and
-`GroupMetadataManager`).
+"""The in-memory state of one partition of `__consumer_offsets`.
 
-`apply` and `end_transaction` are used both for loading a log and for each append to it, so the state in memory always
-equals what the next coordinator will load.
+`apply` and `end_transaction` are used both for loading a log and for each append to it, so the state in
+memory always equals what the next coordinator will load. They correspond to the `replay` methods of Kafka's
+`OffsetMetadataManager` and `GroupMetadataManager`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ class ReplayedPartition:
         self.partition = partition
         self.groups: dict[str, GroupSnapshot] = {}
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
-        self._record_offsets: dict[
-            tuple[str, TopicPartition], int
-        ] = {}  # the log offset of each committed offset
+        self._record_offsets: dict[tuple[str, TopicPartition], int] = {}
+        """The log offset of the record of each committed offset."""
         self._pending = PendingOffsets()
 
     def __repr__(self) -> str:

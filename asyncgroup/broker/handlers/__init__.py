@@ -3,7 +3,8 @@
 Each module has:
 - `VERSIONS`: the first and last version that are served;
 - `handle(node, context, request)`, which returns the response, a future of it, or None for no response;
-- `error_response(context, request, code)`, which returns a response with this error only (`AbstractRequest.getErrorResponse`).
+- `error_response(context, request, code)`, which returns a response with this error only
+  (`AbstractRequest.getErrorResponse`).
 
 The first line of each module's docstring names the API, its key and its versions.
 """

@@ -1,4 +1,7 @@
-"""AlterClientQuotas (49), versions 0-1: set and remove client quotas (KIP-546). They are stored, but nothing is throttled."""
+"""AlterClientQuotas (49), versions 0-1: set and remove client quotas (KIP-546).
+
+They are stored, but nothing is throttled.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""AlterConfigs (33), versions 0-2: replace all settings of a topic, node or group. Settings that are not named return to
-their defaults.
+"""AlterConfigs (33), versions 0-2: replace all settings of a topic, node or group.
+
+Settings that are not named return to their defaults.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""AlterReplicaLogDirs (34), versions 1-2: move replicas to another log directory (KIP-113); each
-node has only one.
+"""AlterReplicaLogDirs (34), versions 1-2: move replicas to another log directory (KIP-113).
+
+Each node has only one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""AlterUserScramCredentials (51), version 0: create, replace and delete SCRAM credentials of users (KIP-554,
-`ScramControlManager`).
+"""AlterUserScramCredentials (51), version 0: create, replace and delete SCRAM credentials (KIP-554).
+
+Kafka's counterpart is `ScramControlManager`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ApiVersions (18), versions 0-4: the APIs and versions that this node serves.
 
-A request with a version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511; `server` does
-that). The only feature (KIP-584) is `transaction.version` at level 2, which tells clients to use KIP-890. Without
-`group.version` clients see a cluster that does not support KIP-848.
+A request with a version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511;
+`server` does that). The only feature (KIP-584) is `transaction.version` at level 2, which tells clients to use
+KIP-890. Without `group.version` clients see a cluster that does not support KIP-848.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         return error_response(context, request, ErrorCode.INVALID_REQUEST)
     response = m.ApiVersionsResponse(api_keys=_advertised())
     if context.api_version >= 3:
-        if (
-            context.api_version >= 4
-        ):  # up to version 3, features with a minimum level of 0 are left out (KAFKA-17011)
+        # Up to version 3, features with a minimum level of 0 are left out (KAFKA-17011).
+        if context.api_version >= 4:
             response.supported_features = [response.SupportedFeatureKey(_TRANSACTIONS, 0, 2)]
         response.finalized_features = [response.FinalizedFeatureKey(_TRANSACTIONS, 2, 2)]
         response.finalized_features_epoch = 1

@@ -1,4 +1,7 @@
-"""CreateAcls (30), versions 1-3: create ACLs. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
+"""CreateAcls (30), versions 1-3: create ACLs.
+
+Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`).
+"""
 
 from __future__ import annotations
 

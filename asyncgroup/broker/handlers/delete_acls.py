@@ -1,4 +1,7 @@
-"""DeleteAcls (31), versions 1-3: delete ACLs. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
+"""DeleteAcls (31), versions 1-3: delete ACLs.
+
+Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`).
+"""
 
 from __future__ import annotations
 

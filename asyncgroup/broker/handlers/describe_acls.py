@@ -1,4 +1,7 @@
-"""DescribeAcls (29), versions 1-3: list ACLs. Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)."""
+"""DescribeAcls (29), versions 1-3: list ACLs.
+
+Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""DescribeUserScramCredentials (50), version 0: the SCRAM mechanisms and iterations of users
-(KIP-554).
-"""
+"""DescribeUserScramCredentials (50), version 0: the SCRAM mechanisms and iterations of users (KIP-554)."""
 
 from __future__ import annotations
 

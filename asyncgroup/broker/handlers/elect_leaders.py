@@ -1,5 +1,6 @@
-"""ElectLeaders (43), versions 0-2: elect the preferred leader of partitions, or any live replica if
-they are leaderless (KIP-460).
+"""ElectLeaders (43), versions 0-2: elect the preferred leaders of partitions (KIP-460).
+
+An unclean election takes any live replica for a leaderless partition.
 """
 
 from __future__ import annotations

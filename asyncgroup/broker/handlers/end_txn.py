@@ -1,5 +1,6 @@
-"""EndTxn (26), versions 0-5: commit or abort a transaction. From version 5 on the producer's epoch is bumped each
-time (KIP-890).
+"""EndTxn (26), versions 0-5: commit or abort a transaction.
+
+From version 5 on the producer's epoch is bumped each time (KIP-890).
 """
 
 from __future__ import annotations

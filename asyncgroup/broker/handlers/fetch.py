@@ -1,7 +1,7 @@
 """Fetch (1), versions 4-18: long polling and incremental fetch sessions (KIP-227); topics by id from version 13 on.
 
-As in Kafka, an unknown partition does not end the wait for the others, but a read error does. `max_bytes` limits the whole
-response, but the first batch is always included. `partition_reader` reads the partitions.
+As in Kafka, an unknown partition does not end the wait for the others, but a read error does. `max_bytes` limits
+the whole response, but the first batch is always included. `partition_reader` reads the partitions.
 """
 
 from __future__ import annotations
@@ -109,8 +109,10 @@ class _Fetch:
                 self.found.append((key, topic.partitions[key[1]], wanted))
 
     def _resolve_unknown(self, topic_id: UUID, group: Iterable[tuple[FetchKey, FetchPartition]]) -> None:
-        """Handle partitions of an unknown topic id. If the session knows the topic's name and there is another topic with that
-        name now, the error is INCONSISTENT_TOPIC_ID.
+        """Handle partitions of an unknown topic id.
+
+        If the session knows the topic's name and there is another topic with that name now, the error is
+        INCONSISTENT_TOPIC_ID.
         """
         name = self._session.names.get(topic_id)
         namesake = None if name is None else self._node.controller.topics.get(name)
@@ -178,8 +180,9 @@ class _Fetch:
 
 
 def _error_only(error: ErrorCode) -> Fetched:
-    """Return the result for a partition that was not read. As in Kafka its list of aborted transactions is empty, while
-    after a read error it is null.
+    """Return the result for a partition that was not read.
+
+    As in Kafka its list of aborted transactions is empty, while after a read error it is null.
     """
     return Fetched(error, aborted=())
 

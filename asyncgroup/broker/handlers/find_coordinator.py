@@ -1,4 +1,6 @@
-"""FindCoordinator (10), versions 0-6: the coordinator of a group or transactional id; from version 4 on of several (KIP-699).
+"""FindCoordinator (10), versions 0-6: the coordinators of groups and transactional ids.
+
+From version 4 on a request may contain several keys (KIP-699).
 
 Gap: share groups (key type 2, version 6) get INVALID_REQUEST, as from a broker without share groups.
 """

@@ -1,6 +1,4 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a topic, node or group and keep the
-others (KIP-339).
-"""
+"""IncrementalAlterConfigs (44), versions 0-1: change some settings of a resource and keep the others (KIP-339)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """JoinGroup (11), versions 0-9: join a group. The request is parked until the join phase ends.
 
-Version 0 has no rebalance timeout: the session timeout is used. From version 4 on new members get an id first (KIP-394),
-version 5 adds static members (KIP-345), version 9 lets a static leader that rejoins skip the assignment (KIP-814).
+Version 0 has no rebalance timeout: the session timeout is used. From version 4 on new members get an id first
+(KIP-394), version 5 adds static members (KIP-345), version 9 lets a static leader that rejoins skip the
+assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""LeaveGroup (13), versions 0-5: remove a member, from version 3 on several members (KIP-345), each with its own error."""
+"""LeaveGroup (13), versions 0-5: remove members from a group.
+
+From version 3 on a request may contain several members, each with its own error (KIP-345).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ VERSIONS = (0, 5)
 def handle(
     node: Node, context: RequestContext, request: m.LeaveGroupRequest
 ) -> asyncio.Future[m.LeaveGroupResponse] | m.LeaveGroupResponse:
-    """Remove the members; the group rebalances once. If it is empty then, that is written to the log before the response."""
+    """Remove the members; the group rebalances once.
+
+    If it is empty then, that is written to the log before the response.
+    """
     if context.api_version < 3:
         leaving = [LeavingMember(request.member_id)]
     else:

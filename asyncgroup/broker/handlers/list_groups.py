@@ -1,4 +1,7 @@
-"""ListGroups (16), versions 0-5: the groups that this node coordinates. Filters by state from version 4 on, by type from 5."""
+"""ListGroups (16), versions 0-5: the groups that this node coordinates.
+
+Filters by state from version 4 on, by type from 5.
+"""
 
 from __future__ import annotations
 

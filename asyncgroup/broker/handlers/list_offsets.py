@@ -1,8 +1,8 @@
 """ListOffsets (2), versions 1-11: look up offsets by timestamp.
 
-Negative timestamps are special: -1 latest, -2 earliest, -3 the record with the largest timestamp (KIP-734), -4 the
-earliest on this node's disk, -5 the latest in tiered storage, -6 the earliest that is not in tiered storage yet (there is
-no tiered storage here). With `read_committed` the latest offset is the last stable offset.
+Negative timestamps are special: -1 latest, -2 earliest, -3 the record with the largest timestamp (KIP-734), -4
+the earliest on this node's disk, -5 the latest in tiered storage, -6 the earliest that is not in tiered storage
+yet (there is no tiered storage here). With `read_committed` the latest offset is the last stable offset.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def _answer(
 
 
 def _check_offset_available(partition: Partition, version: int) -> None:
-    """Raise PartitionError while the high watermark is below the start of the current leader epoch (KIP-207): the log may
-    seem to end before records that consumers have read already.
+    """Raise PartitionError while the high watermark is below the start of the current leader epoch (KIP-207).
+
+    The log may seem to end before records that consumers have read already.
     """
     epochs = partition.log.epochs
     if epochs and epochs[-1] > (partition.leader_epoch, partition.log.high_watermark):

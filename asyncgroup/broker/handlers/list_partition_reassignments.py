@@ -1,5 +1,6 @@
-"""ListPartitionReassignments (46), version 0: the reassignments in progress (KIP-455). There never are any, see
-`alter_partition_reassignments`.
+"""ListPartitionReassignments (46), version 0: the reassignments in progress (KIP-455).
+
+There never are any, see `alter_partition_reassignments`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OffsetFetch (9), versions 1-10: committed offsets of a group, from version 8 on of several groups (KIP-709); from version
-10 on topics are named by id.
+"""OffsetFetch (9), versions 1-10: the committed offsets of groups.
 
-Null topics (version 2 and up) stand for all offsets of the group. With `require_stable` (version 7 and up, KIP-447)
-partitions with offsets in an open transaction get UNSTABLE_OFFSET_COMMIT.
+From version 8 on a request may contain several groups (KIP-709), from version 10 on topics are named by id.
+Null topics (version 2 and up) stand for all offsets of the group. With `require_stable` (version 7 and up,
+KIP-447) partitions with offsets in an open transaction get UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ def handle(
 def _fetch_stable(
     node: Node, context: RequestContext, request: m.OffsetFetchRequest
 ) -> asyncio.Future[m.OffsetFetchResponse]:
-    """Look up the offsets after all earlier writes are complete: a transactional commit that is still being written would
-    be missed otherwise (`GroupCoordinatorService.fetchOffsets` schedules an empty write for the same reason).
+    """Look up the offsets after all earlier writes are complete.
+
+    A transactional commit that is still being written would be missed otherwise
+    (`GroupCoordinatorService.fetchOffsets` schedules an empty write for the same reason).
     """
     names = [group.group_id for group in request.groups] if context.api_version >= 8 else [request.group_id]
     future = node.new_future(m.OffsetFetchResponse)
@@ -204,8 +206,6 @@ def _values(
 
 
 def _is_mismatched_topic_id(topic: _Topic, committed: OffsetAndMetadata) -> bool:
-    """Whether the offset was committed for another topic with the same name than the one with the requested id (Kafka's
-    `OffsetMetadataManager.isMismatchedTopicId`).
-    """
+    """Whether the offset was committed for another topic with the same name (`isMismatchedTopicId`)."""
     known = m.NO_UUID not in (topic.requested_id, committed.topic_id)
     return known and topic.requested_id != committed.topic_id

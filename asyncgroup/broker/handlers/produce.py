@@ -1,10 +1,11 @@
-"""Produce (0), versions 3-13 (advertised from 0, see `handlers/__init__.py`): append record batches; from version 13 on
-topics are named by id.
+"""Produce (0), versions 3-13: append record batches.
 
-All replicas share one log, so appended records are replicated at once. acks=all waits, up to the request's timeout, only
-if a test has stopped the followers (`EmbeddedCluster.hold_followers`). A transactional batch must belong to a transaction
-of its coordinator; from version 12 on it adds its partition to the transaction (KIP-890). `record_checks` validates the
-records.
+Versions from 0 on are advertised, see `handlers/__init__.py`; from version 13 on topics are named by id.
+
+All replicas share one log, so appended records are replicated at once. acks=all waits, up to the request's
+timeout, only if a test has stopped the followers (`EmbeddedCluster.hold_followers`). A transactional batch
+must belong to a transaction of its coordinator; from version 12 on it adds its partition to the transaction
+(KIP-890). `record_checks` validates the records.
 """
 
 from __future__ import annotations
@@ -151,8 +152,9 @@ class _Produce:
         return found
 
     async def handle_large(self, large: list[_Large]) -> object:
-        """Validate large batches in a thread, then handle the request. All other checks come after that, as leaders and
-        settings may have changed in the meantime.
+        """Validate large batches in a thread, then handle the request.
+
+        All other checks come after that, as leaders and settings may have changed in the meantime.
         """
         # `History` removes the records from the request when its connection ends: keep them.
         self._records = {id(p): p.records for topic in self._request.topic_data for p in topic.partition_data}

@@ -1,5 +1,6 @@
-"""SaslAuthenticate (36), versions 0-2: a token of the SASL mechanism from SaslHandshake; from version 1 on the last response
-contains the session lifetime (KIP-368).
+"""SaslAuthenticate (36), versions 0-2: a token of the SASL mechanism that SaslHandshake has selected.
+
+From version 1 on the last response contains the session lifetime (KIP-368).
 """
 
 from __future__ import annotations

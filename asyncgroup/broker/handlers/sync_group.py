@@ -1,4 +1,6 @@
-"""SyncGroup (14), versions 0-5: get a member's assignment. Followers are parked until the leader's assignment is stored.
+"""SyncGroup (14), versions 0-5: get a member's assignment.
+
+Followers are parked until the leader's assignment is stored.
 
 From version 5 on protocol type and name are mandatory (KIP-559).
 """

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (27), versions 1-2: end a hanging transaction (KIP-664).
 
-In Kafka, transaction coordinators send it to partition leaders. Here the nodes share their logs and do not need it; it is
-served for admin clients.
+In Kafka, transaction coordinators send it to partition leaders. Here the nodes share their logs and do not need
+it; it is served for admin clients.
 """
 
 from __future__ import annotations

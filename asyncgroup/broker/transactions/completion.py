@@ -1,5 +1,7 @@
-"""End transactions: decide the outcome, then write a marker to every partition (`endTransaction` of Kafka's
-`TransactionCoordinator`, and the queues of its `TransactionMarkerChannelManager`).
+"""End transactions: decide the outcome, then write a marker to every partition.
+
+This is `endTransaction` of Kafka's `TransactionCoordinator`, and the queues of its
+`TransactionMarkerChannelManager`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ class TransactionCompletion:
         self._timers.schedule(_timeout_key(metadata), max(0.0, left), partial(self._time_out, metadata))
 
     def fence_and_abort(self, metadata: TransactionMetadata) -> None:
-        """Bump the epoch and abort an open transaction, so that its producer cannot write any more. Raise StorageError."""
+        """Bump the epoch and abort an open transaction, so that its producer cannot write any more.
+
+        Raise StorageError.
+        """
         self.end(metadata, commit=False, before_prepare=metadata.fence_producer_epoch)
 
     def end(
@@ -72,7 +77,10 @@ class TransactionCompletion:
         self._write_markers(metadata, list(metadata.partitions))
 
     def resume(self, metadata: TransactionMetadata) -> None:
-        """Resume a transaction after a restart of the cluster: schedule its timeout, or write its markers if it is prepared."""
+        """Resume a transaction after a restart of the cluster.
+
+        An open transaction gets its timeout again, a prepared one its markers.
+        """
         if metadata.state is TransactionState.ONGOING:
             self.start_timeout(metadata)
         elif metadata.state.is_prepared:

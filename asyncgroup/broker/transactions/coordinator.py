@@ -1,11 +1,12 @@
 """The transaction coordinator, with one method per API (Kafka's `TransactionCoordinator`).
 
-One object serves the whole cluster; for each transactional id one node is the coordinator, and the state survives the stop
-of that node, like Kafka's `__transaction_state`. Every step is immediate, including the markers, unless a partition has
-no leader: then its marker waits for a leader, and until then the transaction is in a prepare state.
+One object serves the whole cluster; for each transactional id one node is the coordinator, and the state survives
+the stop of that node, like Kafka's `__transaction_state`. Every step is immediate, including the markers, unless
+a partition has no leader: then its marker waits for a leader, and until then the transaction is in a prepare
+state.
 
-Gap: `__transaction_state` is not a topic. The state of transactional ids is in `store`, the end of transactions in
-`completion`.
+Gap: `__transaction_state` is not a topic. The state of transactional ids is in `store`, the end of transactions
+in `completion`.
 """
 
 from __future__ import annotations

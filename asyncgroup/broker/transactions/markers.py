@@ -30,7 +30,8 @@ class MarkerWriter:
     """Appends markers to the logs of the cluster; `clock` gives ms since 1970.
 
     `on_appended` is called with each partition after an append. For partitions of `__consumer_offsets`,
-    `on_offsets_marker` is called too, with the partition number: the transaction's offsets are pending until its marker.
+    `on_offsets_marker` is called too, with the partition number: the transaction's offsets are pending until its
+    marker.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class MarkerWriter:
     def write(self, tp: TopicPartition, marker: TransactionMarker) -> ErrorCode:
         """Append a marker and return NONE or an error code.
 
-        LEADER_NOT_AVAILABLE: to be retried when the partition has a leader. After UNKNOWN_TOPIC_OR_PARTITION (deleted) or
-        INVALID_PRODUCER_EPOCH (a newer epoch of the producer wrote to the partition) no marker is needed.
+        LEADER_NOT_AVAILABLE: to be retried when the partition has a leader. After UNKNOWN_TOPIC_OR_PARTITION
+        (deleted) or INVALID_PRODUCER_EPOCH (a newer epoch of the producer wrote to the partition) no marker is
+        needed.
         """
         topic = self._controller.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):

@@ -152,7 +152,10 @@ class TransactionMetadata:
         self.transition_to(TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
 
     def bump_epoch(self, new_id: int | None) -> None:
-        """Bump the epoch at the end of a transaction (KIP-890); `new_id` replaces the producer id if no epoch is left."""
+        """Bump the epoch at the end of a transaction (KIP-890).
+
+        `new_id` replaces the producer id if no epoch is left.
+        """
         self.last_producer_epoch = self.producer.epoch
         self.producer = self.producer.bumped
         self.next_producer = None if new_id is None else ProducerIdAndEpoch(new_id, 0)

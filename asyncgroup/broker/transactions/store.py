@@ -27,8 +27,8 @@ MIN_EXPIRY_SCAN: Final = 1000
 class TransactionStore:
     """Finds transactional ids, and saves changes to the controller's journal; `clock` gives ms since 1970.
 
-    An id that is idle for `transactional.id.expiration.ms` is removed. This is checked when the id is looked up, and for
-    all ids when their number has doubled since the last scan, so no timer is needed.
+    An id that is idle for `transactional.id.expiration.ms` is removed. This is checked when the id is looked up,
+    and for all ids when their number has doubled since the last scan, so no timer is needed.
     """
 
     def __init__(self, controller: Controller, clock: Callable[[], int]) -> None:

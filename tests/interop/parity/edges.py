@@ -1,4 +1,4 @@
-"""Stories about edge cases: recreated topics, partitions added by writing, markers without transactions, truncated batches."""
+"""Stories about edge cases: recreated topics, implicitly added partitions, stray markers, truncated batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Stories for brokers with narrow limits (`KAFKA_LIMITS`, `OUR_LIMITS`): full and expired groups, the initial rebalance
-delay, offset retention, transaction timeouts, auto topic creation.
+"""Stories for brokers with narrow limits (`KAFKA_LIMITS`, `OUR_LIMITS`).
+
+Full and expired groups, the initial rebalance delay, offset retention, transaction timeouts, auto topic
+creation.
 """
 
 from __future__ import annotations

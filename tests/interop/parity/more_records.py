@@ -1,4 +1,4 @@
-"""More stories about records: topic settings (codecs, timestamps, keys), restricted topics, fetches of several partitions."""
+"""More stories about records: topic settings, restricted topics, fetches of several partitions."""
 
 from __future__ import annotations
 

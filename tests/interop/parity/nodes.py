@@ -65,8 +65,10 @@ async def wrong_leaders(scene: Scene) -> None:
 
 
 async def moved_leaders(scene: Scene) -> None:
-    """The leader moves to a follower, twice, and records are written in each epoch: requests with an older epoch are
-    fenced, requests with a later epoch get UNKNOWN_LEADER_EPOCH, and the end offset of each epoch is returned.
+    """The leader moves to a follower, twice, and records are written in each epoch.
+
+    Requests with an older epoch are fenced, requests with a later epoch get UNKNOWN_LEADER_EPOCH, and the end
+    offset of each epoch is returned.
     """
     if not scene.serves("AlterPartitionReassignments") or not scene.serves("ElectLeaders"):
         return

@@ -1,4 +1,4 @@
-"""Stories about rebalances: commits during them, members that do not sync, changed subscriptions, several leaving members."""
+"""Stories about rebalances: commits during them, missing syncs, changed subscriptions, leaving members."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def members_that_do_not_sync(scene: Scene) -> None:
 
 
 async def changed_subscriptions(scene: Scene) -> None:
-    """A follower that rejoins gets the same generation unless its metadata has changed; a leader always starts a rebalance."""
+    """A follower that rejoins with the same metadata gets the same generation; a leader starts a rebalance."""
     group = await scene.group("changing")
     first = await joined(scene, "first joins", group)
     me = first.member_id
@@ -195,7 +195,7 @@ def _leave_with_reasons(
 
 
 async def groups_of_all_kinds(scene: Scene) -> None:
-    """Consumer groups, other groups, groups with offsets only, unknown groups: described, listed, emptied, deleted together."""
+    """Groups of all types, and unknown ones: described, listed, emptied, deleted together."""
     topic = await scene.topic("kinds", 1)
     connect, simple, gone = [await scene.group(name) for name in ("connect", "simple", "gone")]
     worker = await joined(

@@ -107,8 +107,8 @@ class Sent:
 class Scene:
     """Sends requests to one broker and keeps the responses.
 
-    Requests are sent in the version that `pick` selects, of those that both brokers serve. `via` names a connection, which is
-    opened at its first use.
+    Requests are sent in the version that `pick` selects, of those that both brokers serve. `via` names a
+    connection, which is opened at its first use.
     """
 
     def __init__(self, addresses: Mapping[int, Address], ranges: Ranges, pick: Pick, suffix: str) -> None:
@@ -235,9 +235,12 @@ class Scene:
     # -- places ------------------------------------------------------------------------------------------------
 
     async def topic(self, name: str, partitions: int = 2, **configs: str) -> str:
-        """Create a topic and wait until it has leaders; return its full name. Dots in setting names are written as underscores.
+        """Create a topic and wait until it has leaders; return its full name.
 
-        Its records are never deleted, whatever their timestamps, and stay in one segment: a Fetch does not read past a segment.
+        Dots in setting names are written as underscores.
+
+        Its records are never deleted, whatever their timestamps, and stay in one segment: a Fetch does not read
+        past a segment.
         """
         cls, full = m.CreateTopicsRequest, self.named(name)
         kept = {"retention.ms": "-1", "segment.ms": str(1 << 60)} | {
