@@ -4,8 +4,8 @@
 
 See the README for a first handler, and `asyncgroup.errors` for what can be raised.
 
-Names are imported when they are first used, so that `import asyncgroup` costs next to nothing: the pytest plugin of
-`asyncgroup.testing` lives in this package, and it must not burden suites that don't use it.
+Names are imported on first use, so `import asyncgroup` stays cheap: the pytest plugin of `asyncgroup.testing` is part
+of this package, and pytest imports it also in test suites that don't use it.
 """
 
 from __future__ import annotations
@@ -227,10 +227,10 @@ _MODULES = frozenset(
         "testing",
     }
 )
-"""What `asyncgroup.errors` and the like find without an import of their own."""
+"""Submodules that are attributes of the package (`asyncgroup.errors`) without a separate import."""
 
 
-if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
 
     def __getattr__(name: str) -> object:
         value: object

@@ -1,4 +1,4 @@
-"""What a value given by a user may be: rules for the keys of a configuration, and checks of names and addresses."""
+"""Validation of values given by a user: rules for configuration keys, and checks of names, offsets and addresses."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = [
     "BACKOFF",
     "COUNT",
     "DURATION",
+    "DURATION_OR_ZERO",
     "FLAG",
     "KEEPALIVE",
     "OPTIONAL_DURATION",
-    "PAUSE",
     "RETENTION",
     "SIZE",
     "TEXT",
     "Rule",
     "check_count",
+    "check_duration_or_zero",
     "check_group_id",
     "check_metadata",
     "check_offset",
-    "check_pause",
     "check_topic",
-    "is_name",
+    "is_legal_name",
     "one_of",
     "parse_servers",
 ]
 
 Rule: TypeAlias = tuple[Callable[[Any], bool], str]
-"""Whether a value is allowed, and what is, in words."""
+"""A predicate for a value, and the text that says in an error message what is allowed."""
 
 _INT16_MAX: Final = 0x7FFF
 _INT32_MAX: Final = 0x7FFFFFFF
@@ -86,12 +86,12 @@ def _flag(value: Any) -> bool:
 
 
 def one_of(*names: str) -> Rule:
-    """The rule for one of several words."""
+    """Return the rule that allows only these strings."""
     return (lambda value: value in names), "one of " + ", ".join(names)
 
 
 DURATION: Final = (_positive, "a number of seconds above 0")
-PAUSE: Final = (_not_negative, "a number of seconds, 0 or more")
+DURATION_OR_ZERO: Final = (_not_negative, "a number of seconds, 0 or more")
 COUNT: Final = (_count, "a whole number, 0 or more")
 SIZE: Final = (_size, "a whole number of bytes, 1 to 2147483647")
 TEXT: Final = (_text, "a string of at most 32767 bytes")
@@ -101,22 +101,22 @@ KEEPALIVE: Final = (
     (lambda value: _none_or_positive(value) and (value or 0) <= _INT16_MAX),
     f"None or a number of seconds above 0, at most {_INT16_MAX}",
 )
-"""Linux takes no more (`MAX_TCP_KEEPIDLE`)."""
+"""A TCP keepalive time: 32767 s is the largest that Linux accepts (`MAX_TCP_KEEPIDLE`)."""
 RETENTION: Final = (
     (lambda value: _none_or_positive(value) and (value or 0) <= 10**15),
     "None or a number of seconds above 0, finite",
 )
-"""The wire counts it in milliseconds, of 64 bits."""
+"""A retention time: the protocol field holds it as milliseconds in 64 bits."""
 BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
 
 
-def is_name(name: str) -> bool:
-    """Whether Kafka allows it as the name of a topic or a group instance (`Topic.java`)."""
+def is_legal_name(name: str) -> bool:
+    """Return whether Kafka allows `name` for a topic or a group instance id (`Topic.java`)."""
     return _NAME.match(name) is not None and name not in (".", "..")
 
 
 def check_group_id(group_id: object) -> str:
-    """The group id, if it is a string that is not empty; raises ConfigError otherwise."""
+    """Return the group id; raise ConfigError if it is not a string, is blank, or is longer than 32767 bytes."""
     if not isinstance(group_id, str) or not group_id.strip():
         raise ConfigError("group_id", group_id, "a string that is not empty")
     if not _text(group_id):
@@ -125,8 +125,8 @@ def check_group_id(group_id: object) -> str:
 
 
 def check_topic(topic: object) -> str:
-    """A topic's name, if Kafka allows it (`Topic.java`: 1–249 of a-z A-Z 0-9 . _ -); raises ConfigError otherwise."""
-    if not isinstance(topic, str) or not is_name(topic):
+    """Return the topic name; raise ConfigError if Kafka does not allow it (`Topic.java`: 1–249 of a-z A-Z 0-9 . _ -)."""
+    if not isinstance(topic, str) or not is_legal_name(topic):
         raise ConfigError(
             "topic", topic, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
         )
@@ -134,9 +134,10 @@ def check_topic(topic: object) -> str:
 
 
 def check_offset(offset: Any) -> int:
-    """An offset, of any type of whole numbers; raises ConfigError otherwise.
+    """Return the offset as an int; raise ConfigError if it is not an integer from 0 to 2**63 - 1.
 
-    What the wire cannot hold must not get into the state: each fetch, or commit of all partitions, would fail on it.
+    A larger offset does not fit its protocol field: once stored, it would fail every fetch and every commit, also those
+    of other partitions in the same request.
     """
     try:
         number = operator.index(offset)
@@ -148,7 +149,7 @@ def check_offset(offset: Any) -> int:
 
 
 def check_metadata(metadata: object) -> str:
-    """What is committed beside an offset; raises ConfigError for what is no text, or too long for the wire."""
+    """Return the commit metadata; raise ConfigError if it is not a string or is longer than 32767 bytes."""
     if not isinstance(metadata, str) or not _text(metadata):
         shown = metadata[:20] + "…" if isinstance(metadata, str) and len(metadata) > 100 else metadata
         raise ConfigError("metadata", shown, TEXT[1])
@@ -156,19 +157,19 @@ def check_metadata(metadata: object) -> str:
 
 
 def check_count(key: str, value: Any) -> None:
-    """Raises ConfigError if `value` is no whole number, 1 or more."""
+    """Raise ConfigError unless `value` is an integer, 1 or more."""
     if not _count(value) or value < 1:
         raise ConfigError(key, value, "a whole number, 1 or more")
 
 
-def check_pause(key: str, value: Any) -> None:
-    """Raises ConfigError if `value` is no number of seconds, 0 or more; NaN is none, and would disorder all timers."""
+def check_duration_or_zero(key: str, value: Any) -> None:
+    """Raise ConfigError unless `value` is a number of seconds, 0 or more. NaN is refused: it breaks the order of timers."""
     if not _not_negative(value):
-        raise ConfigError(key, value, PAUSE[1])
+        raise ConfigError(key, value, DURATION_OR_ZERO[1])
 
 
 def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:
-    """`host:port,host:port` (or an iterable of `host:port`) as pairs; IPv6 hosts stand in brackets.
+    """Parse `host:port,host:port`, or an iterable of `host:port`, into pairs. IPv6 hosts need brackets.
 
     Raises ConfigError.
     """
@@ -186,13 +187,13 @@ def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:
 
 
 def _parse_server(item: str, servers: object, rule: str) -> tuple[str, int]:
-    if "@" in item:  # as in a URL, behind a user and a password
+    if "@" in item:  # a URL with a user and a password in front of the host: the value must not be shown
         raise ConfigError("bootstrap_servers", "[hidden]", f"{rule}; user and password belong to security")
     if "://" in item:
-        raise ConfigError("bootstrap_servers", servers, f"{rule}; no protocol in front")
+        raise ConfigError("bootstrap_servers", servers, f"{rule}; without a protocol")
     host, _, port = item.rpartition(":")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ConfigError("bootstrap_servers", servers, f"{rule}; an IPv6 host stands in brackets")
+        raise ConfigError("bootstrap_servers", servers, f"{rule}; an IPv6 host needs brackets")
     host = host.strip("[]")
     if not host or " " in host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise ConfigError("bootstrap_servers", servers, rule)

@@ -1,7 +1,8 @@
-"""Records column by column, on their way into Arrow: no object for a record, nothing per row for what repeats.
+"""Columnar records for Arrow: lists of keys, values and timestamps instead of one object for each record.
 
-The columns are those of Spark's Kafka source (`KafkaRecordToRowConverter.scala`). pyarrow is imported late: whoever
-reads record by record need not have it.
+The columns are those of Spark's Kafka source (`KafkaRecordToRowConverter.scala`). Values that repeat (topic, partition,
+timestamp type) are stored once for each run of records. pyarrow is imported when `to_arrow` is called: code that reads
+single records does not need it.
 """
 
 from __future__ import annotations
@@ -16,36 +17,53 @@ from asyncgroup.errors import CorruptRecordsError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Columnar", "Columns", "MalformedTimestamp", "Run", "arrow_schema"]
+__all__ = ["Columnar", "MalformedTimestamp", "RecordColumns", "RecordRun", "arrow_schema"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-LONGEST: Final = "Arrow's binary columns hold 2 GiB at the most"
+_ARROW_LIMIT: Final = "an Arrow binary column holds at most 2 GiB"
 
 
 class MalformedTimestamp(CorruptRecordsError):
-    """A record whose `timestamp` (ms) Arrow's and Spark's microseconds cannot tell; `topic`, `partition`, `offset`."""
+    """A record's timestamp does not fit the 64-bit microseconds of Arrow and Spark.
+
+    `topic`, `partition` and `offset` name the record, `timestamp` is in milliseconds.
+    """
 
     def __init__(self, topic: str, partition: int, offset: int, timestamp: int) -> None:
-        self.topic, self.partition, self.offset, self.timestamp = topic, partition, offset, timestamp
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
         place = f"{topic}-{partition} at offset {offset}"
-        super().__init__(f"{place}: a timestamp of {timestamp} ms is beyond any time")
+        super().__init__(
+            f"{place}: timestamp {timestamp} ms is out of range: it overflows 64-bit microseconds"
+        )
 
 
-class Run:
-    """Records that follow one another and have these in common; `offsets` is a range where none is missing."""
+class RecordRun:
+    """Consecutive records of one partition with the same timestamp type.
+
+    `offsets` is a range if no offset is missing, else a list.
+    """
 
     __slots__ = ("offsets", "partition", "timestamp_type", "topic")
 
     def __init__(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> None:
-        self.topic, self.partition, self.timestamp_type = topic, partition, timestamp_type
+        self.topic = topic
+        self.partition = partition
+        self.timestamp_type = timestamp_type
         self.offsets = offsets
 
     def __repr__(self) -> str:
         return f"<Run {self.topic}-{self.partition}: {self.offsets}>"
 
-    def takes(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> bool:
-        """Make these records part of the run, if they are like it and that costs no more than a run of their own."""
+    def try_extend(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> bool:
+        """Append records to the run and return True, or return False if they need a run of their own.
+
+        A range is only extended by the range that follows it directly, and a list only by a list: converting one kind
+        into the other would cost more than a new run.
+        """
         if (partition, timestamp_type, topic) != (self.partition, self.timestamp_type, self.topic):
             return False
         mine = self.offsets
@@ -62,17 +80,17 @@ class Run:
 
 @runtime_checkable
 class Columnar(Protocol):
-    """Records that can be had as columns."""
+    """A sequence of records that can append itself to columns."""
 
-    def add_to(self, columns: Columns) -> None:
+    def add_to(self, columns: RecordColumns) -> None:
         """Append the records to `columns`."""
 
 
-class Columns:
-    """Columns of records, of one partition or several, in the order in which they were added.
+class RecordColumns:
+    """Columns of records of one or several partitions, in the order in which they were added.
 
-    Whoever fills them appends to `keys`, `values` and `timestamps` (ms, -1 for none), to `headers` unless that is
-    None, and then tells of the same records by `add_run`.
+    To add records, append to `keys`, `values` and `timestamps` (ms, -1 for none), and to `headers` unless it is None;
+    then call `add_run` for the same records.
     """
 
     __slots__ = ("headers", "keys", "runs", "size", "timestamps", "values")
@@ -82,9 +100,9 @@ class Columns:
         self.values: list[bytes | None] = []
         self.timestamps: list[int] = []
         self.headers: list[Headers] | None = [] if include_headers else None
-        self.runs: list[Run] = []
+        self.runs: list[RecordRun] = []
         self.size = 0
-        """Bytes that the records take, or somewhat more: of a batch that was read in part all are counted."""
+        """Bytes of the records, an upper bound: a record batch that was read in part counts as a whole."""
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -93,21 +111,21 @@ class Columns:
         return f"<Columns: {len(self)} records in {len(self.runs)} runs>"
 
     def add_run(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> None:
-        """What the records appended since the last call have in common, and their offsets; none is no run."""
-        if not offsets or (self.runs and self.runs[-1].takes(topic, partition, timestamp_type, offsets)):
+        """Describe the records that were appended since the last call; without offsets this does nothing."""
+        if not offsets or (self.runs and self.runs[-1].try_extend(topic, partition, timestamp_type, offsets)):
             return
-        self.runs.append(Run(topic, partition, timestamp_type, offsets))
+        self.runs.append(RecordRun(topic, partition, timestamp_type, offsets))
 
-    def cut(self, length: int) -> None:
-        """Forget what was appended behind the first `length` records and no run tells of yet."""
+    def truncate(self, length: int) -> None:
+        """Drop all but the first `length` records; the dropped ones must not have been passed to `add_run`."""
         for column in (self.keys, self.values, self.timestamps, self.headers):
             if column is not None:
                 del column[length:]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The records as a `pyarrow.RecordBatch` of `arrow_schema`. Needs pyarrow (extra `spark`).
+        """Return the records as a `pyarrow.RecordBatch` of `arrow_schema`. Needs pyarrow (extra `spark`).
 
-        Raises UsageError for more than one can hold (2 GiB of keys, values or headers), MalformedTimestamp.
+        Raises UsageError if keys, values or headers exceed 2 GiB, and MalformedTimestamp.
         """
         import pyarrow as pa
 
@@ -126,8 +144,8 @@ class Columns:
         schema = arrow_schema(include_headers=self.headers is not None)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _constant(self, value_of: Callable[[Run], object], kind: pa.DataType) -> pa.Array:
-        """A column whose value changes from run to run at the most."""
+    def _constant(self, value_of: Callable[[RecordRun], object], kind: pa.DataType) -> pa.Array:
+        """Return a column whose value is the same for all records of a run."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -160,7 +178,7 @@ class Columns:
         import pyarrow as pa
 
         try:
-            # as Spark does it: milliseconds become microseconds, -1 (no time) stays -1 ms
+            # as Spark does: milliseconds become microseconds, and -1 (no timestamp) stays -1 ms
             return pa.array(self.timestamps, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
         except pa.ArrowInvalid as error:
             raise self._malformed() from error
@@ -181,16 +199,16 @@ def _binary(values: list[bytes | None]) -> pa.Array:
 
 
 def _whole(column: Any) -> pa.Array:
-    """A column in one piece; pyarrow makes several of what would overflow its 32-bit offsets."""
+    """Return the column if it is one array; pyarrow splits data that would overflow its 32-bit offsets."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
-        raise UsageError(f"{column.nbytes} bytes of records: {LONGEST}; take fewer at a time")
+        raise UsageError(f"{column.nbytes} bytes of records: {_ARROW_LIMIT}; use smaller batches")
     return column
 
 
 def _headers(headers: list[Headers]) -> pa.Array:
-    """A list column, built flat: a dict for each header would take longer than all the rest."""
+    """Return the list column of headers, built from flat arrays: a dict for each header would dominate the run time."""
     import pyarrow as pa
 
     starts: list[int | None] = []
@@ -219,7 +237,7 @@ def _headers_type() -> pa.ListType:
 
 @functools.cache
 def arrow_schema(*, include_headers: bool = False) -> pa.Schema:
-    """The Arrow schema of Spark's Kafka source, as Spark itself makes it of `frame_schema`."""
+    """Return the Arrow schema of Spark's Kafka source, as Spark itself derives it from `frame_schema`."""
     import pyarrow as pa
 
     fields = [

@@ -1,7 +1,7 @@
-"""Configuration values: frozen, keyword-only, checked when made.
+"""Configuration of clients, consumers and producers: frozen, keyword-only dataclasses that validate their values.
 
 Durations are seconds (float), sizes bytes (int). Defaults are sarama's (`config.go`) where sarama has the key, Java's
-otherwise. A value that is not allowed raises ConfigError naming key, value and what is allowed.
+otherwise. An invalid value raises ConfigError, which names the key, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from asyncgroup.checks import (
     BACKOFF,
     COUNT,
     DURATION,
+    DURATION_OR_ZERO,
     FLAG,
     KEEPALIVE,
     OPTIONAL_DURATION,
-    PAUSE,
     RETENTION,
     SIZE,
     TEXT,
     Rule,
-    is_name,
+    is_legal_name,
     one_of,
 )
 from asyncgroup.errors import ConfigError
@@ -41,46 +41,47 @@ __all__ = [
 ]
 
 AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
-"""Where to read without a valid offset; a timedelta means the first record not older than that (KIP-1106)."""
+"""Where to start without a valid offset; a timedelta means the first record not older than that (KIP-1106)."""
 
 Connector: TypeAlias = Callable[[str, int], Awaitable[socket.socket]]
-"""Opens a TCP connection to host and port, through a proxy for example, and gives its socket (python-socks does that)."""
+"""Opens a TCP connection to a host and port, for example through a proxy (python-socks), and returns its socket."""
 
 KIB = 1024
 MIB = 1024 * KIB
 
 MAX_SECONDS = 3600.0
-"""A longer duration was meant in milliseconds, all but surely."""
+"""The longest duration that most keys allow, in seconds: a larger number was almost certainly meant as milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """What every client of a cluster needs: connections, requests, metadata.
+    """Configuration that every client of a cluster shares: connections, requests, metadata.
 
-    - `client_id`: goes with every request; brokers show it in logs and group descriptions.
-    - `connect_timeout`: seconds for a connection to stand: TCP, TLS, versions, SASL.
-    - `request_timeout`: seconds for a request to be written and answered; there are no limits for the two apart.
-    - `max_in_flight_requests`: how many requests of a connection may wait for their answers; further ones wait.
-    - `retry_backoff`, `retry_backoff_max`: the pause after the n-th failure is `retry_backoff * 2**n`, at most
-      `retry_backoff_max`, with jitter of a fifth (KIP-580). A member of a group waits at most a tenth of `session_timeout`
+    - `client_id`: sent with every request; brokers show it in logs and group descriptions.
+    - `connect_timeout`: seconds to establish a connection: TCP, TLS, ApiVersions and SASL together.
+    - `request_timeout`: seconds to write a request and receive its response; there are no separate limits for the two.
+    - `max_in_flight_requests`: requests that may wait for their responses on one connection; further ones are queued.
+    - `retry_backoff`, `retry_backoff_max`: the pause after the n-th failure (0, 1, …) is `retry_backoff * 2**n` seconds,
+      at most `retry_backoff_max`, with 20 % jitter (KIP-580). A group member waits at most a tenth of `session_timeout`
       before it connects again.
-    - `metadata_refresh_interval`: seconds between refreshes; 0 refreshes only when something failed.
-    - `metadata_retry_max`: how often a lookup is tried again before its error is raised. `metadata_retry_backoff`:
-      seconds to wait after the n-th failure (0, 1, …); None is the pause that `retry_backoff` describes.
-      `metadata_timeout`: seconds for a lookup with all of its tries, None sets no limit.
-    - `metadata_full`: whether all topics of the cluster are kept, or (sarama's default is otherwise) those in use only.
-    - `max_response_size`: a larger response closes the connection instead of filling the memory. Nor is a record batch
-      read that holds more when it is decompressed: `CorruptRecordsError`, see `on_corrupt_batch`.
+    - `metadata_refresh_interval`: seconds between metadata refreshes; 0 refreshes only after a failure.
+    - `metadata_retry_max`: how often a metadata lookup is retried before its error is raised. `metadata_retry_backoff`:
+      a function (failures) -> seconds to wait after the n-th failure (0, 1, …); None means the pause that
+      `retry_backoff` describes. `metadata_timeout`: seconds for a lookup with all of its retries; None sets no limit.
+    - `metadata_full`: whether metadata of all topics of the cluster is kept, or only of topics in use (the default here;
+      sarama's default is all).
+    - `max_response_size`: bytes; a larger response closes the connection instead of exhausting memory. A record batch
+      that decompresses to more raises `CorruptRecordsError`, see `on_corrupt_batch`.
     - `connections_max_idle`: seconds after which an unused connection is closed.
-    - `allow_auto_topic_creation`: whether asking for an unknown topic may make the broker create it, if it is set up for
-      that. A topic that is deleted while it is in use comes back by the next refresh then, empty, as in Java; with
-      False it stays away.
-    - `tcp_keepalive`: seconds of silence after which TCP asks whether the other end is there; None turns it off.
-    - `local_address`: the address of this machine that connections start from.
-    - `connector`: an async function (host, port) that opens each connection's socket; it resolves the name, too.
+    - `allow_auto_topic_creation`: whether a metadata request may create an unknown topic, if the broker is configured for
+      that. As in Java, a topic that is deleted while in use is then created again, empty, by the next refresh; with
+      False it stays deleted.
+    - `tcp_keepalive`: seconds of silence before TCP sends keepalive probes; None turns them off.
+    - `local_address`: the address of this machine to connect from.
+    - `connector`: an async function (host, port) -> socket that opens each connection; it also resolves the host name.
     - `client_dns_lookup`: `use_all_dns_ips` tries every address of a name; `resolve_canonical_bootstrap_servers_only`
       also replaces each bootstrap name by the canonical names of its addresses.
-    - `security`: TLS and SASL; None is plain text.
+    - `security`: TLS and SASL; None means plaintext.
     """
 
     client_id: str = "asyncgroup"
@@ -113,9 +114,9 @@ class ClientConfig:
             (lambda value: COUNT[0](value) and value > 0),
             "a whole number, 1 or more",
         ),
-        "retry_backoff": PAUSE,
-        "retry_backoff_max": PAUSE,
-        "metadata_refresh_interval": PAUSE,
+        "retry_backoff": DURATION_OR_ZERO,
+        "retry_backoff_max": DURATION_OR_ZERO,
+        "metadata_refresh_interval": DURATION_OR_ZERO,
         "metadata_retry_max": COUNT,
         "metadata_retry_backoff": BACKOFF,
         "metadata_timeout": OPTIONAL_DURATION,
@@ -140,7 +141,7 @@ class ClientConfig:
     }
 
     def __new__(cls, *_: Any, **keys: Any) -> Self:
-        """Names an unknown key, and those that it may stand for: a dataclass's own TypeError knows neither."""
+        """Raise ConfigError for an unknown key, with the keys that may be meant (the TypeError of a dataclass has none)."""
         known = [field.name for field in fields(cls)]
         for key, value in keys.items():
             if key not in known:
@@ -153,39 +154,45 @@ class ClientConfig:
             for key, (check, allowed) in vars(cls).get("_CHECKS", {}).items():
                 value = getattr(self, key)
                 if not check(value):
-                    # what was meant to be the security settings may well hold a password
+                    # a value of the wrong type may still hold a password
                     shown = type(value).__name__ if key == "security" else value
                     raise ConfigError(key, shown, allowed)
-                if check in _SECONDS and (value or 0) > MAX_SECONDS and key not in _LONG:
+                if (
+                    check in _DURATION_CHECKS
+                    and (value or 0) > MAX_SECONDS
+                    and key not in _MAY_EXCEED_MAX_SECONDS
+                ):
                     raise ConfigError(
                         key, value, f"at most {MAX_SECONDS:g}; durations are seconds: {value / 1000}?"
                     )
         self._check_together()
 
     def _check_together(self) -> None:
-        """Rules over several keys; subclasses add theirs."""
+        """Check rules that involve several keys; subclasses add theirs."""
         if self.retry_backoff > self.retry_backoff_max:
             limit = f"at most retry_backoff_max={self.retry_backoff_max!r}"
-            raise ConfigError("retry_backoff", self.retry_backoff, limit + _ask_unit(self.retry_backoff))
+            raise ConfigError(
+                "retry_backoff", self.retry_backoff, limit + _milliseconds_hint(self.retry_backoff)
+            )
         for key, default in (("local_address", None), ("client_dns_lookup", "use_all_dns_ips")):
             if self.connector is not None and getattr(self, key) != default:
                 raise ConfigError(key, getattr(self, key), f"{default!r}: connector opens the sockets")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], **keys: Any) -> FromProperties[Self]:
-        """The configuration that Kafka's own names describe (`asyncgroup.properties`); `keys` are ours, and win.
+        """Create a configuration from Kafka's property names (`asyncgroup.properties`); `keys` of this class win.
 
             config, rest = ConsumerConfig.from_properties({"session.timeout.ms": "10000", "group.id": "orders"})
 
-        `rest` has what is no configuration here: `bootstrap.servers` and `group.id`. A key that Kafka's clients know
-        and that means nothing here is named in a warning. Raises ConfigError for any other, for a value that is not
-        allowed, and for keys that contradict each other.
+        `rest` holds the properties that are arguments here: `bootstrap.servers` and `group.id`. A property that other
+        Kafka clients have and that has no effect here is logged as a warning. Raises ConfigError for an unknown
+        property, an invalid value, and properties that contradict each other.
         """
         return from_properties(cls, properties, keys, _keys())
 
     @classmethod
     def of(cls, config: object) -> Self:
-        """What a constructor was given as its `config`, None being the defaults; raises ConfigError for other types."""
+        """Return the `config` argument of a constructor, or the defaults for None; raise ConfigError for other types."""
         if config is None:
             return cls()
         if not isinstance(config, cls):
@@ -193,26 +200,26 @@ class ClientConfig:
         return config
 
     def client(self) -> dict[str, Any]:
-        """The keys of ClientConfig alone, to make another client's configuration of."""
+        """Return the keys of ClientConfig alone, for another client's configuration."""
         return {field.name: getattr(self, field.name) for field in fields(ClientConfig)}
 
 
 def _keys() -> dict[str, frozenset[str]]:
-    """The keys of each configuration class, by its name."""
+    """Return the keys of each configuration class, by class name."""
     classes = (ClientConfig, ConsumerConfig, ProducerConfig)
     return {cls.__name__: frozenset(field.name for field in fields(cls)) for cls in classes}
 
 
-def _ask_unit(value: float) -> str:
-    """The question whether a duration that is too long was meant in milliseconds."""
+def _milliseconds_hint(value: float) -> str:
+    """Return a hint for an error message if a duration looks like milliseconds."""
     return f"; durations are seconds: {value / 1000}?" if value >= 100 else ""
 
 
-_SECONDS = (DURATION[0], PAUSE[0], OPTIONAL_DURATION[0])
-LEAST_WAIT = 0.001
-"""The wire counts whole milliseconds."""
+_DURATION_CHECKS = (DURATION[0], DURATION_OR_ZERO[0], OPTIONAL_DURATION[0])
+_MIN_FETCH_WAIT = 0.001
+"""Seconds: the protocol field is in whole milliseconds."""
 
-_LONG = frozenset(
+_MAY_EXCEED_MAX_SECONDS = frozenset(
     {
         *("metadata_refresh_interval", "metadata_max_idle", "connections_max_idle", "offset_retention"),
         "tcp_keepalive",
@@ -229,48 +236,52 @@ _RESETS = "'earliest', 'latest', 'error' or a timedelta above 0"
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
-    """A consumer's configuration, with or without a group.
+    """Configuration of a consumer, with or without a group.
 
     Group membership:
 
-    - `session_timeout`, `heartbeat_interval`: a member that is silent for the first is expelled; it must be larger
-      than the second. `rebalance_timeout`: how long the group waits for a member to rejoin; a revoked claim's handler
-      has that time but for a fifth (5 s at most), counted from the last heartbeat before the rebalance.
+    - `session_timeout`, `heartbeat_interval`: the coordinator expels a member that is silent for `session_timeout`
+      seconds; it must be larger than `heartbeat_interval`. `rebalance_timeout`: seconds that the group waits for a
+      member to rejoin; the handler of a revoked claim has that time less a fifth (at most 5 s), counted from the last
+      heartbeat before the rebalance.
     - `assignors`: names or assignor objects in order of preference (`range`, `roundrobin`, `sticky`).
     - `group_instance_id`: makes the member static (KIP-345).
-    - `rejoin_backoff`, `rejoin_retry_max`: the longest pause before a failed join is tried again, and how often it is.
-    - `close_timeout`: seconds that a close or a cancellation may take in all: handlers, `cleanup`, the last commit and
-      the leave. Handlers are cancelled a fifth of it (5 s at most) before its end.
-    - `user_data`: bytes that go to the group's leader with the subscription, for assignors that have none of their own.
+    - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
+      it is retried.
+    - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
+      LeaveGroup. Handlers are cancelled a fifth of it (at most 5 s) before its end.
+    - `user_data`: bytes sent to the group leader with the subscription, for assignors that supply none of their own.
 
     Offsets:
 
     - `auto_offset_reset`: where a partition without a committed offset starts: `earliest`, `latest`, `error`, or a
-      timedelta (the first record not older than that). A partition added to its topic while the member consumes it
-      starts at `earliest` whatever stands here.
-    - `out_of_range_reset`: the same for an offset that the log does not hold, at the start of a claim or in the middle
-      of it; None means as `auto_offset_reset`.
-    - `auto_commit` commits marked offsets every `auto_commit_interval` seconds. A commit that fails is tried again
+      timedelta (the first record not older than that). A partition that is added to a topic while the member consumes
+      it always starts at `earliest`.
+    - `out_of_range_reset`: the same for an offset outside the log, at the start of a claim or later; None means the
+      value of `auto_offset_reset`.
+    - `auto_commit` commits marked offsets every `auto_commit_interval` seconds. A failed commit is retried
       `commit_retry_max` times.
-    - `offset_retention`: seconds that brokers older than 2.1 keep commits (OffsetCommit 2 to 4); None leaves it to them.
+    - `offset_retention`: seconds that brokers older than 2.1 keep commits (OffsetCommit 2 to 4); None means the broker's
+      setting.
 
     Fetching:
 
-    - `fetch_min_bytes`, `fetch_max_wait`: a broker answers once so many bytes are there or so many seconds over.
-    - `max_partition_fetch_bytes`, `fetch_max_bytes`: limits of one answer, per partition and in all (KIP-74). No answer
-      is larger than an eighth of `buffer_bytes`, as it is in memory beside what is buffered.
-    - `buffer_bytes`: bytes that all claims of a member may hold undelivered; each is guaranteed one batch.
-    - `max_processing_time`: a claim whose handler takes no record for one to two such periods while records wait is
-      stalled: nothing more is fetched for it until half of its share is free.
-    - `check_crcs`: whether the checksum of each record batch is verified. `on_corrupt_batch`: whether a batch that
-      cannot be read is an `error` for the reader, or is left out (`skip`) and reported.
-    - `isolation_level`: `read_committed` hands out no record of an open or aborted transaction (KIP-98).
-    - `rack_id`: where this client is, so that brokers may name a nearer replica to read from (KIP-392). One that does not
-      answer, or refuses what it is asked for, is left for a minute in favour of the leader.
-    - `fetch_retry_max`: how many dispatches of a partition may fail one after another before its reader gets the error;
-      None tries for ever. `fetch_retry_backoff`: seconds to wait after the n-th failure (0, 1, …); None is the pause
-      that `retry_backoff` describes.
-    - `error_buffer`: how many errors wait for a reader of `errors()` before the oldest are dropped.
+    - `fetch_min_bytes`, `fetch_max_wait`: a broker answers a fetch when this many bytes are available or this many
+      seconds have passed.
+    - `max_partition_fetch_bytes`, `fetch_max_bytes`: limits of one fetch response, per partition and in total (KIP-74).
+      A response is also limited to an eighth of `buffer_bytes`, because it is in memory in addition to the buffers.
+    - `buffer_bytes`: bytes that all claims of a member may buffer undelivered; each claim is guaranteed one batch.
+    - `max_processing_time`: seconds. A claim is stalled if its handler takes no record for one to two such periods while
+      records are buffered: nothing more is fetched for it until half of its share of the buffer is free.
+    - `check_crcs`: whether the checksum of each record batch is verified. `on_corrupt_batch`: whether an unreadable
+      batch is an `error` for the reader, or is skipped and reported (`skip`).
+    - `isolation_level`: `read_committed` delivers no records of open or aborted transactions (KIP-98).
+    - `rack_id`: the rack of this client, so that brokers may choose a nearer replica to read from (KIP-392). A preferred
+      read replica that does not answer, or refuses the request, is replaced by the leader for a minute.
+    - `fetch_retry_max`: how many fetch attempts of a partition may fail in a row before its reader gets the error; None
+      sets no limit. `fetch_retry_backoff`: a function (failures) -> seconds to wait after the n-th failure (0, 1, …);
+      None means the pause that `retry_backoff` describes.
+    - `error_buffer`: how many errors are kept for a reader of `errors()` before the oldest are dropped.
     """
 
     session_timeout: float = 10.0
@@ -313,10 +324,10 @@ class ConsumerConfig(ClientConfig):
             "a tuple of at least one assignor",
         ),
         "group_instance_id": (
-            (lambda value: value is None or (isinstance(value, str) and is_name(value))),
+            (lambda value: value is None or (isinstance(value, str) and is_legal_name(value))),
             "None, or 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'",
         ),
-        "rejoin_backoff": PAUSE,
+        "rejoin_backoff": DURATION_OR_ZERO,
         "rejoin_retry_max": COUNT,
         "close_timeout": DURATION,
         "user_data": ((lambda value: value is None or isinstance(value, bytes)), "None or bytes"),
@@ -326,11 +337,11 @@ class ConsumerConfig(ClientConfig):
         "auto_commit_interval": DURATION,
         "commit_retry_max": COUNT,
         "offset_retention": RETENTION,
-        # as in sarama: with 0 a broker answers at once with nothing, and the fetcher asks again without a pause
+        # as in sarama: with 0 a broker would answer every fetch at once, empty, and the fetcher would spin
         "fetch_min_bytes": SIZE,
         "fetch_max_wait": (
-            (lambda value: DURATION[0](value) and value >= LEAST_WAIT),
-            f"a number of seconds, {LEAST_WAIT} or more",
+            (lambda value: DURATION[0](value) and value >= _MIN_FETCH_WAIT),
+            f"a number of seconds, {_MIN_FETCH_WAIT} or more",
         ),
         "fetch_max_bytes": SIZE,
         "max_partition_fetch_bytes": SIZE,
@@ -339,7 +350,7 @@ class ConsumerConfig(ClientConfig):
         "check_crcs": FLAG,
         "on_corrupt_batch": one_of("error", "skip"),
         "isolation_level": one_of("read_uncommitted", "read_committed"),
-        "rack_id": ((lambda value: isinstance(value, str)), "text"),
+        "rack_id": ((lambda value: isinstance(value, str)), "a string"),
         "fetch_retry_max": ((lambda value: value is None or COUNT[0](value)), "None or a number, 0 or more"),
         "fetch_retry_backoff": BACKOFF,
         "error_buffer": SIZE,
@@ -350,32 +361,37 @@ class ConsumerConfig(ClientConfig):
         if self.heartbeat_interval >= self.session_timeout:
             limit = f"below session_timeout={self.session_timeout!r}"
             raise ConfigError(
-                "heartbeat_interval", self.heartbeat_interval, limit + _ask_unit(self.heartbeat_interval)
+                "heartbeat_interval",
+                self.heartbeat_interval,
+                limit + _milliseconds_hint(self.heartbeat_interval),
             )
         if self.rebalance_timeout <= self.heartbeat_interval:
-            # a member hears of a rebalance at its next heartbeat: it would always come too late
+            # a member learns of a rebalance from its next heartbeat, so it would always rejoin too late
             limit = f"above heartbeat_interval={self.heartbeat_interval!r}"
             raise ConfigError("rebalance_timeout", self.rebalance_timeout, limit)
         if self.fetch_max_wait >= self.request_timeout:
             limit = f"below request_timeout={self.request_timeout!r}"
-            raise ConfigError("fetch_max_wait", self.fetch_max_wait, limit + _ask_unit(self.fetch_max_wait))
+            raise ConfigError(
+                "fetch_max_wait", self.fetch_max_wait, limit + _milliseconds_hint(self.fetch_max_wait)
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """A producer's configuration.
+    """Configuration of a producer.
 
-    - `acks`: `all`, 1 or 0: whose copies must stand before a record counts as written.
+    - `acks`: which replicas must have written a record before it is acknowledged: `all` in-sync replicas, the leader
+      (1), or none (0).
     - `linger`: seconds to wait for more records of a partition before a batch is sent.
-    - `batch_size`: bytes at which a batch is full; `max_request_size`: bytes of one request, and of one record.
-    - `buffer_bytes`: bytes of records not yet acknowledged; beyond it `send` and `enqueue` wait, `send_nowait` raises.
+    - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
+    - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
     - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
-    - `delivery_timeout`: seconds from `send` to the final answer; retries end then. A batch's own order is kept: a
-      partition has one batch under way at a time.
-    - `close_timeout`: seconds for what is not yet acknowledged when the producer closes.
-    - `metadata_max_idle`: seconds after which a topic that nothing was produced to is forgotten: no refresh asks for it
-      any more, and the next record looks it up again.
-    - `partitioner`: `(key, partitions) -> partition`; None is Java's (murmur2 of the key, sticky without one).
+    - `delivery_timeout`: seconds from `send` to the final result; a batch is not retried after that. Order is kept in
+      each partition: it has at most one batch in flight.
+    - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
+    - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
+      record for it looks it up again.
+    - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without one).
     """
 
     acks: Literal["all"] | int = "all"
@@ -391,7 +407,7 @@ class ProducerConfig(ClientConfig):
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
         "acks": ((lambda value: value in ("all", 0, 1) and not isinstance(value, bool)), "'all', 1 or 0"),
-        "linger": PAUSE,
+        "linger": DURATION_OR_ZERO,
         "batch_size": SIZE,
         "max_request_size": SIZE,
         "buffer_bytes": SIZE,

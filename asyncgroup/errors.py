@@ -1,40 +1,40 @@
 """The error tree: everything that asyncgroup raises derives from `AsyncGroupError`.
 
 AsyncGroupError
-├── ConfigError (also ValueError)      a configuration value, with key, value and what is allowed
+├── ConfigError (also ValueError)      an invalid configuration value: key, value and what is allowed
 ├── UsageError (also RuntimeError)     a call that the object's state does not allow
 │   └── ClosedError                    the object was closed
 ├── TransportError                     no answer from a broker
 │   ├── ConnectError                   no connection could be made
-│   ├── ConnectionLost                 the connection ended while a request was under way
-│   │   └── MalformedResponse (also DecodeError)   it was given up: what came is no answer
+│   ├── ConnectionLost                 the connection ended while a request was in flight
+│   │   └── MalformedResponse (also DecodeError)   the response was invalid, so the connection was closed
 │   ├── RequestTimedOut                no response in time
 │   └── NoBrokersError                 no broker of the cluster could be reached
-├── ProtocolError                      bytes or versions that do not fit
+├── ProtocolError                      bytes or versions that do not match the protocol
 │   ├── DecodeError                    malformed bytes
 │   ├── UnsupportedVersionError        broker and client share no version, or a field does not exist in it
-│   └── CorruptRecordsError            a record batch whose CRC or form is wrong
-├── AuthenticationError                broker and client do not trust each other: SASL or TLS
+│   └── CorruptRecordsError            a record batch with a wrong CRC or an invalid format
+├── AuthenticationError                SASL or TLS authentication failed, of the client or of the broker
 ├── BrokerError                        a broker answered with an error code
 ├── OffsetLookupError                  offsets that could not be looked up, per partition
 ├── OffsetOutOfRangeError              a position outside the log, and no reset policy
-│   ├── LogTruncatedError              the log lost records that were read already
-│   └── TopicRecreatedError            the position is of a topic that was deleted and made anew
-├── RetriesExhausted                   a partition that could not be fetched, as often as fetch_retry_max allows
-├── RecordTooLargeError                a record batch larger than what was asked for, which the broker cut off
+│   ├── LogTruncatedError              the log lost records that were already read
+│   └── TopicRecreatedError            the topic of the position was deleted and created again
+├── RetriesExhausted                   fetching a partition failed more often than fetch_retry_max allows
+├── RecordTooLargeError                a record batch exceeds the fetch limit, and the broker truncated it
 ├── CommitFailedError                  offsets that could not be committed, per partition
-├── MarkDropped                        a record was marked through its group after its claim was gone
+├── MarkDropped                        a record was marked through its group after its claim had ended
 ├── DeliveryFailedError                records that could not be delivered, per partition
-├── AssignmentError                    a group's leader sent an assignment that does not fit
-├── QueueFull                          no room for another record in the producer
+├── AssignmentError                    the group leader sent an assignment that does not match the subscription
+├── QueueFull                          the producer's buffer is full
 └── SessionEnd                         why a consumer-group session ended (`session.cause`)
-    ├── Rebalanced                     the group rebalances: another member joined or left
-    ├── PartitionsChanged              a subscribed topic has other partitions: more of them, none, or new ones
+    ├── Rebalanced                     the group rebalances: a member joined, left or changed its topics
+    ├── PartitionsChanged              a subscribed topic was extended, deleted or created again
     ├── TopicsChanged                  the member subscribes to other topics
     ├── MemberLost                     fenced, expired, or no broker answered for session_timeout
     ├── ClaimReturned                  consume_claim returned on a live claim
     ├── HandlerFailed                  the handler raised
-    ├── SessionFailed                  the session's own work failed: its start offsets, for example
+    ├── SessionFailed                  work outside of the handler failed: looking up start offsets, for example
     ├── GroupClosed                    the group was closed
     └── CallerCancelled                the task in consume() was cancelled
 """
@@ -45,7 +45,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from asyncgroup.error_codes import ErrorCode, error_name, is_retriable
-from asyncgroup.escaping import LONGEST_TEXT, printable
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 
 if TYPE_CHECKING:
     from asyncgroup.model import TopicPartition
@@ -93,17 +93,17 @@ __all__ = [
 
 
 class AsyncGroupError(Exception):
-    """Base of every error that asyncgroup raises by itself.
+    """Base of all errors that asyncgroup itself raises.
 
     `retriable` says whether the same call may succeed later (Kafka's `RetriableException`).
     """
 
     retriable: bool = False
-    _quotes_others: ClassVar[bool] = False
-    """Whether the text may hold what another program has written; it is then escaped, and one line."""
+    _has_foreign_text: ClassVar[bool] = False
+    """Whether the message may contain text of another program; control characters in it are then escaped."""
 
     def __init__(self, *args: object) -> None:
-        if self._quotes_others:
+        if self._has_foreign_text:
             args = tuple(printable(each) if isinstance(each, str) else each for each in args)
         super().__init__(*args)
 
@@ -111,17 +111,20 @@ class AsyncGroupError(Exception):
 class ConfigError(AsyncGroupError, ValueError):
     """A configuration value that is not allowed.
 
-    `key` and `value` name the culprit, `allowed` says what would do. They are None where one sentence says it all.
+    `key` and `value` are the rejected setting, `allowed` says which values are valid. If the error was created with a
+    message only, `key` is that message, and `value` and `allowed` are None.
     """
 
     def __init__(self, key: str, value: object = None, allowed: str | None = None) -> None:
-        self.key, self.value, self.allowed = key, value, allowed
+        self.key = key
+        self.value = value
+        self.allowed = allowed
         text = key if allowed is None else f"{key}={value!r} is not allowed: {allowed}"
         super().__init__(text)
 
 
 class UsageError(AsyncGroupError, RuntimeError):
-    """A call that the object's present state does not allow."""
+    """A call that the object's current state does not allow."""
 
 
 class ClosedError(UsageError):
@@ -129,9 +132,9 @@ class ClosedError(UsageError):
 
 
 class TransportError(AsyncGroupError):
-    """A broker did not answer: the request may or may not have been carried out."""
+    """A broker did not answer: the request may or may not have been processed."""
 
-    _quotes_others = True
+    _has_foreign_text = True
     retriable = True
 
 
@@ -140,11 +143,11 @@ class ConnectError(TransportError):
 
 
 class ConnectionLost(TransportError):
-    """The connection ended before the response came."""
+    """The connection ended before the response arrived."""
 
 
 class RequestTimedOut(TransportError):
-    """No response within the request's time limit; the connection is given up, as answers come in order."""
+    """No response within the request timeout; the connection is closed, because responses arrive in request order."""
 
 
 class NoBrokersError(TransportError):
@@ -152,162 +155,167 @@ class NoBrokersError(TransportError):
 
 
 class ProtocolError(AsyncGroupError):
-    """Bytes, sizes or versions that do not fit Kafka's protocol."""
+    """Bytes, sizes or versions that do not match Kafka's protocol."""
 
-    _quotes_others = True
+    _has_foreign_text = True
 
 
 class DecodeError(ProtocolError):
-    """Malformed bytes: the message names the message, the version and the place."""
+    """Malformed bytes; the text names the protocol message, its version and the field."""
 
 
 class MalformedResponse(ConnectionLost, DecodeError):
-    """A broker's answer was no valid one, so nothing more on its connection can be believed: it was given up.
+    """A broker's response was malformed, so the connection was closed: the bytes after it cannot be trusted.
 
-    As after any lost connection the request may or may not have been carried out, and may succeed elsewhere or later.
+    As after any lost connection, the request may or may not have been processed, and a retry may succeed.
     """
 
 
 class UnsupportedVersionError(ProtocolError):
-    """Broker and client share no version of an API, or a field cannot be said in the version in use."""
+    """Broker and client share no version of an API, or a field does not exist in the version in use."""
 
 
 class CorruptRecordsError(ProtocolError):
-    """A record batch with a wrong CRC or an impossible header; names topic, partition and offset where known."""
+    """A record batch with a wrong CRC or an invalid header; the text names topic, partition and offset if known."""
 
 
 class AuthenticationError(AsyncGroupError):
-    """A broker refuses this client's credentials, or cannot prove that it is the one it should be; trying again is no use.
+    """A broker rejected this client's credentials, or could not prove its own identity; a retry will not help.
 
-    The message names the broker, the SASL mechanism and the user, or the TLS check that failed; never a secret
-    (`AuthenticationException` of kafka-clients).
+    The message names the broker, and the SASL mechanism and user or the TLS check that failed; it never contains a
+    secret (`AuthenticationException` of kafka-clients).
     """
 
-    _quotes_others = True
+    _has_foreign_text = True
 
 
 class BrokerError(AsyncGroupError):
     """A broker answered with an error code.
 
-    `code` is the number on the wire, `name` Kafka's name for it, `retriable` whether Kafka's own client would retry.
-    `what` says what was asked for (the topic, the group, …).
+    `code` is the protocol's error code, `name` Kafka's name for it, `retriable` whether Kafka's own client would retry.
+    `what` is the subject of the request (the topic, the group, …).
     """
 
-    _quotes_others = True
+    _has_foreign_text = True
 
     def __init__(self, code: int, what: str, detail: str | None = None) -> None:
         self.code = code
         self.name = error_name(code)
         self.retriable = is_retriable(code)
         self.what = what
-        text = f": {printable(detail, LONGEST_TEXT)}" if detail else ""
+        text = f": {printable(detail, MAX_TEXT_LENGTH)}" if detail else ""
         super().__init__(f"{what}: {self.name} ({code}){text}")
 
 
 class OffsetLookupError(AsyncGroupError):
     """Offsets that could not be looked up: `errors` maps each partition that failed to its error."""
 
-    NAMED: ClassVar[int] = 10
-    """How many partitions the message names."""
+    _MAX_NAMED: ClassVar[int] = 10
+    """The largest number of partitions that the message lists."""
 
     def __init__(self, errors: Mapping[TopicPartition, AsyncGroupError]) -> None:
         self.errors = dict(errors)
         rows = [f"{tp}: {error}" for tp, error in sorted(self.errors.items())]
-        if (more := len(rows) - self.NAMED) > 0:
-            rows[self.NAMED :] = [f"and {more} more"]
-        super().__init__(f"offsets of {len(self.errors)} partition(s) are not known: {'; '.join(rows)}")
+        if (more := len(rows) - self._MAX_NAMED) > 0:
+            rows[self._MAX_NAMED :] = [f"and {more} more"]
+        super().__init__(
+            f"offsets of {len(self.errors)} partition(s) could not be looked up: {'; '.join(rows)}"
+        )
 
 
 class OffsetOutOfRangeError(AsyncGroupError):
-    """A position that the log does not hold, where the configuration asks for an error instead of a reset."""
+    """A position is outside the log, and the configuration asks for an error instead of a reset."""
 
-    _quotes_others = True
+    _has_foreign_text = True
 
 
 class LogTruncatedError(OffsetOutOfRangeError):
-    """The log lost records that were read already: a replica without them became the leader (KIP-320).
+    """The log lost records that were already read: a replica without them became the leader (KIP-320).
 
-    `topic`, `partition`, `position` (the next offset that the reader would get), and `divergent_offset`: up to there
-    the log is as it was; None if the leader knows nothing of it. As Java's `LogTruncationException`.
+    `position` is the next offset that the reader would get. Up to `divergent_offset` the log is unchanged; it is None if
+    the leader does not know it. As Java's `LogTruncationException`.
     """
 
     def __init__(self, tp: TopicPartition, position: int, divergent_offset: int | None) -> None:
         self.topic, self.partition = tp
-        self.position, self.divergent_offset = position, divergent_offset
+        self.position = position
+        self.divergent_offset = divergent_offset
         same = "at an unknown offset" if divergent_offset is None else f"at offset {divergent_offset}"
         super().__init__(f"partition {tp}: the log was truncated {same}, records up to {position} were read")
 
 
 class TopicRecreatedError(OffsetOutOfRangeError):
-    """The topic was deleted, and one of the same name made since: a position in the old one means nothing in the new.
-
-    `topic`, `partition` and `position` say which (KIP-516).
-    """
+    """The topic was deleted and created again: `position` is an offset of the old topic, invalid in the new (KIP-516)."""
 
     def __init__(self, tp: TopicPartition, position: int) -> None:
         self.topic, self.partition = tp
         self.position = position
         super().__init__(
-            f"partition {tp}: the topic was deleted and made anew, offset {position} was in the old one"
+            f"partition {tp}: the topic was deleted and created again, offset {position} belongs to the old topic"
         )
 
 
 class RetriesExhausted(AsyncGroupError):
-    """A partition could not be fetched `fetch_retry_max` times and once more, without a success in between.
+    """Fetching a partition failed `fetch_retry_max` + 1 times in a row.
 
-    Raised once by the partition's iterator, in a group to the claim's handler; a reader that goes on reading starts
-    the count anew. `__cause__` is the last failure, `tp` the partition, `tries` the number of failures. As sarama's
+    Raised once by the partition's iterator, in a group to the claim's handler; if the reader continues, the count
+    restarts at 0. `__cause__` is the last failure, `tp` the partition, `tries` the number of failures. As sarama's
     `ErrConsumerRetriesExhausted`, which closes the partition.
     """
 
-    _quotes_others = True
+    _has_foreign_text = True
 
     def __init__(self, tp: TopicPartition, tries: int, cause: Exception) -> None:
-        self.tp, self.tries = tp, tries
+        self.tp = tp
+        self.tries = tries
         self.__cause__ = cause
-        super().__init__(f"partition {tp}: {tries} tries to fetch it failed, the last one by: {cause}")
+        super().__init__(f"partition {tp}: {tries} fetch attempts failed, the last one with: {cause}")
 
 
 class RecordTooLargeError(AsyncGroupError):
-    """A record batch is larger than what was asked for, and the broker returned only its beginning.
+    """A record batch is larger than the fetch limit, and the broker returned only its beginning.
 
-    Brokers return such a batch whole if it is the first of an answer (KIP-74), so this is met only where a broker does
-    not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
-    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) allows for the batch or a seek skips it.
-    `tp` is the partition, `offset` the first one of the batch, `size` its bytes, `limit` the bytes asked for. As
-    Kafka's `RecordTooLargeException`.
+    Brokers return the first batch of a response whole, whatever its size (KIP-74), so this occurs only with a broker that
+    does not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
+    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) admits the batch or a seek skips it. `tp` is the
+    partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As Kafka's
+    `RecordTooLargeException`.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, size: int, limit: int) -> None:
-        self.tp, self.offset, self.size, self.limit = tp, offset, size, limit
+        self.tp = tp
+        self.offset = offset
+        self.size = size
+        self.limit = limit
         super().__init__(
-            f"partition {tp} at offset {offset}: a record batch of {size} bytes, and the broker does not return more "
-            f"than the {limit} that were asked for (raise max_partition_fetch_bytes, fetch_max_bytes, buffer_bytes)"
+            f"partition {tp} at offset {offset}: a record batch of {size} bytes exceeds the {limit} bytes requested, and "
+            "the broker truncated it (raise max_partition_fetch_bytes, fetch_max_bytes, buffer_bytes)"
         )
 
 
 class CommitFailedError(AsyncGroupError):
     """Offsets that could not be committed: `errors` maps each partition to its error; all others are committed."""
 
-    _quotes_others = True
-    NAMED: ClassVar[int] = 10
-    """How many partitions the message names."""
+    _has_foreign_text = True
+    _MAX_NAMED: ClassVar[int] = 10
+    """The largest number of partitions that the message lists."""
 
     def __init__(self, group_id: str, errors: Mapping[TopicPartition, AsyncGroupError]) -> None:
-        self.group_id, self.errors = group_id, dict(errors)
+        self.group_id = group_id
+        self.errors = dict(errors)
         rows = [f"{tp.topic}-{tp.partition}: {error}" for tp, error in sorted(self.errors.items())]
-        if (more := len(rows) - self.NAMED) > 0:
-            rows[self.NAMED :] = [f"and {more} more"]
+        if (more := len(rows) - self._MAX_NAMED) > 0:
+            rows[self._MAX_NAMED :] = [f"and {more} more"]
         super().__init__(
             f"group {group_id!r}: offsets of {len(self.errors)} partition(s) not committed: {'; '.join(rows)}"
         )
 
 
 class MarkDropped(AsyncGroupError):
-    """A mark by `ConsumerGroup.mark` came too late: the claim that the record was read by is gone, so it is not committed.
+    """A record was marked by `ConsumerGroup.mark` after the claim that it was read from had ended: it is not committed.
 
-    The record is delivered again, to this member or to another one. `topic`, `partition` and `offset` (of the record)
-    say which; yielded by `ConsumerGroup.errors()`, and raised by the next `ConsumerGroup.commit()` in its `errors`.
+    The record will be delivered again, to this member or another one. `topic`, `partition` and `offset` are those of the
+    record. `ConsumerGroup.errors()` yields this error, and the next `ConsumerGroup.commit()` raises it in its `errors`.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, reason: str) -> None:
@@ -320,10 +328,10 @@ class DeliveryFailedError(AsyncGroupError):
     """Records given to `Producer.enqueue` that could not be delivered.
 
     `failed` maps each partition to the number of records and the first error; partition -1 stands for a topic whose
-    partitions could not be learned. `count` is the number of all records.
+    partitions could not be looked up. `count` is the total number of records.
     """
 
-    _quotes_others = True
+    _has_foreign_text = True
 
     def __init__(self, failed: Mapping[TopicPartition, tuple[int, Exception]]) -> None:
         self.failed = dict(failed)
@@ -333,19 +341,19 @@ class DeliveryFailedError(AsyncGroupError):
 
 
 class AssignmentError(AsyncGroupError):
-    """An assignment that cannot be made or does not fit the subscription."""
+    """An assignment that cannot be computed or does not match the subscription."""
 
-    _quotes_others = True
+    _has_foreign_text = True
 
 
 class QueueFull(AsyncGroupError):
-    """The producer's buffer has no room for another record: wait with `send` or `enqueue`."""
+    """The producer's buffer is full; `send` and `enqueue` wait until there is space."""
 
 
 class SessionEnd(AsyncGroupError):
-    """Why a session ended; never raised into a handler by itself, but found as `session.cause` and `claim.cause`."""
+    """Why a session ended: the value of `session.cause` and `claim.cause`. Never raised into a handler."""
 
-    _quotes_others = True
+    _has_foreign_text = True
 
 
 class Rebalanced(SessionEnd):
@@ -353,7 +361,7 @@ class Rebalanced(SessionEnd):
 
 
 class PartitionsChanged(SessionEnd):
-    """A subscribed topic has other partitions than the assignment was made for: it grew, was deleted, or made anew."""
+    """The partitions of a subscribed topic changed: some were added, or the topic was deleted or created again."""
 
 
 class TopicsChanged(SessionEnd):
@@ -361,19 +369,19 @@ class TopicsChanged(SessionEnd):
 
 
 class MemberLost(SessionEnd):
-    """The membership is gone: fenced, expired, or no broker answered for `session_timeout`. Nothing is committed."""
+    """The member was fenced, its session expired, or no broker answered for `session_timeout`. Nothing is committed."""
 
 
 class ClaimReturned(SessionEnd):
-    """`consume_claim` returned although its claim was alive; the session ends for all claims, as in sarama."""
+    """`consume_claim` returned before its claim ended; the session ends for all claims, as in sarama."""
 
 
 class HandlerFailed(SessionEnd):
-    """The handler raised; the exception itself is `__cause__` and leaves `consume()` as itself."""
+    """The handler raised; its exception is `__cause__`, and `consume()` raises it unchanged."""
 
 
 class SessionFailed(SessionEnd):
-    """The session's own work failed, and no handler's; the error is `__cause__` and leaves `consume()` as itself."""
+    """Work of the session outside of the handler failed; the error is `__cause__`, and `consume()` raises it unchanged."""
 
 
 class GroupClosed(SessionEnd):

@@ -1,7 +1,7 @@
-"""Text from the network, made fit for logs, exceptions and terminals.
+"""Escape text from the network for logs, exceptions and terminals.
 
-Hosts, client ids, member ids and error messages come from other programs on the network. A newline among them would
-forge a line of the log, an escape sequence would be obeyed by the terminal that shows it.
+Hosts, client ids, member ids and error messages come from other programs on the network. A newline in them could forge
+a log line, and a terminal that shows them would execute their escape sequences.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-__all__ = ["LONGEST_TEXT", "escaping_logger", "printable"]
+__all__ = ["MAX_TEXT_LENGTH", "escaping_logger", "printable"]
 
-LONGEST_TEXT: Final = 1000
-"""Characters kept of a message that another program has written."""
+MAX_TEXT_LENGTH: Final = 1000
+"""The longest text of another program that is shown, in characters; the rest is replaced by an ellipsis."""
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    r"""Return `text` with every character that is not printable as an escape (`\n`, `\x1b`, `\u202e`).
+    r"""Return `text` with every non-printable character escaped (`\n`, `\x1b`, `\u202e`).
 
-    At most `limit` characters and an ellipsis remain. Backslashes stay as they are, so a second call changes nothing.
+    The result has at most `limit` characters and an ellipsis. Backslashes are not escaped, so a second call changes
+    nothing.
     """
     longer = limit is not None and len(text) > limit
     if longer:
@@ -35,7 +36,7 @@ def _escape(char: str) -> str:
 
 
 def escaping_logger(name: str) -> logging.Logger:
-    """Return the logger of that name; text among the arguments of its calls is escaped and bounded."""
+    """Return the logger `name`; string arguments of its messages are escaped and limited to `MAX_TEXT_LENGTH`."""
     logger = logging.getLogger(name)
     if _escape_arguments not in logger.filters:
         logger.addFilter(_escape_arguments)
@@ -52,4 +53,4 @@ def _escape_arguments(record: logging.LogRecord) -> bool:
 
 
 def _shown(argument: Any) -> Any:
-    return printable(argument, LONGEST_TEXT) if isinstance(argument, str) else argument
+    return printable(argument, MAX_TEXT_LENGTH) if isinstance(argument, str) else argument

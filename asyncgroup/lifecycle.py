@@ -1,8 +1,8 @@
-"""Ownership of tasks: each public object has one owner task that holds its task group; and waiting for their ends.
+"""Background tasks of an object, and helpers for waiting, cancellation and errors of tasks.
 
-`async with` on the object starts the owner and waits until it stands; leaving signals it and joins it. So no task group
-is ever held open between enter and exit of somebody else's context, where a fixture or an exit stack may run the two
-ends in different tasks.
+Each public object has one owner task that holds its task group (`BackgroundTasks`). `async with` on the object starts
+the owner task and waits until it runs; leaving the block signals it and waits for its end. So no task group is held open
+between `__aenter__` and `__aexit__`, which a fixture or an exit stack may call from different tasks.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from anyio.abc import TaskGroup
 from asyncgroup.errors import AsyncGroupError, ClosedError
 
 __all__ = [
-    "Owner",
+    "BackgroundTasks",
+    "add_note",
+    "await_shared",
     "cancel_and_wait",
-    "describe",
-    "finish",
-    "note",
-    "own_copy",
-    "result_of_shared",
-    "retrieve",
+    "copy_error",
+    "describe_error",
+    "mark_retrieved",
     "run_until",
+    "wait_shielded",
     "wait_within",
 ]
 
@@ -38,11 +38,11 @@ E = TypeVar("E", bound=BaseException)
 Ts = TypeVarTuple("Ts")
 
 
-class Owner:
-    """The owner task of an object; `spawn` runs functions in its task group until `stop`.
+class BackgroundTasks:
+    """The tasks of an object: `spawn` runs functions in a task group, which one owner task holds open until `stop`.
 
-    A spawned function that raises takes all others down, since it is a programming error: `on_failure(error)` hears
-    of it at once, so that the object can end instead of waiting for work that nobody does any more.
+    An exception in a spawned function is a programming error and cancels all other tasks. `on_failure(error)` is called
+    at once, so that the object can end instead of waiting for tasks that no longer run.
     """
 
     def __init__(self, name: str, on_failure: Callable[[Exception], None] | None = None) -> None:
@@ -60,23 +60,23 @@ class Owner:
         return self._group is not None and not self._stop.is_set()
 
     async def start(self) -> None:
-        """Start the owner task; returns when tasks can be spawned. Raises ClosedError on a second call."""
+        """Start the owner task; return when tasks can be spawned. Raises ClosedError on a second call."""
         if self._task is not None:
-            raise ClosedError(f"{self.name} was entered before; make a new one")
+            raise ClosedError(f"{self.name} was already entered; create a new one")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(ready), name=f"{self.name}: owner")
         try:
             await asyncio.shield(ready)
         except BaseException:
-            await self.stop()  # a caller cancelled here never gets to the exit that would stop it
+            await self.stop()  # the cancelled caller's __aexit__ will not run, so nothing else would stop it
             raise
 
     def spawn(
         self, function: Callable[[*Ts], Coroutine[Any, Any, Any]], *args: *Ts, name: str | None = None
     ) -> None:
-        """Run a coroutine function in the owner's group; between `stop` and the end it is cancelled at once.
+        """Run a coroutine function in the task group; after `stop` was called it is cancelled at its first await.
 
-        Raises ClosedError when the owner isn't running.
+        Raises ClosedError when the owner task isn't running.
         """
         if self._group is None:
             raise ClosedError(f"{self.name} is closed")
@@ -84,23 +84,23 @@ class Owner:
         self._group.start_soon(self._child, function, args, name=label)
 
     async def stop(self) -> None:
-        """Cancel what runs and wait for it; safe to call twice, and carried to its end when the caller is cancelled.
+        """Cancel all tasks and wait for them. May be called twice; a cancelled caller still waits until the end.
 
-        Called from one of the spawned functions it only signals: that function cannot wait for its own end. Raises
-        what a spawned function raised, if one failed (the first one, with a note naming the others): the first caller
-        that error itself, each later one a copy of it.
+        Called from one of the spawned functions it only signals, as that function cannot wait for its own end. If spawned
+        functions failed, raises the first error, with a note naming the others: the error itself to the first caller, a
+        copy to each later one.
         """
         self._stop.set()
         task = asyncio.current_task()
         if self._task is None or task is self._task or task in self._children:
             return
         try:
-            await finish(self._task)
+            await wait_shielded(self._task)
         except BaseExceptionGroup as group:
             if self._failure is not None:
-                raise own_copy(self._failure) from None
+                raise copy_error(self._failure) from None
             first = _first_of(group)
-            self._failure = own_copy(first)
+            self._failure = copy_error(first)
             raise first from None
 
     async def _child(self, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]) -> None:
@@ -130,10 +130,10 @@ class Owner:
 
 
 def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group, which names the others in a note."""
+    """Return the first error of a group, with a note for each of the others."""
     first, *others = _leaves(group)
     for other in others:
-        note(first, f"at the same time: {describe(other)}")
+        add_note(first, f"at the same time: {describe_error(other)}")
     return first
 
 
@@ -143,10 +143,10 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [error]
 
 
-async def finish(task: asyncio.Future[T]) -> T:
-    """Wait for `task` to its end even if the caller is cancelled meanwhile; the cancellation is raised afterwards.
+async def wait_shielded(task: asyncio.Future[T]) -> T:
+    """Wait for `task` and return its result; if the caller is cancelled, the cancellation is raised after the task ended.
 
-    A cancelled anyio scope cancels again at every turn of the loop, so it is shut out while waiting.
+    A cancelled anyio scope cancels again at every iteration of the event loop, so a shielded scope is used as well.
     """
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
@@ -156,7 +156,9 @@ async def finish(task: asyncio.Future[T]) -> T:
             except asyncio.CancelledError as error:
                 if task.cancelled():
                     break
-                cancelled = error  # also in the turn in which the task ended: it must not be lost
+                cancelled = (
+                    error  # the task may have ended in the same iteration; the cancellation still counts
+                )
             except BaseException:  # noqa: BLE001  the task's own failure is raised below
                 break
     if cancelled is not None:
@@ -167,19 +169,19 @@ async def finish(task: asyncio.Future[T]) -> T:
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until all have ended, even if the caller is cancelled meanwhile; their errors are dropped."""
+    """Cancel tasks and wait until all have ended, even if the caller is cancelled; their errors are dropped."""
     for task in tasks:
         task.cancel()
     if tasks:
-        await finish(asyncio.gather(*tasks, return_exceptions=True))
+        await wait_shielded(asyncio.gather(*tasks, return_exceptions=True))
 
 
 async def run_until(
     stop: Coroutine[Any, Any, object], work: Coroutine[Any, Any, T], name: str
 ) -> asyncio.Task[T]:
-    """Run `work` in a task until it ends, or until `stop` returns: then it is cancelled. Gives the task, which has ended.
+    """Run `work` in a task until it ends or `stop` returns, which cancels it; return the task, which has ended.
 
-    Both are cancelled and waited for when the caller is cancelled.
+    Both are cancelled and awaited when the caller is cancelled.
     """
     task = asyncio.create_task(work, name=name)
     stopping = asyncio.create_task(stop, name=f"{name}: until")
@@ -191,7 +193,7 @@ async def run_until(
 
 
 async def wait_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for an event, for at most `seconds` (None: without limit); whether it is set."""
+    """Wait at most `seconds` (None: without limit) for an event; return whether it is set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -200,41 +202,41 @@ async def wait_within(event: asyncio.Event, seconds: float | None) -> bool:
     return event.is_set()
 
 
-def describe(error: BaseException) -> str:
-    """The error in one line, `Type: text`; a user's exception may fail even at that."""
+def describe_error(error: BaseException) -> str:
+    """Return the error as `Type: text`, even if its `__str__` raises."""
     kind = type(error).__name__
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001  what it raises is the user's, too
-        text = f"(its text cannot be had: {type(broken).__name__})"
+    except Exception as broken:  # noqa: BLE001  a user's exception class may raise anything
+        text = f"(its __str__ raised {type(broken).__name__})"
     return f"{kind}: {text}" if text else kind
 
 
-def note(error: BaseException, text: str) -> None:
-    """Add a note to an error, if it takes one: a frozen dataclass does not."""
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an error if possible: an exception that is a frozen dataclass refuses it."""
     try:
         error.add_note(text)
-    except Exception:  # noqa: BLE001  whatever its __setattr__ does
-        _log.debug("%s takes no note: %s", type(error).__name__, text)
+    except Exception:  # noqa: BLE001  its __setattr__ may raise anything
+        _log.debug("%s does not accept the note: %s", type(error).__name__, text)
 
 
-async def result_of_shared(future: asyncio.Future[T]) -> T:
-    """Wait for a future that several tasks wait for; a caller that is cancelled does not cancel it.
+async def await_shared(future: asyncio.Future[T]) -> T:
+    """Wait for a future that several tasks wait for, without cancelling it when the caller is cancelled.
 
-    Raises the future's error, as a copy for each caller: one exception raised in several tasks would collect the
+    Raises a copy of the future's error for each caller: one exception object raised in several tasks would collect the
     tracebacks and notes of all of them.
     """
     if not future.done():
         await asyncio.wait([future])
     if not future.cancelled() and (error := future.exception()) is not None:
-        raise own_copy(error)
+        raise copy_error(error)
     return future.result()
 
 
-def own_copy(error: E) -> E:
-    """Return a copy of an error: type, text, attributes, notes, cause and traceback so far are the same.
+def copy_error(error: E) -> E:
+    """Return a copy of an error with the same type, text, attributes, notes, cause and traceback.
 
-    The error itself is returned where it cannot be copied (a foreign class whose constructor takes other arguments).
+    Returns the error itself if it cannot be copied (a foreign class whose constructor takes other arguments).
     """
     made: E
     try:
@@ -244,7 +246,7 @@ def own_copy(error: E) -> E:
             made.__dict__.update(error.__dict__)
         else:
             made = copy.copy(error)
-            made.args = error.args  # its constructor may have made them of another value
+            made.args = error.args  # its constructor may have computed them from other arguments
         if hasattr(error, "__notes__"):
             made.__notes__ = list(error.__notes__)
     except Exception:  # noqa: BLE001  a constructor of a foreign class may raise anything
@@ -254,7 +256,7 @@ def own_copy(error: E) -> E:
     return made.with_traceback(error.__traceback__)
 
 
-def retrieve(future: asyncio.Future[Any]) -> None:
-    """A done callback that marks a failure as seen: those who waited for it may all have been cancelled."""
+def mark_retrieved(future: asyncio.Future[Any]) -> None:
+    """Done callback that marks the exception as retrieved, since all callers that waited may have been cancelled."""
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""Values that walk through every room: partitions, records, batches."""
+"""Values used by all packages: TopicPartition, Record, Batch, RecordMetadata."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 
-from asyncgroup.columns import Columnar, Columns
+from asyncgroup.columns import Columnar, RecordColumns
 from asyncgroup.escaping import printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TopicPartition(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic → partition numbers, in the order of the partitions."""
+    """Group partitions: topic → partition numbers, in the given order."""
     found: dict[str, list[int]] = {}
     for tp in partitions:
         found.setdefault(tp.topic, []).append(tp.partition)
@@ -41,7 +41,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record went: `timestamp` in ms, as the broker will return it."""
+    """Topic, partition and offset of a produced record, and its timestamp in ms as the broker will return it."""
 
     topic: str
     partition: int
@@ -52,8 +52,8 @@ class RecordMetadata(NamedTuple):
 class Record:
     """A record as it was read from a partition.
 
-    `timestamp` counts ms since 1970 (-1: none), `timestamp_type` is 0 for the producer's time and 1 for the broker's
-    (log append) time, `key` and `value` are bytes or None, `leader_epoch` is that of its batch (-1: unknown).
+    `timestamp` is in ms since 1970 (-1: none), `timestamp_type` is 0 for CreateTime and 1 for LogAppendTime, `key` and
+    `value` are bytes or None, `leader_epoch` is that of the record batch (-1: unknown).
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Record:
 
     @property
     def time(self) -> datetime:
-        """The timestamp as an aware datetime in UTC."""
+        """Timestamp as an aware datetime in UTC."""
         return _EPOCH + timedelta(milliseconds=self.timestamp)
 
     def _fields(self) -> tuple[object, ...]:
@@ -113,10 +113,10 @@ class Batch(Sequence[Record]):
 
     `leader_epoch` is that of the last record (-1: unknown).
 
-    A loop over a batch that was fetched makes its records one by one; a second loop makes them anew, and an index
-    makes all and keeps them. CorruptRecordsError then means content that is wrong although its checksum is right.
+    Iterating over a fetched batch creates its Record objects one by one, each loop again; an index creates all of them
+    and keeps them. Both may raise CorruptRecordsError for invalid content in a record batch whose checksum is correct.
 
-    `to_arrow()` gives them as a `pyarrow.RecordBatch` with the columns of Spark's Kafka source.
+    `to_arrow()` converts them to a `pyarrow.RecordBatch` with the columns of Spark's Kafka source.
     """
 
     __slots__ = ("_records", "first_offset", "last_offset", "leader_epoch", "partition", "topic")
@@ -152,27 +152,27 @@ class Batch(Sequence[Record]):
         offsets = f"{self.first_offset}..{self.last_offset}"
         return f"<Batch {self.topic}-{self.partition} {offsets} {len(self)} records>"
 
-    def add_to(self, columns: Columns) -> None:
-        """Append the records to columns; those of a fetched batch without an object for each."""
+    def add_to(self, columns: RecordColumns) -> None:
+        """Append the records to columns; for a fetched batch this creates no Record objects."""
         if isinstance(self._records, Columnar):
             self._records.add_to(columns)
         else:
             add_records(self._records, columns)
 
     def to_arrow(self, include_headers: bool = False) -> pyarrow.RecordBatch:
-        """The records with columns key, value, topic, partition, offset, timestamp (µs, UTC) and timestampType.
+        """Return the records with columns key, value, topic, partition, offset, timestamp (µs, UTC) and timestampType.
 
         With `include_headers` a list column `headers` of (key, value) follows. Needs pyarrow (extra `spark`). Raises
-        UsageError for more than 2 GiB of values, CorruptRecordsError for content that is wrong although its checksum
-        is right and for a timestamp beyond any time.
+        UsageError for more than 2 GiB of keys, values or headers, and CorruptRecordsError for invalid content in a
+        record batch whose checksum is correct, and for a timestamp that overflows 64-bit microseconds.
         """
-        columns = Columns(include_headers=include_headers)
+        columns = RecordColumns(include_headers=include_headers)
         self.add_to(columns)
         return columns.to_arrow()
 
 
-def add_records(records: Iterable[Record], columns: Columns) -> None:
-    """Append records that exist already to columns."""
+def add_records(records: Iterable[Record], columns: RecordColumns) -> None:
+    """Append Record objects to columns."""
     for (topic, partition, kind), group in groupby(records, _RUN):
         found = list(group)
         columns.keys += [record.key for record in found]

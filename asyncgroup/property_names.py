@@ -1,7 +1,8 @@
-"""Kafka's own names for configuration: Java's (`ConsumerConfig.java` and its siblings), and librdkafka's where they differ.
+"""Kafka's property names: Java's (`ConsumerConfig.java`, `ProducerConfig.java`, …), and librdkafka's where they differ.
 
-Each stands for one key of ours and a way to read its value, or asks for something that this client does not do, which is
-an error rather than a surprise. Those without effect are in `asyncgroup.ignored_properties`.
+Each property either maps to a configuration key and a function that parses its value, or names a feature that this client
+lacks; then every value that would turn the feature on is an error. Properties without effect are in
+`asyncgroup.ignored_properties`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ASSIGNORS", "BY_CLASS", "REFUSED", "REST", "SECURITY", "Only", "Property"]
+__all__ = ["ASSIGNORS", "PROPERTIES", "REST", "SECURITY", "UNSUPPORTED", "AllowedValues", "Property"]
 
 KIB: Final = 1024
 
 
 class Property(NamedTuple):
-    """The key that a name stands for, and how its value is read; `read` raises ValueError with what is allowed."""
+    """The key that a property stands for; `read` parses its value and raises ValueError with what is allowed."""
 
     key: str
     read: Callable[[object], Any]
@@ -45,14 +46,14 @@ def _whole(value: object) -> int:
 
 def _milliseconds(value: object) -> float:
     text = _text(value)
-    # librdkafka takes fractions (linger.ms=0.5)
+    # librdkafka accepts fractions (linger.ms=0.5)
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,19}(\.[0-9]*)?", text, re.ASCII):
         raise ValueError("a number of milliseconds")
     return float(text) / 1000
 
 
 def _instead_of_minus_one(substitute: float) -> Callable[[object], float]:
-    """Milliseconds, where -1 says "never"."""
+    """Return a parser for milliseconds in which -1 means `substitute`, in seconds."""
     return lambda value: substitute if _text(value) == "-1" else _milliseconds(value)
 
 
@@ -61,7 +62,7 @@ def _kibibytes(value: object) -> int:
 
 
 def _choice(**words: Any) -> Callable[[object], Any]:
-    """One of several words, in any case, each with what it stands for."""
+    """Return a parser for one of several words, in upper or lower case, each with its value."""
 
     def read(value: object) -> Any:
         try:
@@ -86,7 +87,7 @@ _RESETS: Final = _choice(
 
 
 def _reset(value: object) -> Any:
-    """`by_duration:PT1H` is KIP-1106; the words beside Java's are librdkafka's."""
+    """Parse auto.offset.reset: Java's words and librdkafka's, and `by_duration:PT1H` (KIP-1106)."""
     kind, colon, said = _text(value).partition(":")
     if kind.lower() != "by_duration" or not colon:
         try:
@@ -109,11 +110,11 @@ ASSIGNORS: Final[Mapping[str, str]] = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-"""Names of Kafka's assignors by their classes in `org.apache.kafka.clients.consumer`."""
+"""Names of Kafka's assignors by class name in `org.apache.kafka.clients.consumer`."""
 
 
 def _assignors(value: object) -> tuple[str, ...]:
-    """Java's classes or the names themselves, with commas or as a list; which there are is for the group to say."""
+    """Parse Java's class names or assignor names, comma-separated or as a list; the group checks the names."""
     items = value if isinstance(value, (list, tuple)) else _text(value).split(",")
     names = []
     for item in items:
@@ -134,8 +135,11 @@ def _keepalive(value: object) -> float | None:
     return 15.0 if _flag(value) else None
 
 
-class Only:
-    """The values of a property that ask for nothing that we don't do anyway; `because` says what is missing."""
+class AllowedValues:
+    """The accepted values of a property of a feature that this client lacks: those that leave the feature off.
+
+    `because` says what is missing, or what to use instead.
+    """
 
     def __init__(self, *words: str, because: str) -> None:
         self.words = words
@@ -210,19 +214,19 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     "message.timeout.ms": Property("delivery_timeout", _milliseconds),
 }
 
-BY_CLASS: Final[Mapping[str, Mapping[str, Property]]] = {
+PROPERTIES: Final[Mapping[str, Mapping[str, Property]]] = {
     "ClientConfig": _CLIENT,
     "ConsumerConfig": _CONSUMER,
     "ProducerConfig": _PRODUCER,
 }
-"""Names by the class that their keys belong to."""
+"""Properties by the configuration class that their keys belong to."""
 
 REST: Final[Mapping[str, str]] = {
     "bootstrap.servers": "bootstrap.servers",
     "metadata.broker.list": "bootstrap.servers",
     "group.id": "group.id",
 }
-"""Names that are no configuration here but arguments of Cluster, ConsumerGroup and Producer."""
+"""Properties that are not configuration keys here but arguments of Cluster, ConsumerGroup and Producer."""
 
 SECURITY: Final[Mapping[str, str]] = {
     "security.protocol": "Security(tls=…, sasl=…)",
@@ -238,43 +242,43 @@ SECURITY: Final[Mapping[str, str]] = {
     "ssl.key.location": "Security(tls=Tls(key_file=…))",
     "ssl.key.password": "Security(tls=Tls(key_password=…))",
 }  # fmt: skip
-"""Names that together make the `security` value (`asyncgroup.security_properties`), each with its place there."""
+"""Properties that together make the `security` value (`asyncgroup.security_properties`), each with its field there."""
 
-REFUSED: Final[Mapping[str, Only]] = {
-    "group.protocol": Only("classic", because="the consumer protocol of KIP-848 is not spoken yet"),
-    "transactional.id": Only("", because="there are no transactions yet"),
-    "enable.idempotence": Only("false", because="the producer is not idempotent yet"),
-    "enable.gapless.guarantee": Only("false", because="the producer is not idempotent yet"),
-    "partitioner.class": Only("", because="give a function as partitioner"),
-    "partitioner.ignore.keys": Only("false", because="give a function as partitioner"),
-    "partitioner": Only("murmur2_random", because="for others give a function as partitioner"),
-    "partitioner_cb": Only("", because="give a function as partitioner"),
-    "msg_order_cmp": Only("", because="records are sent in the order of the calls"),
-    **dict.fromkeys(("interceptor.classes", "interceptors"), Only("", because="give objects as interceptors to ConsumerGroup or Consumer")),
-    "plugin.library.paths": Only("", because="these are C libraries"),
-    "topic.blacklist": Only("", because="exclude topics in the pattern that the group subscribes to"),
-    **dict.fromkeys(("dr_cb", "dr_msg_cb", "on_delivery"), Only("", because="await producer.send(…), which returns what was written")),
-    **dict.fromkeys(("offset_commit_cb", "on_commit"), Only("", because="session.commit() raises, and hooks (hooks=…) report commits")),
-    "rebalance_cb": Only("", because="Handler.setup, on_revoked and on_lost are called at a rebalance"),
-    "consume_cb": Only("", because="a handler's consume_claim gets the records"),
-    "background_event_cb": Only("", because="hooks (hooks=…) report events"),
-    **dict.fromkeys(("socket_cb", "connect_cb", "closesocket_cb", "resolve_cb"), Only("", because="connector, an async function (host, port) -> socket")),
-    "open_cb": Only("", because="no files are opened"),
-    **dict.fromkeys(("default_topic_conf", "default.topic.config"), Only("", because="give its properties beside the others")),
-    **dict.fromkeys(("oauthbearer_token_refresh_cb", "oauth_cb"), Only("", because="give Security(sasl=OAuthBearer(token_provider=…))")),
-    "enable.sasl.oauthbearer.unsecure.jwt": Only("false", because="give Security(sasl=OAuthBearer(token_provider=…))"),
-    "enable.ssl.certificate.verification": Only("true", because="for anything else give a Tls(context=…)"),
-    "ssl.truststore.password": Only("", because="PEM files of certificates have no password"),
-    "ssl.keystore.password": Only("", because="PEM files take ssl.key.password"),
-    **dict.fromkeys(("ssl_ca", "ssl_certificate", "ssl_key"), Only("", because="give Security(tls=Tls(ca_data=…, cert_data=…, key_data=…))")),
-    "ssl.ca.certificate.stores": Only("", "root", because="the system's certificate authorities are the default; for others give a Tls(context=…)"),
+UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
+    "group.protocol": AllowedValues("classic", because="the consumer protocol (KIP-848) is not supported yet"),
+    "transactional.id": AllowedValues("", because="transactions are not supported yet"),
+    "enable.idempotence": AllowedValues("false", because="the producer is not idempotent yet"),
+    "enable.gapless.guarantee": AllowedValues("false", because="the producer is not idempotent yet"),
+    "partitioner.class": AllowedValues("", because="pass a function as partitioner"),
+    "partitioner.ignore.keys": AllowedValues("false", because="pass a function as partitioner"),
+    "partitioner": AllowedValues("murmur2_random", because="for others pass a function as partitioner"),
+    "partitioner_cb": AllowedValues("", because="pass a function as partitioner"),
+    "msg_order_cmp": AllowedValues("", because="records are sent in the order of the calls"),
+    **dict.fromkeys(("interceptor.classes", "interceptors"), AllowedValues("", because="pass objects as interceptors to ConsumerGroup or Consumer")),
+    "plugin.library.paths": AllowedValues("", because="specific to the C library"),
+    "topic.blacklist": AllowedValues("", because="exclude topics in the pattern that the group subscribes to"),
+    **dict.fromkeys(("dr_cb", "dr_msg_cb", "on_delivery"), AllowedValues("", because="await producer.send(…), which returns the record's metadata")),
+    **dict.fromkeys(("offset_commit_cb", "on_commit"), AllowedValues("", because="session.commit() raises, and hooks (hooks=…) report commits")),
+    "rebalance_cb": AllowedValues("", because="Handler.setup, on_revoked and on_lost are called at a rebalance"),
+    "consume_cb": AllowedValues("", because="a handler's consume_claim gets the records"),
+    "background_event_cb": AllowedValues("", because="hooks (hooks=…) report events"),
+    **dict.fromkeys(("socket_cb", "connect_cb", "closesocket_cb", "resolve_cb"), AllowedValues("", because="connector, an async function (host, port) -> socket")),
+    "open_cb": AllowedValues("", because="no files are opened"),
+    **dict.fromkeys(("default_topic_conf", "default.topic.config"), AllowedValues("", because="merge its properties into the others")),
+    **dict.fromkeys(("oauthbearer_token_refresh_cb", "oauth_cb"), AllowedValues("", because="pass Security(sasl=OAuthBearer(token_provider=…))")),
+    "enable.sasl.oauthbearer.unsecure.jwt": AllowedValues("false", because="pass Security(sasl=OAuthBearer(token_provider=…))"),
+    "enable.ssl.certificate.verification": AllowedValues("true", because="to turn it off pass Tls(context=…)"),
+    "ssl.truststore.password": AllowedValues("", because="PEM files of certificates have no password"),
+    "ssl.keystore.password": AllowedValues("", because="for PEM files use ssl.key.password"),
+    **dict.fromkeys(("ssl_ca", "ssl_certificate", "ssl_key"), AllowedValues("", because="pass Security(tls=Tls(ca_data=…, cert_data=…, key_data=…))")),
+    "ssl.ca.certificate.stores": AllowedValues("", "root", because="the system's certificate authorities are the default; for others pass Tls(context=…)"),
     **dict.fromkeys(
         (
             *("ssl.cipher.suites", "ssl.curves.list", "ssl.sigalgs.list", "ssl.crl.location", "ssl.providers"),
             *("ssl.engine.factory.class", "ssl.engine.location", "ssl.engine.id", "ssl_engine_callback_data"),
             "ssl.certificate.verify_cb",
         ),
-        Only("", because="give a Tls(context=…)"),
+        AllowedValues("", because="pass Tls(context=…)"),
     ),
 }  # fmt: skip
-"""Names that are allowed as long as their value asks for nothing that this client doesn't do."""
+"""Properties of features that this client lacks, with the values that leave the feature off."""

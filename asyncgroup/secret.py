@@ -1,15 +1,15 @@
-"""A text that does not show: not in a repr, a format, a dict of the configuration's fields, JSON or a pickle.
+"""Secrets of configurations, hidden in `repr`, `str`, dicts of fields, JSON and pickles.
 
-| operation on a configuration with secrets | |
+| operation on a configuration with secrets | effect |
 |---|---|
-| `repr`, `str`, `vars`, `dataclasses.asdict`, `astuple` | hide: the secret stands there as `[hidden]` |
-| `json.dumps(asdict(…))` | refuses with TypeError; with `default=str` the secret is `[hidden]` |
-| `pickle.dumps` | refuses with UsageError, but within `secrets_in_pickles()`; Spark's settings for executors hold them on purpose |
+| `repr`, `str`, `vars`, `dataclasses.asdict`, `astuple` | the secret is shown as `[hidden]` |
+| `json.dumps(asdict(…))` | raises TypeError; with `default=str` the secret is `[hidden]` |
+| `pickle.dumps` | raises UsageError outside of `secrets_in_pickles()`; settings for Spark executors include secrets |
 | `copy.copy`, `copy.deepcopy`, `dataclasses.replace`, `copy.replace`, `==`, `hash` | work |
-| `Secret.reveal()` | the text itself |
+| `Secret.reveal()` | returns the text |
 
-This protects against secrets that get into logs, tickets and caches by accident, as Kafka's `Password` does; it does not
-protect against code that runs in this process.
+As Kafka's `Password`, this keeps secrets out of logs, tickets and caches by accident; it does not protect against code
+that runs in this process.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from asyncgroup.errors import ConfigError, UsageError
 __all__ = ["HIDDEN", "HiddenProvider", "Secret", "reduce_with_secrets", "reveal", "secrets_in_pickles"]
 
 HIDDEN: Final = "[hidden]"
-"""What stands in place of a secret, as in Kafka's `Password`."""
+"""The text shown instead of a secret, as in Kafka's `Password`."""
 
 _in_pickles: ContextVar[bool] = ContextVar("asyncgroup secrets in pickles", default=False)
 
 
 @contextmanager
 def secrets_in_pickles() -> Iterator[None]:
-    """Let pickles made in this block hold the secrets of configurations, in plain text.
+    """Allow pickles made in this block to contain the secrets of configurations, in plaintext.
 
-    For sending a configuration to another process that connects with it. Everyone who can read the pickle has the secrets.
+    For sending a configuration to another process that connects with it. The pickle must be protected like the secrets.
     """
     token = _in_pickles.set(True)
     try:
@@ -46,9 +46,9 @@ def secrets_in_pickles() -> Iterator[None]:
 
 
 def reduce_with_secrets(value: Any) -> tuple[Any, ...]:
-    """Return the `__reduce__` of a dataclass instance whose pickles hold secrets on purpose.
+    """Implement `__reduce__` for a dataclass whose pickles contain secrets on purpose.
 
-    For values that travel to a process of the same job which connects with them, as Spark's executors do.
+    For values sent to another process of the same job that connects with them, such as Spark's executors.
     """
     with secrets_in_pickles():
         data = pickle.dumps({each.name: getattr(value, each.name) for each in fields(value)})
@@ -56,11 +56,11 @@ def reduce_with_secrets(value: Any) -> tuple[Any, ...]:
 
 
 def _unpickled(cls: type, data: bytes) -> Any:
-    return cls(**pickle.loads(data))  # noqa: S301  part of a pickle that is being read anyway
+    return cls(**pickle.loads(data))  # noqa: S301  called only while an outer pickle is loaded
 
 
 class _Hiding:
-    """A value that shows as `[hidden]`; immutable, so that copies are the same object."""
+    """A value whose repr is `[hidden]`; immutable, so copies are the same object."""
 
     __slots__ = ("_value",)
 
@@ -81,20 +81,20 @@ class _Hiding:
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         if not _in_pickles.get():
             raise UsageError(
-                "a configuration with secrets is not pickled by accident: they would stand in the pickle as plain "
-                "text; where that is meant, use `with asyncgroup.secret.secrets_in_pickles():`"
+                "a configuration with secrets cannot be pickled, because the pickle would contain them in plaintext; "
+                "to allow this, use `with asyncgroup.secret.secrets_in_pickles():`"
             )
         return type(self), (self._value,)
 
 
 class Secret(_Hiding):
-    """A password, a key or a token. `reveal()` gives the text; equal to other secrets of the same text only."""
+    """A password, a key or a token. `reveal()` returns the text; equal only to a Secret with the same text."""
 
     __slots__ = ()
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise ConfigError("secret", type(text).__name__, "text")
+            raise ConfigError("secret", type(text).__name__, "a string")
         object.__setattr__(self, "_value", text)
 
     def reveal(self) -> str:
@@ -105,7 +105,7 @@ class Secret(_Hiding):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        # the time that it takes says nothing about where the first difference is
+        # constant time: the duration does not reveal the position of the first difference
         return hmac.compare_digest(_bytes(self._value), _bytes(other._value))
 
     def __hash__(self) -> int:
@@ -116,7 +116,7 @@ class Secret(_Hiding):
 
 
 class HiddenProvider(_Hiding):
-    """A function that gives tokens; what it is bound to may be a secret (`partial(fetch, password)`)."""
+    """A token provider, hidden because its arguments may be secret (`partial(fetch, password)`)."""
 
     __slots__ = ()
 
@@ -144,5 +144,5 @@ def reveal(value: Secret | str) -> str: ...
 @overload
 def reveal(value: Secret | str | None) -> str | None: ...
 def reveal(value: Secret | str | None) -> str | None:
-    """Return the text of a secret, and anything else as it is."""
+    """Return the text of a Secret; return any other value unchanged."""
     return value.reveal() if isinstance(value, Secret) else value

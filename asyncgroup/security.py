@@ -2,8 +2,8 @@
 
     Security(tls=Tls(ca_file="ca.pem"), sasl=Scram("alice", password))
 
-Passwords, keys and tokens never show: not in a repr, not in a log line, not in an error, nor in `vars`, `asdict` or a
-pickle (`asyncgroup.secret` has the table). `Plain(…).password.reveal()` gives the text.
+Passwords, keys and tokens are hidden in reprs, log lines, errors, `vars`, `asdict` and pickles (`asyncgroup.secret` has
+the table). `Plain(…).password.reveal()` returns the text.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from asyncgroup.secret import HIDDEN, HiddenProvider, Secret, reveal
 __all__ = ["HIDDEN", "OAuthBearer", "Plain", "Sasl", "Scram", "Security", "Tls", "TokenProvider"]
 
 TokenProvider: TypeAlias = Callable[[], Awaitable[str]]
-"""Gives a token that is valid now; awaited for each new connection, within `connect_timeout`."""
+"""Returns a currently valid token; awaited for each new connection, within `connect_timeout`."""
 
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+\Z")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+\Z")
 
 
 def _check_text(key: str, value: object, *, secret: bool = False, empty: bool = False) -> None:
-    """Raises ConfigError for what is no text, is empty where it may not be, or holds a NUL, which ends a field of PLAIN."""
+    """Raise ConfigError if a value is not a string, is empty unless allowed, or has a NUL: it separates PLAIN's fields."""
     if not isinstance(value, str) or "\0" in value or not (value or empty):
         shown = HIDDEN if secret else value
-        raise ConfigError(key, shown, "text without NUL characters" + ("" if empty else ", not empty"))
+        raise ConfigError(key, shown, "a string without NUL characters" + ("" if empty else ", not empty"))
 
 
 def _hidden(value: Any) -> Any:
@@ -41,15 +41,15 @@ def _hidden(value: Any) -> Any:
 
 
 def _hide(settings: object, key: str) -> None:
-    """Put a Secret in place of a text; the class is frozen, so this is the last moment."""
+    """Replace a string by a Secret; `object.__setattr__` is needed because the dataclass is frozen."""
     object.__setattr__(settings, key, _hidden(getattr(settings, key)))
 
 
 @dataclass(frozen=True)
 class Plain:
-    """SASL/PLAIN (RFC 4616): the password itself goes over the connection, so use it together with TLS.
+    """SASL/PLAIN (RFC 4616): the password itself is sent to the broker, so use it together with TLS.
 
-    `authzid` is the identity to act as, where it differs from `username`.
+    `authzid` is the identity to act as, if it differs from `username`.
     """
 
     username: str
@@ -70,9 +70,9 @@ class Plain:
 
 @dataclass(frozen=True)
 class Scram:
-    """SASL/SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password; it never goes over the connection.
+    """SASL/SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password; it is never sent.
 
-    Name and password are taken as UTF-8, without SASLprep, as Kafka does (`ScramFormatter.java`).
+    Name and password are encoded as UTF-8, without SASLprep, as Kafka does (`ScramFormatter.java`).
     """
 
     username: str
@@ -91,9 +91,9 @@ class Scram:
 
 @dataclass(frozen=True)
 class OAuthBearer:
-    """SASL/OAUTHBEARER (RFC 7628, KIP-255): `token_provider` is an async function without arguments that gives a token.
+    """SASL/OAUTHBEARER (RFC 7628, KIP-255): `token_provider` is an async function without arguments; it returns a token.
 
-    `extensions` go with it (KIP-342): names of letters, `auth` excepted; values printable.
+    `extensions` are sent with the token (KIP-342): names consist of letters and must not be `auth`, values are printable.
     """
 
     token_provider: TokenProvider
@@ -127,13 +127,13 @@ Sasl: TypeAlias = Plain | Scram | OAuthBearer
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """TLS towards the brokers; without further settings the system's certificate authorities are trusted.
+    """TLS settings; by default the system's certificate authorities are trusted.
 
-    - `ca_file`, or `ca_data` (PEM): the authorities to trust instead.
-    - `cert_file` and `key_file`, or `cert_data` and `key_data` (PEM): this client's own certificate, where the brokers
-      ask for one. The key may stand in the certificate's file. `key_password` opens an encrypted key.
-    - `check_hostname`: whether a broker's certificate has to carry the name that it was reached by.
-    - `context`: a ready `ssl.SSLContext` for everything else (ciphers, versions, stores), in place of all of the above.
+    - `ca_file`, or `ca_data` (PEM): the certificate authorities to trust instead.
+    - `cert_file` and `key_file`, or `cert_data` and `key_data` (PEM): the client certificate, for brokers that require
+      one. The certificate's file may contain the key. `key_password` decrypts an encrypted key.
+    - `check_hostname`: whether a broker's certificate must match the host name that the client connects to.
+    - `context`: an `ssl.SSLContext` for all other needs (ciphers, versions, stores); it replaces all of the above.
     """
 
     ca_file: str | os.PathLike[str] | None = None
@@ -157,7 +157,9 @@ class Tls:
         given = [key for key in _TLS_KEYS if getattr(self, key) is not None]
         if self.context is not None and (given or not self.check_hostname):
             other = given[0] if given else "check_hostname"
-            raise ConfigError("context", self.context, f"a ready context has it all; leave {other} out")
+            raise ConfigError(
+                "context", self.context, f"an SSL context replaces all other settings; leave {other} out"
+            )
         for one, other in (("ca_file", "ca_data"), ("cert_file", "cert_data"), ("key_file", "key_data")):
             if one in given and other in given:
                 raise ConfigError(one, getattr(self, one), f"None, as {other} is given")
@@ -170,7 +172,7 @@ class Tls:
             _hide(self, key)
 
     def make_context(self) -> ssl.SSLContext:
-        """The context that these settings make; reads the files. Raises ConfigError naming the key that won't load."""
+        """Create the SSL context; reads the files. Raises ConfigError with the key whose file or data cannot be loaded."""
         if self.context is not None:
             return self.context
         try:
@@ -184,13 +186,13 @@ class Tls:
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
-        # without one OpenSSL would ask for an encrypted key's password at the terminal
+        # without a password OpenSSL would prompt for that of an encrypted key on the terminal
         password = reveal(self.key_password) or ""
         try:
             if self.cert_file is not None:
                 context.load_cert_chain(self.cert_file, self.key_file, lambda: password)
             elif self.cert_data is not None and self.key_data is not None:
-                # OpenSSL takes a certificate from a file only: one that none but this user may read, for a moment
+                # OpenSSL loads a certificate from a file only: a temporary one, readable by this user only
                 with tempfile.TemporaryDirectory(prefix="asyncgroup-") as folder:
                     both = Path(folder, "both.pem")
                     both.touch(mode=0o600)
@@ -212,7 +214,7 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Security:
-    """What a client's connections are protected by; both None is Kafka's PLAINTEXT."""
+    """TLS and SASL settings of a client; if both are None, connections are Kafka's PLAINTEXT."""
 
     tls: Tls | None = None
     sasl: Sasl | None = None
@@ -229,7 +231,7 @@ class Security:
 
 
 def _check_type(key: str, value: Any, *types: type) -> None:
-    """Raises ConfigError naming the value's type only: the value itself may hold a secret."""
+    """Raise ConfigError for a wrong type; it shows only the type, because the value may contain a secret."""
     if value is not None and not isinstance(value, types):
         names = ", ".join(f"{one.__module__}.{one.__name__}" for one in types)
         raise ConfigError(key, type(value).__name__, f"None or one of {names}")

@@ -1,4 +1,4 @@
-"""The `security` value out of Kafka's names: `security.protocol`, `sasl.*`, `ssl.*`, in Java's and librdkafka's spelling."""
+"""Create the `security` value from Kafka's properties: `security.protocol`, `sasl.*`, `ssl.*` of Java and librdkafka."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Given = Mapping[str, str]
 
 
 def read_security(given: Given) -> Security | None:
-    """The settings that these properties make, None for plain text.
+    """Return the Security for these properties, or None for PLAINTEXT.
 
-    `given` has names of `property_names.SECURITY` only. Raises ConfigError; a password is never in it.
+    `given` contains names of `property_names.SECURITY` only. Raises ConfigError, which never contains a password.
     """
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
@@ -54,7 +54,7 @@ def _refuse_all(given: Given, prefix: str, protocol: str, needed: str) -> None:
 
 
 def _either(given: Given, *names: str) -> tuple[str, str | None]:
-    """The one of several names that is given, with its value; raises ConfigError naming two that are."""
+    """Return the name that is given, of several, and its value; raise ConfigError if two are given."""
     found = [name for name in names if given.get(name)]
     if len(found) > 1:
         raise ConfigError(found[1], HIDDEN, f"left out, as {found[0]} is given")
@@ -88,7 +88,7 @@ def _sasl(given: Given) -> Sasl:
 
 
 def _read_jaas(text: str, name: str, mechanism: str) -> tuple[str, str]:
-    """User and password of a line of JAAS (`JaasConfig.java`)."""
+    """Return user and password of a JAAS configuration (`JaasConfig.java`)."""
     head = re.match(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b", text, re.IGNORECASE)
     if head is None or head[1] not in _MODULES:
         raise ConfigError("sasl.jaas.config", HIDDEN, _JAAS_RULE)
@@ -119,10 +119,8 @@ def _tls(given: Given) -> Tls:
     for store in ("truststore", "keystore"):
         kind = given.get(f"ssl.{store}.type", "PEM" if f"ssl.{store}.location" not in given else "JKS")
         if kind.upper() != "PEM":
-            default = "" if f"ssl.{store}.type" in given else ", which Java takes where no type is given"
-            raise ConfigError(
-                f"ssl.{store}.type", kind, f"PEM; Python's TLS reads no Java key stores{default}"
-            )
+            default = "" if f"ssl.{store}.type" in given else ", Java's default type"
+            raise ConfigError(f"ssl.{store}.type", kind, f"PEM; Python cannot read Java key stores{default}")
     _, ca_file = trust = _either(given, "ssl.truststore.location", "ssl.ca.location")
     where, ca_data = _either(given, "ssl.truststore.certificates", "ssl.ca.pem")
     if ca_file is not None and ca_data is not None:

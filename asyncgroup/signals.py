@@ -1,4 +1,4 @@
-"""Signals for asyncio programs, also where event loops take no signal handlers (Windows)."""
+"""Signal handlers for asyncio programs, also where event loops don't support them (Windows)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["STOP_SIGNALS", "on_signals"]
 STOP_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
 )
-"""The signals that ask a program to end; SIGBREAK is Ctrl-Break, which only Windows has."""
+"""The signals that ask a program to end; SIGBREAK (Ctrl-Break) exists on Windows only."""
 
 
 @contextmanager
 def on_signals(
     call: Callable[[signal.Signals], object], numbers: tuple[signal.Signals, ...] = STOP_SIGNALS
 ) -> Iterator[Callable[[], None]]:
-    """Run the block with `call(number)` being called on the running event loop for each of these signals.
+    """Call `call(number)` on the running event loop for each of these signals while the block runs.
 
-    Yields a function that gives the signals back early: from then on they have the effect that they had before the
-    block. In a thread other than the main one, where Python takes no signal handlers, nothing is called.
+    Yields a function that restores the previous handlers before the end of the block. Outside of the main thread, where
+    Python allows no signal handlers, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -36,14 +36,14 @@ def on_signals(
     def from_python(number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(call, signal.Signals(number))
 
-    def take(number: signal.Signals) -> None:
+    def install(number: signal.Signals) -> None:
         try:
             loop.add_signal_handler(number, call, number)
         except NotImplementedError:
-            # Python calls this between two steps of the main thread; call_soon_threadsafe() wakes a loop that waits.
+            # Python runs this handler in the main thread; call_soon_threadsafe() wakes an event loop that is waiting
             signal.signal(number, from_python)
 
-    def give_back() -> None:
+    def restore() -> None:
         while before:
             number, handler = before.popitem()
             with suppress(NotImplementedError):
@@ -53,7 +53,7 @@ def on_signals(
 
     try:
         for number in numbers:
-            take(number)
-        yield give_back
+            install(number)
+        yield restore
     finally:
-        give_back()
+        restore()

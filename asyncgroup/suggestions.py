@@ -1,8 +1,8 @@
-"""What an unknown configuration key stands for: the names of other clients, arguments given elsewhere, typing errors.
+"""Suggestions for unknown configuration keys: names of other clients, arguments of other functions, typing errors.
 
 The names come from the constructors of aiokafka 0.14 and kafka-python 3.0, librdkafka's `CONFIGURATION.md` (2.16) and
-Java's configuration classes (4.3). A Python name is mostly Java's with underscores, so `property_names` and
-`ignored_properties` answer for it; the others are here. A name with another meaning is never suggested.
+Java's configuration classes (4.3). Most Python names are Java's with underscores and are found in `property_names` and
+`ignored_properties`; the others are listed here. A key with a different meaning is never suggested.
 """
 
 from __future__ import annotations
@@ -13,15 +13,23 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
-from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY, Property
+from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
 from asyncgroup.sarama_keys import SARAMA_KEYS
 
-__all__ = ["ARGUMENTS", "PYTHON_ALIASES", "PYTHON_NAMES", "Keys", "suggest_key", "suggest_property", "typos"]
+__all__ = [
+    "ARGUMENTS",
+    "PYTHON_ALIASES",
+    "PYTHON_NAMES",
+    "Keys",
+    "close_matches",
+    "suggest_key",
+    "suggest_property",
+]
 
-NO_KEY: Final = "there is no such key"
+_NO_SUCH_KEY: Final = "there is no such key"
 
 Keys = Mapping[str, Collection[str]]
-"""The keys of each configuration class, by the class's name."""
+"""Keys of each configuration class, by class name."""
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "bootstrap_servers": "the first argument of ConsumerGroup, Consumer, Producer and Cluster",
@@ -42,7 +50,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "on_revoke": "Handler.on_revoked is called at a rebalance",
     "on_lost": "a method of the Handler",
 }
-"""Names of arguments that other functions take."""
+"""Arguments of other functions, by name."""
 
 _KERBEROS: Final = IGNORED_PREFIXES["sasl.kerberos."]
 _METRICS: Final = IGNORED_PREFIXES["metrics."]
@@ -65,70 +73,74 @@ PYTHON_ALIASES: Final[Mapping[str, str]] = {
     "metrics_enabled": "metric.reporters",
     "metric_group_prefix": "metric.reporters",
 }
-"""aiokafka's and kafka-python's spelling of a property that has the same place here."""
+"""aiokafka's and kafka-python's names that stand for a Kafka property of another name."""
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {
     "loop": "leave it out: the running event loop is used",
     "selector": "leave it out: the running event loop is used",
-    "consumer_timeout_ms": "iterators wait until the claim ends; use asyncio.timeout for a limit",
+    "consumer_timeout_ms": "iterators wait until the claim ends; use asyncio.timeout to limit the time",
     "api_version": IGNORED["api.version.request"],
     "api_version_auto_timeout_ms": IGNORED["api.version.request"],
-    "bootstrap_timeout_ms": "every bootstrap server is asked once, connect_timeout limits each connection",
-    "ssl_context": "give security=Security(tls=Tls(context=…))",
-    "sasl_oauth_token_provider": "give security=Security(sasl=OAuthBearer(token_provider=…))",
+    "bootstrap_timeout_ms": "every bootstrap server is tried once, connect_timeout limits each connection",
+    "ssl_context": "pass security=Security(tls=Tls(context=…))",
+    "sasl_oauth_token_provider": "pass security=Security(sasl=OAuthBearer(token_provider=…))",
     "enable_incremental_fetch_sessions": "fetch sessions are always used (KIP-227)",
-    "socket_options": "give connector, an async function (host, port) -> socket",
-    "proxy_url": "give connector, an async function (host, port) -> socket",
-    "socks5_proxy": "give connector, an async function (host, port) -> socket",
-    "kafka_client": "give a Cluster in place of the bootstrap servers to share connections",
+    "socket_options": "pass connector, an async function (host, port) -> socket",
+    "proxy_url": "pass connector, an async function (host, port) -> socket",
+    "socks5_proxy": "pass connector, an async function (host, port) -> socket",
+    "kafka_client": "pass a Cluster instead of the bootstrap servers to share connections",
 }
-"""aiokafka's and kafka-python's names that Kafka has no property for."""
+"""aiokafka's and kafka-python's names without a Kafka property."""
 
 _TIME_UNITS: Final = frozenset({"ms", "millis", "milliseconds", "s", "sec", "secs", "seconds"})
 
 
 def suggest_key(cls: str, key: str, value: object, keys: Keys) -> str:
-    """What stands in place of `key`, which the configuration class `cls` does not have."""
+    """Return the text that suggests a replacement for `key`, which the configuration class `cls` does not have."""
     found = _known_elsewhere(cls, key, value, keys)
     if found is not None:
-        return f"{NO_KEY}; {found}"
-    if near := typos(key, keys[cls]):
+        return f"{_NO_SUCH_KEY}; {found}"
+    if near := close_matches(key, keys[cls]):
         seconds = ", in seconds" if _TIME_UNITS.intersection(_split(key)) else ""
-        return f"{NO_KEY}; did you mean {' or '.join(near)}{seconds}?"
+        return f"{_NO_SUCH_KEY}; did you mean {' or '.join(near)}{seconds}?"
     ours = {key for own in keys.values() for key in own}
-    for other in (*typos(key, ours), *typos(key, ARGUMENTS), *typos(key, _foreign())):
+    for other in (
+        *close_matches(key, ours),
+        *close_matches(key, ARGUMENTS),
+        *close_matches(key, _foreign_names()),
+    ):
         if (found := _known_elsewhere(cls, other, None, keys)) is not None:
-            return f"{NO_KEY}; if {other} is meant: {found}"
-    return NO_KEY
+            return f"{_NO_SUCH_KEY}; if {other} is meant: {found}"
+    return _NO_SUCH_KEY
 
 
 def suggest_property(cls: str, name: str, known: Iterable[str], keys: Keys) -> str:
-    """What stands in place of the property `name`, which `cls.from_properties` does not take."""
+    """Return the text that suggests a replacement for `name`, a property unknown to `cls.from_properties`."""
     known = list(known)
     spelled = name.replace("_", ".")
     if spelled in known:
-        return f"{NO_KEY}; did you mean {spelled}?"
+        return f"{_NO_SUCH_KEY}; did you mean {spelled}?"
     if name in keys[cls]:
-        return f"{NO_KEY}; it is a key of ours: from_properties(properties, {name}=…)"
-    if near := typos(name, known):
-        return f"{NO_KEY}; did you mean {' or '.join(near)}?"
+        return f"{_NO_SUCH_KEY}; {name} is a keyword argument: from_properties(properties, {name}=…)"
+    if near := close_matches(name, known):
+        return f"{_NO_SUCH_KEY}; did you mean {' or '.join(near)}?"
     found = _known_elsewhere(cls, name, None, keys)
-    return NO_KEY if found is None else f"{NO_KEY}; {found}"
+    return _NO_SUCH_KEY if found is None else f"{_NO_SUCH_KEY}; {found}"
 
 
 # --- names known elsewhere ------------------------------------------------------------------------------------------
 
 
 def _known_elsewhere(cls: str, key: str, value: object, keys: Keys) -> str | None:
-    """What a name is that is known, but not as a key of `cls`."""
-    if owners := [owner for owner, own in keys.items() if key in own]:
-        return f"it is a key of {' and '.join(owners)}, this is a {cls}"
+    """Return what a key means elsewhere: in another class, another function or another client."""
+    if classes := [other for other, own in keys.items() if key in own]:
+        return f"it is a key of {' and '.join(classes)}, this is a {cls}"
     if key in ARGUMENTS:
         return ARGUMENTS[key]
     if key in PYTHON_NAMES:
         return PYTHON_NAMES[key]
     for name in (PYTHON_ALIASES.get(key, key), key.replace("_", ".")):
-        if (found := _kafkas(cls, name, value)) is not None:
+        if (found := _known_to_kafka(cls, name, value)) is not None:
             return found
     if key in SARAMA_KEYS:
         place, why = SARAMA_KEYS[key]
@@ -136,37 +148,37 @@ def _known_elsewhere(cls: str, key: str, value: object, keys: Keys) -> str | Non
     return None
 
 
-def _kafkas(cls: str, name: str, value: object) -> str | None:
-    """What a name of Kafka's, with dots, stands for."""
-    for owner in (cls, "ClientConfig", "ConsumerConfig", "ProducerConfig"):
-        if name in BY_CLASS.get(owner, {}):
-            return _as_key(cls, owner, name, BY_CLASS[owner][name], value)
+def _known_to_kafka(cls: str, name: str, value: object) -> str | None:
+    """Return what a Kafka property name (with dots) stands for, or None if it is unknown."""
+    for other in (cls, "ClientConfig", "ConsumerConfig", "ProducerConfig"):
+        if name in PROPERTIES.get(other, {}):
+            return _as_key(cls, other, name, PROPERTIES[other][name], value)
     if name in REST:
         return ARGUMENTS[REST[name].replace(".", "_")]
     if name in SECURITY:
-        return f"give security={SECURITY[name]}"
-    if name in REFUSED:
-        return REFUSED[name].because
+        return f"pass security={SECURITY[name]}"
+    if name in UNSUPPORTED:
+        return UNSUPPORTED[name].because
     if name in IGNORED:
         return IGNORED[name]
     return next((why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
 
 
-def _as_key(cls: str, owner: str, name: str, prop: Property, value: object) -> str:
-    """The key for a property, with the value in our unit where there is one that can be read."""
+def _as_key(cls: str, other: str, name: str, prop: Property, value: object) -> str:
+    """Return the key for a property, with the value converted to the key's unit if it can be parsed."""
     shown = prop.key
     if value is not None:
         with contextlib.suppress(ValueError):
             shown = f"{prop.key}={prop.read(value)!r}"
     unit = ", in seconds" if name.endswith(".ms") else ", in bytes" if name.endswith(".kbytes") else ""
-    where = "" if owner in (cls, "ClientConfig") else f" in {owner}, this is a {cls}"
+    where = "" if other in (cls, "ClientConfig") else f" in {other}, this is a {cls}"
     return f"did you mean {shown}{unit}{where}?"
 
 
-def _foreign() -> Iterable[str]:
+def _foreign_names() -> Iterable[str]:
     yield from PYTHON_NAMES
     yield from PYTHON_ALIASES
-    for names in (*BY_CLASS.values(), REST, SECURITY, REFUSED, IGNORED):
+    for names in (*PROPERTIES.values(), REST, SECURITY, UNSUPPORTED, IGNORED):
         for name in names:
             yield name
             yield name.replace(".", "_")
@@ -175,19 +187,19 @@ def _foreign() -> Iterable[str]:
 # --- typing errors ----------------------------------------------------------------------------------------------------
 
 
-def typos(key: str, known: Iterable[str]) -> list[str]:
-    """Those of `known` of which `key` may be a typing error, the nearest first, at most three.
+def close_matches(key: str, known: Iterable[str]) -> list[str]:
+    """Return the names in `known` that differ from `key` by the fewest typing errors, sorted, at most three.
 
-    Word by word: as a whole `fetch_min_wait` is near to `fetch_max_wait`, and means something else.
+    Names are compared word by word: as a whole, `fetch_min_wait` is close to `fetch_max_wait`, which means something else.
     """
     words = _words(key)
-    found = {name: errors for name in known if (errors := _errors(words, _words(name))) is not None}
+    found = {name: errors for name in known if (errors := _typing_errors(words, _words(name))) is not None}
     least = min(found.values(), default=0)
     return sorted(name for name, errors in found.items() if errors == least)[:3]
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name without its unit of time: `sessionTimeoutMs` is session, timeout."""
+    """Split a name into words, without a unit of time: `sessionTimeoutMs` gives session, timeout."""
     return [word for word in _split(name) if word and word not in _TIME_UNITS]
 
 
@@ -195,14 +207,14 @@ def _split(name: str) -> list[str]:
     return re.split(r"[\s._-]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
 
 
-def _errors(one: list[str], other: list[str]) -> int | None:
-    """How many typing errors are between two names, None if they are two names."""
+def _typing_errors(one: list[str], other: list[str]) -> int | None:
+    """Return the number of typing errors between two names, or None if they are too different."""
     if "".join(one) == "".join(other):
         return 0
     if len(one) != len(other):
         return None
     left, right = list(one), list(other)
-    for word in one:  # another order of words does not count as an error
+    for word in one:  # a different order of words is not an error
         if word in right:
             left.remove(word)
             right.remove(word)
@@ -216,7 +228,7 @@ def _errors(one: list[str], other: list[str]) -> int | None:
 
 
 def _distance(one: str, other: str) -> int:
-    """Damerau's and Levenshtein's: letters left out, added, changed, and neighbours exchanged."""
+    """Return the Damerau-Levenshtein distance: letters omitted, added, changed, and neighbors swapped."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):

@@ -1,1 +1,1 @@
-"""Benchmarks, side by side with the peers in one run: `python -m benchmarks` lists them."""
+"""Benchmarks that measure asyncgroup and other clients in one run: `python -m benchmarks` lists them."""

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 BENCHMARKS: Final = ("consume", "neighbours", "memory", "rebalance", "recovery", "broker", "spark")
-"""The modules of this package that are benchmarks; each has a docstring and `main(arguments) -> exit code`."""
+"""The benchmarks: modules of this package with a docstring and `main(arguments) -> exit code`."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark that the first argument names."""
+    """Run the benchmark named by the first argument, or list all."""
     if arguments and arguments[0] in BENCHMARKS:
         module = importlib.import_module(f"benchmarks.{arguments[0]}")
         code: int = module.main(arguments[1:])

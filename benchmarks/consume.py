@@ -1,7 +1,7 @@
-"""Reading a topic in a consumer group: asyncgroup beside aiokafka, confluent-kafka and kafka-python.
+"""Reading a topic in a consumer group: asyncgroup, aiokafka, confluent-kafka and kafka-python.
 
-A topic is loaded once; then every client reads it, round after round (A B C A B C …), each time in a process and a
-group of its own, with automatic commits and the same fetch sizes.
+A topic is loaded once; then every client reads it in each round (A B C A B C …), each time in a new process and a new
+group, with automatic commits and the same fetch sizes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,29 @@ from rich.progress import Progress
 from asyncgroup import AsyncGroupError, Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.clients import CASES, Settings
+from benchmarks.common import ClientFailed, kafka, positive_int, progress_on, run_process
 from benchmarks.figures import Measurement, summarize
 from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.running import ClientFailed, count, kafka, progress_on, run_process
 from benchmarks.table import show
 from benchmarks.topic import Topic
 
 __all__ = ["ClientFailed", "main", "measure", "progress_on", "run"]
 
 START_LIMIT: Final = 60.0
-"""Seconds that a process may take beside reading: its imports, joining, closing."""
+"""Seconds for a process in addition to reading: imports, joining, closing."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser("python -m benchmarks consume", description=__doc__)
-    parser.add_argument("--records", type=count, default=1_000_000, help="records in the topic (%(default)s)")
-    parser.add_argument("--size", type=count, default=200, help="bytes of each value (%(default)s)")
-    parser.add_argument("--partitions", type=count, default=4, help="(%(default)s)")
-    parser.add_argument("--rounds", type=count, default=3, help="measurements of each client (%(default)s)")
+    parser.add_argument(
+        "--records", type=positive_int, default=1_000_000, help="records in the topic (%(default)s)"
+    )
+    parser.add_argument("--size", type=positive_int, default=200, help="bytes of each value (%(default)s)")
+    parser.add_argument("--partitions", type=positive_int, default=4, help="(%(default)s)")
+    parser.add_argument(
+        "--rounds", type=positive_int, default=3, help="measurements of each client (%(default)s)"
+    )
     parser.add_argument(
         "--limit", type=float, default=15.0, help="seconds after which a slow client is stopped (%(default)s)"
     )
@@ -48,7 +52,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print every measurement as JSON instead of a table"
     )
-    parser.add_argument("--bootstrap-servers", help="a Kafka that runs already; without it one is started")
+    parser.add_argument("--bootstrap-servers", help="use a running Kafka instead of starting one")
     options = parser.parse_args(arguments)
     options.cases = choose(options.only)
     if not options.cases:
@@ -57,7 +61,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def choose(only: str) -> list[str]:
-    """The cases that `only` names: each a case, or the part before its dot; all for an empty one."""
+    """Return the cases selected by `only`: names of cases, or the part before their dot; all if it is empty."""
     names = {name.strip() for name in only.split(",") if name.strip()}
     return [name for name in CASES if not names or name in names or name.partition(".")[0] in names]
 
@@ -116,7 +120,7 @@ def _print_table(
 
 
 def _as_dict(value: Any) -> Any:
-    """A named tuple, with those inside it, as a dictionary."""
+    """Convert a named tuple, and those nested in it, to a dict."""
     if hasattr(value, "_asdict"):
         return {key: _as_dict(inner) for key, inner in value._asdict().items()}
     return value
@@ -149,9 +153,9 @@ async def run(
     progress: Progress,
     warm_up: bool = True,
 ) -> list[Measurement]:
-    """Load a topic, measure every case `rounds` times, remove the topic and the groups.
+    """Load a topic, measure every case `rounds` times, then remove the topic and the groups.
 
-    With `warm_up` the first case runs once before that, unmeasured, for the broker's compiler and caches.
+    With `warm_up` the first case runs once before, unmeasured, to warm up the broker's compiler and caches.
     """
     found: list[Measurement] = []
     async with Cluster(servers) as cluster:
@@ -184,13 +188,13 @@ async def run(
 
 async def _load(topic: Topic, progress: Progress) -> None:
     task = progress.add_task("loading the topic", total=topic.records)
-    advance: Callable[[int], object] = lambda count: progress.advance(task, count)  # noqa: E731
+    advance: Callable[[int], object] = lambda positive_int: progress.advance(task, positive_int)  # noqa: E731
     await topic.load(advance)
     await topic.find_coordinator(topic.name)
     progress.remove_task(task)
 
 
 async def measure(name: str, settings: Settings) -> dict[str, Any]:
-    """Run one case in a process of its own; raises ClientFailed if that fails or hangs."""
-    command = (sys.executable, "-m", "benchmarks.measured", name, json.dumps(asdict(settings)))
+    """Run one case in a separate process; raise ClientFailed if it fails or takes too long."""
+    command = (sys.executable, "-m", "benchmarks.consume_process", name, json.dumps(asdict(settings)))
     return await run_process(name, command, settings.limit + START_LIMIT)

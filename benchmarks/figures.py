@@ -1,4 +1,4 @@
-"""From single measurements to a table's figures: medians, ranges, and ratios within a round."""
+"""Summaries of measurements for `benchmarks.consume`: medians, ranges, and ratios within a round."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MILLION = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One case in one round. `counted` records came in `seconds`, after a start of `start_seconds`.
+    """One case in one round: `counted` records in `seconds`, after a start that took `start_seconds`.
 
-    `committed` is what the group's offsets covered afterwards.
+    `committed` is the number of records below the group's committed offsets afterwards.
     """
 
     case: str
@@ -34,22 +34,22 @@ class Measurement:
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return self.counted / self.seconds if self.seconds else 0.0
 
     @property
     def megabytes(self) -> float:
-        """Megabytes (10⁶) of keys and values a second."""
+        """Megabytes (10⁶ bytes) of keys and values per second."""
         return self.rate * self.bytes / self.records / MILLION if self.records else 0.0
 
     @property
     def cpu_per_million(self) -> float:
-        """CPU seconds for a million records."""
+        """CPU seconds per million records."""
         return self.cpu_seconds / self.counted * MILLION if self.counted else 0.0
 
 
 class Spread(NamedTuple):
-    """A figure over the rounds."""
+    """Median, minimum and maximum of a figure over all rounds."""
 
     median: float
     low: float
@@ -57,7 +57,7 @@ class Spread(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The figures of one case; `ratio` and `cpu_ratio` are None where its baseline wasn't measured."""
+    """The figures of one case over all rounds; `ratio` and `cpu_ratio` are None if its baseline wasn't measured."""
 
     case: str
     rate: Spread
@@ -69,7 +69,7 @@ class Summary(NamedTuple):
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """One summary for each case, in the order of `CASES`."""
+    """Return one summary per case, in the order of `CASES`."""
     by_case: dict[str, dict[int, Measurement]] = {}
     for measurement in measurements:
         by_case.setdefault(measurement.case, {})[measurement.round] = measurement
@@ -82,7 +82,7 @@ def _summary(name: str, by_case: Mapping[str, Mapping[int, Measurement]]) -> Sum
     def spread(value: Callable[[Measurement], float]) -> Spread:
         return _spread([value(measurement) for measurement in own.values()])
 
-    # compared within a round only: on a busy machine rounds differ more than clients do
+    # ratios are taken within a round: on a busy machine rounds differ more than clients
     pairs = [(own[index], base[index]) for index in own if index in base]
     return Summary(
         name,

@@ -1,4 +1,4 @@
-"""A peer's program in Go (`benchmarks/peers/…`), built when Go is at hand."""
+"""Build Go programs of other clients (`benchmarks/peers/…`), if Go is installed."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from benchmarks.running import ROOT, worker
+from benchmarks.common import ROOT, started_process
 
 __all__ = ["GoProgram", "GoProgramUnavailable"]
 
 BUILD_LIMIT: Final = 300.0
-"""Seconds for the first build, which downloads the peer; later ones take the program from the cache."""
+"""Seconds for the first build, which downloads dependencies; later runs take the program from the cache."""
 
 
 class GoProgramUnavailable(Exception):
-    """Why a program cannot be built here."""
+    """The program cannot be built; the message says why."""
 
 
 class GoProgram:
-    """The program in `benchmarks/peers/NAME`, whose go.mod pins `module`."""
+    """The program in `benchmarks/peers/NAME`; its go.mod pins the version of `module`."""
 
     def __init__(self, name: str, module: str) -> None:
-        self.name, self._module = name, module
+        self.name = name
+        self._module = module
         self.sources = ROOT / "benchmarks" / "peers" / name
 
     def version(self) -> str:
-        """The version of the peer that the program is pinned to."""
+        """Return the pinned version of the module."""
         text = (self.sources / "go.mod").read_text(encoding="utf-8")
         found = re.search(rf"{re.escape(self._module)} v(\S+)", text)
         assert found is not None
         return found[1]
 
     def _target(self) -> Path:
-        """Where the program goes: the user's cache, under a name that changes with its sources."""
+        """Return the path of the program in the user's cache; the name contains a hash of its sources."""
         sources = b"".join((self.sources / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return cache / "asyncgroup" / "benchmarks" / f"{self.name}-{hashlib.sha256(sources).hexdigest()[:16]}"
 
     async def build(self) -> Path:
-        """The program, built if it is not in the cache; raises GoProgramUnavailable, saying why."""
+        """Return the path of the program, building it if it is not in the cache. Raises GoProgramUnavailable."""
         target = self._target()
         if target.exists():
             return target
@@ -53,7 +54,7 @@ class GoProgram:
         target.parent.mkdir(parents=True, exist_ok=True)
         made = target.with_name(f"{target.name}.{os.getpid()}")
         try:
-            async with worker(go, "-C", str(self.sources), "build", "-o", str(made), ".") as process:
+            async with started_process(go, "-C", str(self.sources), "build", "-o", str(made), ".") as process:
                 async with asyncio.timeout(BUILD_LIMIT):
                     _, err = await process.communicate()
         except TimeoutError:

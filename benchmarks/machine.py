@@ -1,4 +1,4 @@
-"""What the figures were measured on and with."""
+"""The machine and the software versions of a measurement, for reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_INSTALLED: Final = "not installed"
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores at our disposal, load at the start, system and interpreter."""
+    """Return processor, number of available cores, load average, operating system and Python version."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": _processor(),
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
-    """The installed version of each distribution; librdkafka's comes with confluent-kafka's."""
+    """Return the installed version of each distribution; confluent-kafka adds that of librdkafka."""
     found = {}
     for name in dict.fromkeys(distributions):
         try:

@@ -1,9 +1,9 @@
-"""A group member in a process of its own: `python -m benchmarks.member CLIENT SETTINGS`.
+"""A group member in a separate process: `python -m benchmarks.member CLIENT SETTINGS`.
 
-The process imports its client, prints `ready`, and joins when it reads a line; at the next line it leaves the group,
-prints a JSON object and ends: `receipts` (partition, offset, time of each record) and `commits` (time of each successful
-commit). Each assignment is printed as it happens, as a number of partitions. Times are `time.monotonic_ns()`, which on
-Linux is one clock for all processes.
+The process imports its client library, prints `ready`, and joins the group when it reads a line. When it reads a second
+line it leaves the group, prints a JSON object and exits: `receipts` (partition, offset and time of each record) and
+`commits` (time of each successful commit). After each assignment it prints the number of its partitions. Times are
+`time.monotonic_ns()`, which on Linux is the same clock for all processes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Log", "Settings", "main"]
+__all__ = ["MemberLog", "Settings", "main"]
 
-LOOK_SECONDS: Final = 0.005
+CHECK_SECONDS: Final = 0.005
+"""Seconds between two checks whether the member shall leave."""
 _MODULES: Final = {
     "asyncgroup": "asyncgroup.group",
     "aiokafka": "aiokafka",
     "confluent-kafka": "confluent_kafka",
 }
 POLL_SECONDS: Final = 0.05
+"""The timeout of confluent-kafka's `poll`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,34 +44,34 @@ class Settings:
     at_heartbeat: bool = False
 
 
-class Log:
-    """Records received and commits that succeeded."""
+class MemberLog:
+    """Records received and successful commits, with their times."""
 
     def __init__(self) -> None:
         self.receipts: list[tuple[int, int, int]] = []
         self.commits: list[int] = []
         self.stopping = threading.Event()
 
-    def took(self, partition: int, offset: int) -> None:
-        """A record was handed to us just now."""
+    def received(self, partition: int, offset: int) -> None:
+        """Log a record that the client just delivered."""
         self.receipts.append((partition, offset, time.monotonic_ns()))
 
     def committed(self) -> None:
-        """A commit was acknowledged just now."""
+        """Log a commit that was just acknowledged."""
         self.commits.append(time.monotonic_ns())
 
     @staticmethod
     def assigned(number: int) -> None:
-        """Tell the parent how many partitions we have now, and when."""
+        """Report the current number of partitions, and the time, to the parent process."""
         print(f"assigned {number} {time.monotonic_ns()}", flush=True)
 
-    def listen(self) -> None:
-        """Wait for the line that ends us, on a thread."""
+    def wait_for_stop(self) -> None:
+        """Wait for the line that makes the member leave; runs on a thread."""
         sys.stdin.readline()
         self.stopping.set()
 
 
-async def _asyncgroup(settings: Settings, log: Log) -> None:
+async def _asyncgroup(settings: Settings, log: MemberLog) -> None:
     from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
 
     class Logged(Handler):
@@ -78,7 +80,7 @@ async def _asyncgroup(settings: Settings, log: Log) -> None:
 
         async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
             async for record in claim:
-                log.took(record.partition, record.offset)
+                log.received(record.partition, record.offset)
                 claim.mark(record)
 
     class Commits:
@@ -97,16 +99,16 @@ async def _asyncgroup(settings: Settings, log: Log) -> None:
     async with ConsumerGroup(servers, settings.group_id, config, hooks=[Commits()]) as group:
         running = asyncio.create_task(group.run(settings.topic, Logged()))
         while not log.stopping.is_set() and not running.done():  # noqa: ASYNC110  set by a thread
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
         await group.aclose(at_heartbeat=settings.at_heartbeat)
         await running
 
 
-async def _aiokafka(settings: Settings, log: Log) -> None:
+async def _aiokafka(settings: Settings, log: MemberLog) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-    class Told(ConsumerRebalanceListener):  # type: ignore[misc]
+    class AssignmentListener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
             pass
 
@@ -122,23 +124,23 @@ async def _aiokafka(settings: Settings, log: Log) -> None:
         partition_assignment_strategy=(RangePartitionAssignor,),
         auto_commit_interval_ms=int(settings.commit_interval * 1000),
     )
-    consumer.subscribe([settings.topic], listener=Told())
+    consumer.subscribe([settings.topic], listener=AssignmentListener())
 
     async def read() -> None:
         async for record in consumer:
-            log.took(record.partition, record.offset)
+            log.received(record.partition, record.offset)
 
     async with consumer:
         _watch_commits(consumer, log)
         reading = asyncio.create_task(read())
         while not log.stopping.is_set() and not reading.done():  # noqa: ASYNC110  set by a thread
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
         reading.cancel()
         await asyncio.wait([reading])
 
 
-def _watch_commits(consumer: Any, log: Log) -> None:
-    """Log the commits of an AIOKafkaConsumer, which has no callback for automatic ones."""
+def _watch_commits(consumer: Any, log: MemberLog) -> None:
+    """MemberLog the commits of an AIOKafkaConsumer, which has no callback for automatic ones."""
     coordinator = consumer._coordinator
     commit = coordinator._do_commit_offsets
 
@@ -150,7 +152,7 @@ def _watch_commits(consumer: Any, log: Log) -> None:
     coordinator._do_commit_offsets = watched
 
 
-def _confluent(settings: Settings, log: Log) -> None:
+def _confluent(settings: Settings, log: MemberLog) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     def on_commit(error: Any, partitions: list[Any]) -> None:
@@ -192,19 +194,19 @@ def _confluent(settings: Settings, log: Log) -> None:
             partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None
-            log.took(partition, offset)
+            log.received(partition, offset)
     finally:
         consumer.close()
 
 
 def main(client: str, settings_json: str) -> None:
-    """Import, wait, consume, print."""
+    """Import the client, wait for the first line, consume until the second, print the result."""
     settings = Settings(**json.loads(settings_json))
-    log = Log()
+    log = MemberLog()
     importlib.import_module(_MODULES[client])
     print("ready", flush=True)
     sys.stdin.readline()
-    threading.Thread(target=log.listen, daemon=True).start()
+    threading.Thread(target=log.wait_for_stop, daemon=True).start()
     if client == "confluent-kafka":
         _confluent(settings, log)
     else:

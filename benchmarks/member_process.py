@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any, Final
 
+from benchmarks.common import ClientFailed, started_process
 from benchmarks.member import Settings
-from benchmarks.running import ClientFailed, worker
 
 __all__ = ["LIMIT", "MemberProcess", "start_member"]
 
 LIMIT: Final = 60.0
-"""Seconds a member may take for one step."""
+"""Seconds that a member may take for one step."""
 LINE_LIMIT: Final = 64 << 20
 ERROR_LINES: Final = 30
 
@@ -25,7 +25,7 @@ ERROR_LINES: Final = 30
 async def start_member(stack: AsyncExitStack, client: str, settings: Settings) -> MemberProcess:
     """Start a member of the client library `client`; the process is killed if it outlives `stack`."""
     command = (sys.executable, "-m", "benchmarks.member", client, json.dumps(asdict(settings)))
-    process = await stack.enter_async_context(worker(*command, limit=LINE_LIMIT))
+    process = await stack.enter_async_context(started_process(*command, limit=LINE_LIMIT))
     member = MemberProcess(process, client)
     stack.push_async_callback(member.aclose)
     return member
@@ -64,11 +64,11 @@ class MemberProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is over."""
+        """Whether the process has ended."""
         return self._process.returncode is not None
 
     async def ready(self) -> None:
-        """Wait until its imports are done."""
+        """Wait until the process has finished its imports."""
         await self._ready.wait()
 
     def tell(self) -> None:
@@ -77,7 +77,7 @@ class MemberProcess:
         self._process.stdin.write(b"\n")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if the process still runs."""
+        """Send a signal if the process is still running."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
@@ -91,7 +91,7 @@ class MemberProcess:
         return self._result
 
     async def aclose(self) -> None:
-        """End the reading of its output."""
+        """Stop reading the output of the process."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

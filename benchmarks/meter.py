@@ -1,4 +1,4 @@
-"""The stopwatch inside a measured process: it starts at the first record and reads the process's CPU time too."""
+"""Counts records in a measured process; wall-clock and CPU time start at the first delivery."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from typing import Final
 __all__ = ["LAP", "Laps", "Meter"]
 
 LAP: Final = 5_000
-"""Records between two looks at the clock in a loop over single records."""
+"""Records between two clock reads in a loop over single records."""
 
 
 class Meter:
-    """Counts what a client hands over, from the first delivery on, until `records` came or `limit` seconds passed.
+    """Counts delivered records until `records` have arrived or `limit` seconds have passed.
 
-    What the first delivery holds is left out of the rate, as its time is that of joining the group: it starts the
-    clock. CPU time is the process's own, all threads together.
+    The first delivery starts the clock; its records do not count in the rate, because the time before them includes
+    joining the group. CPU time is that of all threads of the process.
     """
 
     def __init__(self, records: int, limit: float) -> None:
-        self._wanted, self._limit = records, limit
+        self._wanted = records
+        self._limit = limit
         self.finished = False
         self.total = 0
-        """Records handed over, those of the first delivery included."""
+        """Records delivered, including the first delivery."""
         self.counted = 0
         """Records since the clock started."""
         self.size = 0
-        """Bytes of keys and values, of all records."""
+        """Bytes of keys and values of all records."""
         self._begun = self._first = self._end = 0.0
         self._cpu_begun = self._cpu_first = self._cpu_end = 0.0
 
     def begin(self) -> None:
-        """The client is about to be made: joining starts to be timed."""
+        """Start the time of joining; call this before the client is created."""
         self._begun, self._cpu_begun = time.perf_counter(), time.process_time()
 
-    def took(self, records: int, size: int) -> bool:
-        """So many records came, with so many bytes of keys and values; False when that's enough."""
+    def add(self, records: int, size: int) -> bool:
+        """Count a delivery of records with `size` bytes of keys and values; return False if no more are needed."""
         now, cpu = time.perf_counter(), time.process_time()
         if self.total == 0:
             self._first, self._cpu_first = now, cpu
@@ -49,7 +50,7 @@ class Meter:
         return not self.finished
 
     def figures(self) -> dict[str, float]:
-        """What was measured: seconds and CPU seconds before and after the first delivery, records and bytes."""
+        """Return records and bytes, and seconds and CPU seconds before and after the first delivery."""
         return {
             "records": self.total,
             "bytes": self.size,
@@ -62,7 +63,7 @@ class Meter:
 
 
 class Laps:
-    """Lets a loop over single records count down instead of looking at the clock: one subtraction a record.
+    """Lets a loop over single records count down instead of reading the clock, which costs one subtraction per record.
 
         left = laps.first
         for record in …:
@@ -70,16 +71,18 @@ class Laps:
             if not left and not (left := laps.next(size)):
                 break
 
-    `share` is how many records the loop will get.
+    `share` is the number of records that the loop will get. The first lap is one record, so that the meter's clock starts
+    there.
     """
 
     def __init__(self, meter: Meter, share: int) -> None:
-        self._meter, self._rest = meter, share
+        self._meter = meter
+        self._rest = share
         self.first = self._step = 1
 
     def next(self, size: int) -> int:
-        """A lap is over, with so many bytes; returns the records of the next one, 0 to stop."""
-        more = self._meter.took(self._step, size)
+        """Count a finished lap of `size` bytes; return the number of records of the next lap, 0 to stop."""
+        more = self._meter.add(self._step, size)
         self._rest -= self._step
         self._step = min(LAP, self._rest) if more else 0
         return self._step

@@ -1,4 +1,4 @@
-"""The table that people read."""
+"""The table of `benchmarks.consume`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.figures import Spread, Summary
 __all__ = ["show"]
 
 WIDTH = 132
-"""Columns of the table where the output is no terminal."""
+"""Columns of the table if standard output is not a terminal."""
 
 COLUMNS = ("records/s", "range", "MB/s", "ratio", "range", "CPU", "CPU ratio", "start")
 
@@ -21,7 +21,7 @@ COLUMNS = ("records/s", "range", "MB/s", "ratio", "range", "CPU", "CPU ratio", "
 def show(
     title: str, summaries: Sequence[Summary], versions: Mapping[str, str], machine: Mapping[str, str]
 ) -> None:
-    """Print the batch cases, the record cases, and what they were measured on."""
+    """Print the batch cases, the record cases, and the machine."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
@@ -64,9 +64,9 @@ def _range(spread: Spread | None, form: str, unit: str = "") -> str:
 
 def _legend(versions: Mapping[str, str], machine: Mapping[str, str]) -> str:
     return (
-        "Medians over the rounds. Ratios: to aiokafka's getmany() above and to its async for below, taken within each\n"
-        "round. The clock starts at the first delivery; start: seconds from making the client to that. CPU: seconds of\n"
-        "the client's process, all threads, for a million records.\n"
+        "Medians over the rounds. Ratios are to aiokafka's getmany() in the upper part and to its async for in the lower,\n"
+        "within each round. The clock starts at the first delivery; start: seconds from creating the client to that. CPU:\n"
+        "seconds of the client's process, all threads, per million records.\n"
         + ", ".join(f"{name} {number}" for name, number in versions.items())
         + f"\n{machine['python']}, {machine['system']}, {machine['processor']}, {machine['cores']} cores, "
         f"load at the start {machine['load']}"

@@ -1,4 +1,4 @@
-"""The topic that is read: created, loaded once, and removed at the end."""
+"""The topic that clients read: created, loaded once, and removed at the end."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from asyncgroup.wire.records import BatchBuilder
 __all__ = ["Topic"]
 
 BATCH_BYTES: Final = 64 << 10
-"""Bytes of a record batch: between Java's default and what a busy producer makes."""
+"""Bytes of a record batch: between Java's default and the batches of a busy producer."""
 STEP: Final = 8
 """Batches between two steps of the progress bar."""
 RETRIES: Final = 20
 BY_NAME: Final = 12
-"""The last Produce version in which a topic goes by its name."""
+"""The last Produce version that names a topic instead of giving its id."""
 FIRST_TIMESTAMP: Final = 1_700_000_000_000
+"""The timestamp of the first record of each partition, in ms."""
 
 
 class Topic:
-    """A topic of `partitions` with `records` in all, evenly; `size` bytes of value and eight of key each.
+    """A topic with `records` records, spread evenly over `partitions`; values have `size` bytes, keys eight.
 
-    With `largest` the values have `size` to `largest` bytes; a record batch has at most `batch_records` records and
-    `batch_bytes` bytes.
+    With `largest` the size of a value is random, from `size` to `largest` bytes. A record batch has at most
+    `batch_records` records and `batch_bytes` bytes.
     """
 
     def __init__(
@@ -45,20 +46,23 @@ class Topic:
     ) -> None:
         self._cluster = cluster
         self.name = f"benchmark-{uuid4().hex[:12]}"
-        self.partitions, self.size = partitions, size
+        self.partitions = partitions
+        self.size = size
         self._largest = largest or size
-        self._batch_records, self._batch_bytes = batch_records, batch_bytes
+        self._batch_records = batch_records
+        self._batch_bytes = batch_bytes
         self.share = -(-records // partitions)
+        """Records of each partition."""
         self._exists = False
 
     @property
     def records(self) -> int:
-        """How many there are: `records` rounded up to the same number for each partition."""
+        """The number of records, rounded up to the same number in each partition."""
         return self.share * self.partitions
 
     async def create(self) -> None:
         """Create the topic, empty."""
-        # the timestamps are the same in every run, and older than the default retention
+        # the timestamps are constant, and by now older than the default retention time
         keep = m.CreateTopicsRequest.CreatableTopicConfig("retention.ms", "-1")
         topic = m.CreateTopicsRequest.CreatableTopic(self.name, self.partitions, -1, configs=[keep])
         request = m.CreateTopicsRequest(topics=[topic])
@@ -68,7 +72,7 @@ class Topic:
         self._cluster.track([self.name])
 
     async def load(self, advance: Callable[[int], object]) -> None:
-        """Create the topic and write its records; `advance(n)` hears of every n written."""
+        """Create the topic and write its records; `advance(n)` is called after every n records."""
         await self.create()
         await asyncio.gather(*(self._load_partition(number, advance) for number in range(self.partitions)))
 
@@ -85,7 +89,7 @@ class Topic:
             advance(written - before)
 
     def _batch(self, rng: random.Random, start: int) -> tuple[bytes, int]:
-        """The record batch that begins with record `start` of a partition, and the number behind its last record."""
+        """Return the record batch that begins with record `start` of a partition, and the next record's number."""
         builder = BatchBuilder(size_limit=self._batch_bytes)
         number = start
         end = min(self.share, start + (self._batch_records or self.share))
@@ -113,7 +117,7 @@ class Topic:
         await self._retried(write)
 
     async def _retried(self, attempt: Callable[[], Awaitable[object]]) -> None:
-        """A topic that was just made takes a moment to have its leaders and coordinators."""
+        """Retry retriable errors: a new topic has no leaders and coordinators at first."""
         backoff = self._cluster.backoff()
         while True:
             try:
@@ -126,17 +130,17 @@ class Topic:
             await self._cluster.refresh()
 
     async def committed(self, group_id: str) -> int:
-        """How many records the committed offsets of a group cover."""
+        """Return the number of records below the committed offsets of a group."""
         partitions = [TopicPartition(self.name, number) for number in range(self.partitions)]
         offsets = await OffsetManager(self._cluster, group_id).fetch(partitions)
         return sum(entry.offset for entry in offsets.values())
 
     async def find_coordinator(self, group_id: str) -> None:
-        """Have the topic of committed offsets made, so that no client waits for it."""
+        """Make the cluster create `__consumer_offsets`, so that no measured client waits for it."""
         await self._retried(lambda: self.committed(group_id))
 
     async def remove(self, group_ids: list[str]) -> None:
-        """Delete the topic, if it was made, and the groups that read it."""
+        """Delete the topic, if it was created, and the groups that read it."""
         if not self._exists:
             return
         self._cluster.untrack([self.name])

@@ -1,6 +1,6 @@
-"""A measured process: `python -m benchmarks.worker MODULE:FUNCTION SETTINGS`, settings and figures being JSON objects.
+"""A measured process: `python -m benchmarks.worker MODULE:FUNCTION SETTINGS`; settings and figures are JSON objects.
 
-Each client has a process of its own, so that imports, threads and garbage of one never weigh on another.
+Each client runs in a separate process, so that imports, threads and garbage of one do not slow another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 
 def main(function: str, settings_json: str) -> None:
-    """Call the function with the settings and print its figures as the last line."""
+    """Call the function with the settings and print its figures in the last line."""
     module, _, name = function.partition(":")
     call = getattr(importlib.import_module(module), name)
     settings: dict[str, Any] = json.loads(settings_json)

@@ -1,13 +1,13 @@
-"""A real Apache Kafka for tests of any directory, started once per run; `tests/conftest.py` takes the fixtures in.
+"""Fixtures with a real Apache Kafka, started once per test run; `tests/conftest.py` imports them.
 
 - `apache_kafka`: one node, or the Kafka that the environment variable `ASYNCGROUP_KAFKA=host:port` names.
-- `apache_kafka_3`: three nodes of our own, which tests may kill, suspend and restart, and leave running.
-- `kafka_to_break`: one node of our own, for the same.
+- `apache_kafka_3`: three nodes, which tests may kill, suspend and restart; they must leave them running.
+- `kafka_to_break`: one node, for the same.
 - `kafka_39`: one node of an old release.
-- `kafka_at_hand`: asked for by tests that start a Kafka of their own.
+- `kafka_at_hand`: for tests that start their own Kafka.
 
-Where no Java or no jars can be had these tests are skipped with the reason; `ASYNCGROUP_REQUIRE_KAFKA=1`
-makes that a failure. `ASYNCGROUP_KAFKA_VERSION` names another release for the first two.
+Without Java or Kafka's jars these tests are skipped with the reason; with `ASYNCGROUP_REQUIRE_KAFKA=1` they fail.
+`ASYNCGROUP_KAFKA_VERSION` selects another release for the first two fixtures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _missing = pytest.StashKey[dict[str, str | None]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch Kafka before the first test, so that the one-time download is not within a test's time limit."""
+    """Download Kafka before the first test, so that the one-time download does not count toward a test's timeout."""
     fixtures = OWN if EXTERNAL else OWN | {"apache_kafka"}
     asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     wanted = {VERSION: bool(fixtures & asked), OLD_KAFKA_VERSION: "kafka_39" in asked}
@@ -52,13 +52,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
-    """Lets the progress of the download through to the terminal."""
+    """Return a context that disables output capture, so that the terminal shows the progress of the download."""
     capture = config.pluginmanager.getplugin("capturemanager")
     return capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext()
 
 
 def _what_is_missing(config: pytest.Config, version: str) -> str | None:
-    """Why no Kafka of this version can be run here, or None; found out once."""
+    """Return why Kafka of this version cannot be run here, or None; checked once."""
     known = config.stash.setdefault(_missing, {})
     if version not in known:
         known[version] = _try_to_get_kafka(version)
@@ -75,7 +75,7 @@ def _try_to_get_kafka(version: str) -> str | None:
 
 
 def _require(config: pytest.Config, version: str) -> None:
-    """Skip the test, or fail it, where Apache Kafka cannot be run."""
+    """Skip the test if Apache Kafka cannot be run, or fail it if Kafka is required."""
     reason = _what_is_missing(config, version)
     if reason is None:
         return
@@ -86,13 +86,13 @@ def _require(config: pytest.Config, version: str) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_at_hand(request: pytest.FixtureRequest) -> None:
-    """Skips the test, or fails it, where Apache Kafka cannot be run."""
+    """Skip the test if Apache Kafka cannot be run, or fail it if Kafka is required."""
     _require(request.config, VERSION)
 
 
 @pytest.fixture(scope="session")
 def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
-    """One real node that all tests share."""
+    """One Apache Kafka node, shared by all tests."""
     if EXTERNAL:
         host, _, port = EXTERNAL.split(",")[0].rpartition(":")
         try:
@@ -108,14 +108,14 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
 
 @pytest.fixture(scope="session")
 def apache_kafka_3(kafka_at_hand: None) -> Iterator[ApacheKafka]:
-    """Three real nodes that all tests share; a test that takes one down brings it back."""
+    """Three Apache Kafka nodes, shared by all tests; a test that stops one starts it again."""
     with ApacheKafka(3, version=VERSION) as kafka:
         yield kafka
 
 
 @pytest.fixture(scope="session")
 def kafka_to_break(kafka_at_hand: None) -> Iterator[ApacheKafka]:
-    """One real node that tests may take down, and bring back, with all that others have left on it."""
+    """One Apache Kafka node that tests may stop and must start again; it keeps the topics and groups of other tests."""
     with ApacheKafka(version=VERSION) as kafka:
         yield kafka
 

@@ -1,12 +1,12 @@
-"""Wiring of the test suite: which loop a test runs on, what it may leave behind, which tests are chosen.
+"""Configuration of the test suite: event loops, checks for leftover tasks and connections, selection of tests.
 
-- A test marked `virtual`, or living under `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test
-  on an ordinary loop. The marker's arguments go to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
-  A test that names its loops itself, `@pytest.mark.asyncio(loop_factories=["real", "virtual"])`, runs on each.
+- A test marked `virtual`, or in `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test on a real
+  event loop. The marker's arguments are passed to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
+  A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on each of these loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
-- The fixtures of `tests/apache_kafka.py` give a real Apache Kafka to whoever asks for one, `tests/one_spark.py` a Spark.
-- Tests marked `soak` are left out unless `--soak` is given.
-- Every skip is listed at the end with its reason.
+- The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
+- Tests marked `soak` are deselected unless `--soak` is given.
+- Every skipped test is listed at the end with its reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.apache_kafka import (
     pytest_collection_finish,
 )
 from tests.interop.java_tools import java_tools
-from tests.one_spark import spark, spark_gateway, spark_with_kafka
+from tests.shared_spark import spark, spark_gateway, spark_with_kafka
 
 __all__ = [
     "apache_kafka",
@@ -50,31 +50,31 @@ __all__ = [
 SCENARIOS = Path(__file__).parent / "scenario"
 
 VIRTUAL_TURNS = 20
-"""Turns a finished virtual test gets for what it has cancelled or closed without waiting."""
+"""Iterations of the virtual loop after a test, for tasks that it has cancelled or closed without waiting."""
 
 settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")  # tests assert no times: a busy machine is no failure
+settings.load_profile("suite")  # no deadline: a busy machine must not fail a test
 
 REAL_GRACE = 0.5
-"""Seconds that tasks of a finished test on a real loop may still take; they are waited for, not slept through."""
+"""The longest time in seconds that tasks of a finished test on a real loop may take to end."""
 
 _passed = pytest.StashKey[bool]()
 
 
 def pytest_configure() -> None:
-    """Programs that tests start must hear Ctrl-C, also where a shell runs the suite in the background.
+    """Restore Python's SIGINT handler if a shell runs the suite in the background.
 
-    Such a shell has its children ignore SIGINT, and they hand that on to theirs.
+    Such a shell makes its child processes ignore SIGINT; the programs that tests start would inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# -- the loop of a test -------------------------------------------------------------------------------------------------
+# -- event loops --------------------------------------------------------------------------------------------------------
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """pytest-asyncio's hook: the loops `item` runs on, by name."""
+    """Return the event loops that `item` runs on, by name (a hook of pytest-asyncio)."""
     virtual = item.get_closest_marker("virtual")
     virtual_loop = functools.partial(VirtualTimeLoop, **(virtual.kwargs if virtual else {}))
     chosen = item.get_closest_marker("asyncio")
@@ -91,16 +91,16 @@ async def network() -> Network:
     return current_network()
 
 
-# -- what a test leaves behind ------------------------------------------------------------------------------------------
+# -- leftover tasks and connections -------------------------------------------------------------------------------------
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let every async test begin with `nothing_left`, so that it ends after all other fixtures of the test."""
+    """Make `nothing_left` the first fixture of every async test, so that it ends after all other fixtures."""
     if not isinstance(item, pytest.Function) or not pytest_asyncio.is_async_test(item):
         return
     marker = item.get_closest_marker("asyncio")
     own_loop = marker is None or marker.kwargs.get("loop_scope", "function") == "function"
-    # a loop that several tests share holds the tasks of wider fixtures, which are not the test's to end
+    # a loop shared by several tests also runs tasks of fixtures with a wider scope, which must not end with the test
     if own_loop and nothing_left.__name__ not in item.fixturenames:
         item.fixturenames.insert(0, nothing_left.__name__)
 
@@ -115,10 +115,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest_asyncio.fixture(loop_scope="function")
 async def nothing_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Fails a test that passed and left a task, and on a virtual loop a connection or listener, behind."""
+    """Fail a test that passed if it left a task, or on a virtual loop a connection or listener."""
     yield
     if not request.node.stash.get(_passed, False):
-        return  # a test that failed half-way has its own story to tell; the runner cancels what is left
+        return  # a failed test reports its own error; the runner cancels its remaining tasks
     loop = asyncio.get_running_loop()
     if isinstance(loop, VirtualTimeLoop):
         for _ in range(VIRTUAL_TURNS):
@@ -140,7 +140,7 @@ def _fail_on_open_network(network: Network) -> None:
         pytest.fail("the test left open in the network:\n  - " + "\n  - ".join(left), pytrace=False)
 
 
-# -- the choice of tests ------------------------------------------------------------------------------------------------
+# -- selection of tests -------------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -158,11 +158,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = ordinary
 
 
-# -- the last screen ----------------------------------------------------------------------------------------------------
+# -- terminal summary ---------------------------------------------------------------------------------------------------
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List every skip with its reason: a skipped test proves nothing, so nobody may overlook it."""
+    """List every skipped test with its reason, so that skips are not overlooked."""
     skipped = terminalreporter.stats.get("skipped", [])
     if not skipped:
         return

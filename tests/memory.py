@@ -1,4 +1,4 @@
-"""How much memory a piece of work takes, at the moment at which it takes most."""
+"""Limit the peak memory of a block of code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def memory_under(limit: float) -> Iterator[None]:
-    """Fails if the block takes `limit` bytes of Python's memory or more at any moment."""
+    """Fail if the block allocates `limit` bytes or more of Python's memory at any time (`tracemalloc`)."""
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     try:

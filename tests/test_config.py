@@ -1,4 +1,4 @@
-"""Configuration: every key, what it takes and what it refuses, and how it says so."""
+"""Configuration: the valid and invalid values of every key, and the error messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
             ["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"],
             ["default", None],
         ),
-        # what else it may not be is said without showing it: test_secrets_do_not_show
+        # invalid values are not shown in the error: see test_secrets_are_hidden
         "security": ([None, Security(), Security(tls=Tls(), sasl=Plain("u", "p"))], []),
     },
     ConsumerConfig: {
@@ -112,12 +112,12 @@ def test_every_key_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("cls", "key", "value"), GOOD)
-def test_what_is_allowed(cls: type[ClientConfig], key: str, value: Any) -> None:
+def test_valid_values(cls: type[ClientConfig], key: str, value: Any) -> None:
     assert getattr(cls(**{key: value}), key) == value
 
 
 @pytest.mark.parametrize(("cls", "key", "value"), BAD)
-def test_what_is_refused_and_how(cls: type[ClientConfig], key: str, value: Any) -> None:
+def test_invalid_values(cls: type[ClientConfig], key: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         cls(**{key: value})
     assert (caught.value.key, caught.value.allowed is None) == (key, False)
@@ -156,7 +156,7 @@ def test_the_documentation_names_every_key(cls: type[ClientConfig]) -> None:
         (lambda: ClientConfig(retry_backoff=100), "retry_backoff=100 .* durations are seconds: 0.1?"),
     ],
 )
-def test_durations_in_milliseconds_are_asked_about(made: Any, said: str) -> None:
+def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
         made()
 
@@ -190,7 +190,7 @@ def test_durations_in_milliseconds_are_asked_about(made: Any, said: str) -> None
         ),
     ],
 )
-def test_keys_that_have_to_fit_together(made: Any, said: str) -> None:
+def test_keys_that_contradict_each_other(made: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         made()
 
@@ -222,7 +222,7 @@ def test_values_are_frozen_and_by_keyword_only() -> None:
         (ProducerConfig, "linger_ms", "did you mean linger"),
     ],
 )
-def test_an_unknown_key_and_those_it_may_stand_for(cls: type[ClientConfig], key: str, said: str) -> None:
+def test_an_unknown_key_with_suggestions(cls: type[ClientConfig], key: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}=10.0 is not allowed: .*{said}"):
         cls(**{key: 10.0})
 
@@ -234,7 +234,7 @@ def test_copies_and_pickles_are_equal() -> None:
         assert pickle.loads(pickle.dumps(made)) == made
 
 
-def test_secrets_do_not_show() -> None:
+def test_secrets_are_hidden() -> None:
     made = ConsumerConfig(
         security=Security(sasl=Plain("alice", "s3cret"), tls=Tls(cert_file="c", key_password="s3cret"))
     )
@@ -254,7 +254,7 @@ def test_a_client_configuration_can_be_passed_on() -> None:
     assert ClientConfig(**made.client()) == ClientConfig(client_id="me", request_timeout=7.0)
 
 
-def test_a_config_error_is_a_value_error_and_ours() -> None:
+def test_a_config_error_is_a_value_error_and_an_asyncgroup_error() -> None:
     with pytest.raises(ValueError, match="request_timeout"):
         ClientConfig(request_timeout=0)
     assert issubclass(ConfigError, AsyncGroupError)
@@ -298,13 +298,13 @@ def test_servers(servers: Any, found: Any) -> None:
         *[[], [""], [None], None, 9092, b"kafka:9092", {"kafka:9092": 1}],
     ],
 )
-def test_servers_that_cannot_be(servers: Any) -> None:
+def test_invalid_servers(servers: Any) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap_servers=.*host:port"):
         parse_servers(servers)
 
 
 @pytest.mark.parametrize("servers", ["kafka://u:s3cret@kafka:9092", ["a:1", "u:s3cret@kafka:9092"]])
-def test_a_password_in_an_address_does_not_show(servers: Any) -> None:
+def test_a_password_in_an_address_is_hidden(servers: Any) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap_servers='\[hidden\]'.*belong to security") as caught:
         parse_servers(servers)
     assert "s3cret" not in str(caught.value)
@@ -331,7 +331,7 @@ def test_group_ids(group_id: str) -> None:
 
 
 @pytest.mark.parametrize("group_id", ["", "  ", None, 7, b"g", "x" * 32768, "\ud800"])
-def test_group_ids_that_cannot_be(group_id: Any) -> None:
+def test_invalid_group_ids(group_id: Any) -> None:
     with pytest.raises(ConfigError, match="group_id="):
         check_group_id(group_id)
 
@@ -342,7 +342,7 @@ def test_topics(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a b", "ü", "a/b", "x" * 250, "t\n", None, b"t"])
-def test_topics_that_cannot_be(topic: Any) -> None:
+def test_invalid_topics(topic: Any) -> None:
     with pytest.raises(ConfigError, match="topic="):
         check_topic(topic)
 

@@ -1,4 +1,4 @@
-"""The error tree: what the docstring draws is what the classes are."""
+"""The error classes: the tree in the module docstring matches the code, and the messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINE = re.compile(
 
 
 def drawn() -> dict[str, tuple[str | None, str | None]]:
-    """Parent and further base of each class, as the docstring draws them."""
+    """Return the parent and the additional base of each class, as drawn in the docstring."""
     tree: dict[str, tuple[str | None, str | None]] = {}
     above: list[str] = []
     for line in inspect.getdoc(errors).splitlines()[2:]:  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ def test_a_broker_error_carries_code_name_and_whether_to_retry() -> None:
     assert not BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'").retriable
 
 
-def test_an_error_code_of_the_future_has_a_name() -> None:
+def test_an_unknown_error_code_has_a_name() -> None:
     error = BrokerError(4711, "topic 't'")
     assert error.name == "UNKNOWN_ERROR_CODE_4711"
     assert not error.retriable
@@ -85,12 +85,12 @@ def test_an_error_code_of_the_future_has_a_name() -> None:
         (ConfigError("no topics were given"), "no topics were given"),
     ],
 )
-def test_what_a_config_error_says(error: ConfigError, text: str) -> None:
+def test_config_error_messages(error: ConfigError, text: str) -> None:
     assert str(error) == text
     assert isinstance(error, ValueError)
 
 
-def test_what_failed_to_be_committed_is_named_in_order() -> None:
+def test_commit_failures_are_listed_in_order_of_partitions() -> None:
     failed = {TopicPartition("t", number): BrokerError(27, f"t-{number}") for number in (2, 1)}
     error = CommitFailedError("g", failed)
     assert error.errors == failed
@@ -101,7 +101,7 @@ def test_what_failed_to_be_committed_is_named_in_order() -> None:
     assert text.endswith("t-9: gone: UNKNOWN_TOPIC_OR_PARTITION (3); and 2 more")
 
 
-def test_what_failed_to_be_delivered_is_counted() -> None:
+def test_delivery_failures_are_counted() -> None:
     failed = {
         TopicPartition("t", 1): (3, BrokerError(10, "3 records for t-1")),
         TopicPartition("s", 0): (2, BrokerError(29, "2 records for s-0")),
@@ -119,10 +119,10 @@ def test_causes_of_a_sessions_end_are_no_broker_errors() -> None:
     assert not any(issubclass(cls, (BrokerError, ConfigError)) for cls in ends)
 
 
-def test_which_errors_may_pass_by_themselves() -> None:
-    """Beside BrokerError, whose code says it: whatever left open what became of a request, and nothing else."""
-    passing = {name for name, cls in CLASSES.items() if cls.retriable}
-    assert passing == {
+def test_retriable_errors() -> None:
+    """Besides BrokerError, which depends on its code: only errors after which the outcome of a request is unknown."""
+    retriable = {name for name, cls in CLASSES.items() if cls.retriable}
+    assert retriable == {
         "TransportError",
         "ConnectError",
         "ConnectionLost",

@@ -1,4 +1,4 @@
-"""Text from the network: what a terminal would obey, or a log would take for further lines, shows escaped."""
+"""Text from the network: control characters and escape sequences are escaped in messages and logs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from asyncgroup.errors import (
     SessionFailed,
 )
 from asyncgroup.escaping import escaping_logger, printable
-from asyncgroup.lifecycle import own_copy
+from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 
-EVIL = "ev\x1b[2Jil\r\n2026-01-01 forged\x00\x9b31m\u202e\ud800"
+HOSTILE = "ev\x1b[2Jil\r\n2026-01-01 forged\x00\x9b31m\u202e\ud800"
 SHOWN = "ev\\x1b[2Jil\\r\\n2026-01-01 forged\\x00\\x9b31m\\u202e\\ud800"
 
 
 def test_control_characters_are_escaped_and_nothing_else() -> None:
-    assert printable(EVIL) == SHOWN
+    assert printable(HOSTILE) == SHOWN
     assert printable("naïve – 日本 'quoted' \\x1b") == "naïve – 日本 'quoted' \\x1b"
 
 
@@ -50,24 +50,24 @@ def test_any_text_is_printable_and_stays_so(text: str, limit: int) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        ConnectError(EVIL),
-        DecodeError(EVIL),
-        MalformedResponse(EVIL),
-        AuthenticationError(EVIL),
-        AssignmentError(EVIL),
-        SessionFailed(EVIL),
-        BrokerError(3, f"topic {EVIL}", EVIL),
-        CommitFailedError("g", {TopicPartition(EVIL, 0): BrokerError(3, "x", EVIL)}),
+        ConnectError(HOSTILE),
+        DecodeError(HOSTILE),
+        MalformedResponse(HOSTILE),
+        AuthenticationError(HOSTILE),
+        AssignmentError(HOSTILE),
+        SessionFailed(HOSTILE),
+        BrokerError(3, f"topic {HOSTILE}", HOSTILE),
+        CommitFailedError("g", {TopicPartition(HOSTILE, 0): BrokerError(3, "x", HOSTILE)}),
     ],
 )
 def test_errors_are_one_line(error: Exception) -> None:
-    for one in (error, own_copy(error)):
+    for one in (error, copy_error(error)):
         assert str(one).isprintable()
         assert SHOWN in str(one)
 
 
 def test_an_errors_pickle_has_the_same_text() -> None:
-    error = ConnectError(EVIL)
+    error = ConnectError(HOSTILE)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -76,9 +76,9 @@ def test_a_brokers_words_come_to_an_end() -> None:
 
 
 def test_addresses_and_partitions() -> None:
-    assert str(Address(1, EVIL, 9092)) == f"node 1 ({SHOWN}:9092)"
+    assert str(Address(1, HOSTILE, 9092)) == f"node 1 ({SHOWN}:9092)"
     assert len(str(Address(1, "x" * 40_000, 9092))) < 300
-    assert str(TopicPartition(EVIL, 7)) == f"{SHOWN}-7"
+    assert str(TopicPartition(HOSTILE, 7)) == f"{SHOWN}-7"
     assert str(TopicPartition("orders", 7)) == "orders-7"
 
 
@@ -87,9 +87,9 @@ def test_a_loggers_arguments(caplog: pytest.LogCaptureFixture) -> None:
     assert escaping_logger("tests.escaping") is log
     assert len(log.filters) == 1
     with caplog.at_level(logging.INFO):
-        log.info("member %s of %d: %r", EVIL, 7, EVIL)
+        log.info("member %s of %d: %r", HOSTILE, 7, HOSTILE)
         log.info("no arguments")
-        log.info("%(name)s", {"name": EVIL})
+        log.info("%(name)s", {"name": HOSTILE})
     first, second, third = (record.getMessage() for record in caplog.records)
     assert first.isprintable()
     assert SHOWN in first

@@ -1,4 +1,4 @@
-"""Hooks: each listener hears what it has a method for, and none can hurt the client."""
+"""Hooks: each listener receives the events that it has a method for, and its errors don't affect the client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Broken(Listener):
         raise RuntimeError("a hook's bug")
 
 
-def test_listeners_hear_what_they_have_methods_for() -> None:
+def test_listeners_receive_events_that_they_have_methods_for() -> None:
     first, second = Listener(), Listener()
     all_of_them = Hooks(iter([first, object(), second]))
     all_of_them.emit("on_commit", "g", {}, None)
@@ -45,7 +45,7 @@ def test_no_hooks_at_all() -> None:
         Hooks().emit(event)
 
 
-def test_an_exception_in_a_hook_is_logged_and_goes_no_further(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_hook_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
     Hooks([Broken(), listener]).emit("on_commit", 1)
     assert listener.heard == [(1,)]
@@ -53,15 +53,15 @@ def test_an_exception_in_a_hook_is_logged_and_goes_no_further(caplog: pytest.Log
     assert "a hook's bug" in caplog.text
 
 
-def test_a_coroutine_method_is_refused_as_nobody_would_await_it() -> None:
+def test_a_coroutine_method_is_refused() -> None:
     class Waits:
         async def on_heartbeat(self, group_id: str, seconds: float) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"async def on_heartbeat.*plain methods"):
+    with pytest.raises(ConfigError, match=r"async def on_heartbeat.*plain methods, not coroutine functions"):
         Hooks([Listener(), Waits()])
 
 
-def test_an_event_that_does_not_exist_is_a_mistake() -> None:
+def test_an_unknown_event_is_an_error() -> None:
     with pytest.raises(KeyError):
         Hooks().emit("on_comit")
 
@@ -71,7 +71,7 @@ def parameters(event: str) -> list[inspect.Parameter]:
 
 
 def test_every_emitted_event_is_declared_with_its_values() -> None:
-    """Each `emit("on_…", …)` in the package names a method of Hook and gives as many values as it has parameters."""
+    """Each `emit("on_…", …)` in the package names a method of Hook and passes as many values as it has parameters."""
     emitted = set()
     for path in Path(asyncgroup.__file__ or "").parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -92,7 +92,7 @@ def test_every_emitted_event_is_declared_with_its_values() -> None:
 
 
 @pytest.mark.parametrize("event", sorted(EVENTS))
-def test_every_method_of_the_protocol_is_explained_and_does_nothing(event: str) -> None:
+def test_every_method_of_the_protocol_is_documented_and_does_nothing(event: str) -> None:
     method = getattr(Hook, event)
     assert inspect.getdoc(method)
     assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters(event))
@@ -115,7 +115,7 @@ def test_the_protocol_is_a_base_class_whose_own_methods_are_never_called() -> No
 
 
 class Checks:
-    """Holds what every method is called with against the annotations of the protocol."""
+    """A hook that checks the arguments of every call against the annotations of the protocol."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -139,11 +139,11 @@ class Checks:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of an annotated type, keys and values of mappings included."""
+    """Return whether a value has the annotated type, including keys and values of mappings."""
     if isinstance(hint, types.UnionType):
         return any(fits(value, part) for part in get_args(hint))
     if get_origin(hint) is None:
-        # a bool or a number of seconds without a fraction would be an int by chance
+        # bool is a subclass of int
         return isinstance(value, hint) and (hint is not int or not isinstance(value, bool))
     key, content = get_args(hint)
     return isinstance(value, get_origin(hint)) and all(
@@ -153,7 +153,7 @@ def fits(value: object, hint: Any) -> bool:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_the_values_are_of_the_types_that_the_protocol_says() -> None:
+async def test_hooks_get_values_of_the_annotated_types() -> None:
     checks = Checks()
 
     async def read(session: Session, claim: Claim) -> None:

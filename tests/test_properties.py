@@ -1,4 +1,4 @@
-"""Configurations out of Kafka's own names: what each means, what is warned about, and what is an error that helps."""
+"""Configurations from Kafka's property names: the meaning of each, warnings for ignored ones, and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.ignored_properties import IGNORED
-from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY
+from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
 
 MODULES = "org.apache.kafka.common.security"
@@ -25,7 +25,7 @@ def consumer(said: dict[str, object], **keys: Any) -> ConsumerConfig:
     return ConsumerConfig.from_properties(said, **keys).config
 
 
-# --- what each name means ---------------------------------------------------------------------------------------------
+# --- the meaning of each name -----------------------------------------------------------------------------------------
 
 
 def test_a_consumer_as_java_configures_it() -> None:
@@ -125,9 +125,11 @@ CLASSES: dict[str, type[ClientConfig]] = {
 }
 
 
-@pytest.mark.parametrize(("cls", "name"), [(cls, name) for cls, names in BY_CLASS.items() for name in names])
+@pytest.mark.parametrize(
+    ("cls", "name"), [(cls, name) for cls, names in PROPERTIES.items() for name in names]
+)
 def test_every_name_is_read(cls: str, name: str) -> None:
-    key = BY_CLASS[cls][name].key
+    key = PROPERTIES[cls][name].key
     assert key in {field.name for field in fields(CLASSES[cls])}
     for text, value in EXAMPLES[name]:
         made, rest = CLASSES[cls].from_properties({name: text})
@@ -137,40 +139,43 @@ def test_every_name_is_read(cls: str, name: str) -> None:
 
 def test_tables_do_not_overlap() -> None:
     tables: list[set[str]] = [
-        *map(set, BY_CLASS.values()),
+        *map(set, PROPERTIES.values()),
         set(REST),
         set(SECURITY),
-        set(REFUSED),
+        set(UNSUPPORTED),
         set(IGNORED),
     ]
     assert len(set().union(*tables)) == sum(map(len, tables))
 
 
-def test_keys_of_ours_win() -> None:
+def test_keyword_arguments_override_properties() -> None:
     assert consumer({"session.timeout.ms": "20000"}, session_timeout=7.0).session_timeout == 7.0
     assert consumer({}, client_id="x") == ConsumerConfig(client_id="x")
     with pytest.raises(ConfigError, match=r"sesion_timeout=7\.0 .*did you mean session_timeout"):
         consumer({}, sesion_timeout=7.0)
 
 
-def test_none_is_not_given_and_servers_may_be_a_list() -> None:
+def test_none_counts_as_not_given_and_servers_may_be_a_list() -> None:
     assert consumer({"group.instance.id": None}) == ConsumerConfig()
     _, rest = ClientConfig.from_properties({"metadata.broker.list": ["a:1", "b:2"]})
     assert rest == {"bootstrap.servers": "a:1,b:2"}
 
 
-# --- what means nothing, and what is an error -------------------------------------------------------------------------
+# --- ignored properties, and errors -----------------------------------------------------------------------------------
 
 
-def test_what_means_nothing_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "asyncgroup.config"):
         consumer(
             {"key.deserializer": "StringDeserializer", "metrics.num.samples": "2", "max.poll.records": "500"}
         )
     assert [record.getMessage() for record in caplog.records] == [
-        "key.deserializer means nothing to asyncgroup and is ignored: records have bytes: decode them in the handler",
-        "metrics.num.samples means nothing to asyncgroup and is ignored: hooks (hooks=…) report what metrics count",
-        "max.poll.records means nothing to asyncgroup and is ignored: an argument of claim.batches(max_records=…)",
+        f"property {name} has no effect in asyncgroup and is ignored: {why}"
+        for name, why in (
+            ("key.deserializer", "records have bytes: decode them in the handler"),
+            ("metrics.num.samples", "hooks (hooks=…) report what metrics count"),
+            ("max.poll.records", "an argument of claim.batches(max_records=…)"),
+        )
     ]
 
 
@@ -198,8 +203,8 @@ def test_what_means_nothing_is_named_once(caplog: pytest.LogCaptureFixture) -> N
         (ConsumerConfig, {"partition.assignment.strategy": f"{CLIENTS}.Odd"}, "RangeAssignor"),
         (ConsumerConfig, {"group.protocol": "consumer"}, "'classic': the consumer protocol"),
         (ProducerConfig, {"enable.idempotence": "true"}, "'false': the producer is not idempotent"),
-        (ProducerConfig, {"transactional.id": "t"}, "there are no transactions yet"),
-        (ProducerConfig, {"partitioner.class": "com.example.Mine"}, "give a function as partitioner"),
+        (ProducerConfig, {"transactional.id": "t"}, "transactions are not supported yet"),
+        (ProducerConfig, {"partitioner.class": "com.example.Mine"}, "pass a function as partitioner"),
         (ProducerConfig, {"acks": "2"}, "one of 0, 1, all"),
         (
             ConsumerConfig,
@@ -223,7 +228,7 @@ def test_errors_name_key_value_and_what_is_allowed(cls: type[ClientConfig], said
         cls.from_properties(said)
 
 
-def test_two_names_that_agree_are_fine() -> None:
+def test_two_names_of_one_key_may_have_the_same_value() -> None:
     assert consumer({"fetch.max.wait.ms": "100", "fetch.wait.max.ms": 100}).fetch_max_wait == 0.1
 
 
@@ -313,7 +318,7 @@ async def token() -> str:
     return "t"
 
 
-def test_what_properties_cannot_say_is_given_beside_them() -> None:
+def test_security_that_properties_cannot_express_is_a_keyword_argument() -> None:
     given = Security(tls=Tls(), sasl=OAuthBearer(token))
     said = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
     assert ClientConfig.from_properties(said, security=given).config.security == given
@@ -346,7 +351,7 @@ SSL = {"security.protocol": "SSL"}
         ),
         ({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN_JAAS[:-1]}, r"sasl.jaas.config='\[hidden\]'"),
         ({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": "s3cret"}, "one login module"),
-        ({**SSL, "ssl.truststore.location": "/t.jks"}, "ssl.truststore.type='JKS' .*PEM; .*which Java takes"),
+        ({**SSL, "ssl.truststore.location": "/t.jks"}, "ssl.truststore.type='JKS' .*PEM; .*Java's default type"),
         ({**SSL, "ssl.keystore.type": "PKCS12"}, "ssl.keystore.type='PKCS12' .*PEM"),
         ({**SSL, "ssl.ca.location": "/nowhere"}, "ssl.ca.location='/nowhere' .*a file that exists"),
         ({**SSL, "ssl.ca.location": "/a", "ssl.ca.pem": "CA"}, "ssl.ca.pem=.*ssl.ca.location is given"),
@@ -360,7 +365,7 @@ SSL = {"security.protocol": "SSL"}
         ({"pass": "s3cret"}, r"pass='\[hidden\]'"),
     ],
 )  # fmt: skip
-def test_security_that_contradicts_itself(said: dict[str, object], error: str) -> None:
+def test_contradicting_security_properties(said: dict[str, object], error: str) -> None:
     with pytest.raises(ConfigError, match=error) as caught:
         ClientConfig.from_properties(said)
     shown = str(caught.value) + repr(caught.value) + repr(caught.value.__cause__)
@@ -370,6 +375,6 @@ def test_security_that_contradicts_itself(said: dict[str, object], error: str) -
 @pytest.mark.parametrize(
     "said", [None, "session.timeout.ms=5", [("group.id", "g")], {1: "a"}, {b"group.id": "g"}]
 )
-def test_what_is_no_mapping_of_names(said: Any) -> None:
+def test_properties_that_are_not_a_mapping_of_strings(said: Any) -> None:
     with pytest.raises(ConfigError, match="properties="):
         ConsumerConfig.from_properties(said)

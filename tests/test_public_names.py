@@ -1,4 +1,4 @@
-"""Public names: in order, importable, explained; and what an import of the package does not drag along."""
+"""Public names: sorted, importable and documented; and which modules an import of the package must not load."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from asyncgroup import errors
 
 ROOT = Path(asyncgroup.__file__).parent
 NEEDS = {"asyncgroup.spark": "pyspark"}
-"""What a room needs that the package itself does not."""
+"""Optional dependencies of subpackages."""
 
 
 def modules() -> list[str]:
-    """Every module of the package but the one that runs when it is imported."""
+    """Return every module of the package except `__main__`, which runs when imported."""
     found = pkgutil.walk_packages([str(ROOT)], "asyncgroup.")
     return ["asyncgroup", *(info.name for info in found if not info.name.endswith("__main__"))]
 
 
 def load(name: str) -> types.ModuleType:
-    for room, needed in NEEDS.items():
-        if name.startswith(room):
+    for package, needed in NEEDS.items():
+        if name.startswith(package):
             pytest.importorskip(needed)
     return importlib.import_module(name)
 
 
 def order(name: str) -> tuple[int, str]:
-    """CONSTANTS, then Classes, then functions, as ruff sorts `__all__`."""
+    """Sort key: CONSTANTS, then Classes, then functions, as ruff sorts `__all__`."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
@@ -55,7 +55,7 @@ def test_exported_names_are_there_and_in_order(name: str) -> None:
 def test_every_module_says_what_it_is(name: str) -> None:
     module = load(name)
     if not (getattr(module, "__all__", None) or name == "asyncgroup.wire"):
-        return  # an empty __init__
+        return  # an `__init__.py` without exports
     assert module.__doc__, "a module needs a docstring"
 
 
@@ -95,14 +95,14 @@ def test_every_public_method_of_the_public_face_is_explained(name: str) -> None:
     assert missing == []
 
 
-ROOMS = ("consumer", "offsets", "group")
+PACKAGES = ("consumer", "offsets", "group")
 
 
 def exported_values() -> list[tuple[str, str]]:
-    """(module, name) of what these rooms export besides classes and functions: constants, tables, type aliases."""
+    """Return (module, name) of the constants, tables and type aliases that these packages export."""
     found = []
     for name in modules():
-        if name.split(".")[1:2] == [] or name.split(".")[1] not in ROOMS:
+        if name.split(".")[1:2] == [] or name.split(".")[1] not in PACKAGES:
             continue
         module = importlib.import_module(name)
         if hasattr(module, "__path__"):
@@ -138,7 +138,7 @@ def test_every_exported_value_is_explained_below_it(module: str, name: str) -> N
 
 
 def error_names() -> set[str]:
-    """The exceptions that the package defines anywhere."""
+    """Return the names of all exceptions that the package defines."""
     return {
         node.name
         for path in ROOT.rglob("*.py")
@@ -150,7 +150,7 @@ def error_names() -> set[str]:
 
 
 def public_docstrings(package: str) -> list[tuple[str, str]]:
-    """Where and what: the docstrings of a package's exported names and of their public methods."""
+    """Return (place, docstring) of a package's exported names and their public methods."""
     module = load(package)
     found = []
     for name in module.__all__:
@@ -176,7 +176,7 @@ def public_docstrings(package: str) -> list[tuple[str, str]]:
     "package", ["asyncgroup", "asyncgroup.broker", "asyncgroup.spark", "asyncgroup.testing"]
 )
 def test_errors_that_docstrings_say_are_raised_can_be_imported(package: str) -> None:
-    """From `asyncgroup`, or from the package that has the docstring; the test kit's are the embedded broker's, too."""
+    """From `asyncgroup` or the package with the docstring; errors of `asyncgroup.testing` also from `asyncgroup.broker`."""
     faces = {"asyncgroup", package} | ({"asyncgroup.broker"} if package == "asyncgroup.testing" else set())
     known, here = error_names(), {name for face in faces for name in load(face).__all__}
     missing = {
@@ -201,7 +201,7 @@ def test_the_public_face_is_small() -> None:
 
 
 def test_importing_the_package_is_light() -> None:
-    """Neither Spark nor Arrow, neither the embedded broker nor testing tools come along, nor a screen painter."""
+    """The import loads neither Spark, Arrow, rich and hypothesis nor the embedded broker and testing tools."""
     heavy = ("pyspark", "pyarrow", "pandas", "rich", "hypothesis", "asyncgroup.broker", "asyncgroup.testing")
     code = f"import asyncgroup, sys; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run(
@@ -211,7 +211,7 @@ def test_importing_the_package_is_light() -> None:
 
 
 def test_names_are_imported_when_they_are_first_used() -> None:
-    """So `import asyncgroup`, which every pytest of the environment does for the plugin's sake, costs next to nothing."""
+    """`import asyncgroup` must be cheap, because every pytest run of the environment imports it for the plugin."""
     code = (
         "import asyncgroup, sys; own = lambda: {n for n in sys.modules if n.startswith('asyncgroup')}; "
         "assert own() == {'asyncgroup'}, own(); "
@@ -229,7 +229,7 @@ def test_names_are_imported_when_they_are_first_used() -> None:
 
 @pytest.mark.parametrize("package", ["asyncgroup", "asyncgroup.testing"])
 def test_type_checkers_see_the_same_names_at_the_same_places(package: str) -> None:
-    """The imports for type checkers, the table of homes, and `__all__` agree."""
+    """The imports for type checkers, `_HOMES` and `__all__` have the same names."""
     module = importlib.import_module(package)
     seen = {}
     for node in ast.walk(ast.parse(inspect.getsource(module))):

@@ -1,4 +1,4 @@
-"""The README's Python: every block is valid, and what it imports and calls by name is there."""
+"""The README's Python: every block compiles, and the names that it imports and calls exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OBJECTS = {
     "consumer": asyncgroup.Consumer,
     "offsets": asyncgroup.OffsetManager,
 }
-"""What the README's variables are."""
+"""The types of variables in the README."""
 
 
 def _parse(block: str) -> ast.Module:
@@ -55,7 +55,7 @@ def test_what_is_called_exists(block: str) -> None:
 
 
 def test_what_the_text_names_exists() -> None:
-    """`claim.mark(…)`, `group.pause`, `session.commit()` in running text."""
+    """Attributes named in the text, such as `claim.mark(…)`, `group.pause`, `session.commit()`."""
     text = re.sub(r"^```.*?^```$", "", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     named = re.findall(r"`(?:await |async for \w+ in )?(\w+)\.(\w+)", text)
     ours = [(name, attribute) for name, attribute in named if name in OBJECTS]
@@ -65,7 +65,7 @@ def test_what_the_text_names_exists() -> None:
 
 
 def executed(mark: str) -> dict[str, Any]:
-    """The names that the block with this text defines."""
+    """Execute the block that contains this text; return the names it defines."""
     (block,) = [block for block in BLOCKS if mark in block]
     names: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), names)
@@ -107,7 +107,7 @@ async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch)
         assert meter.lag == 0
 
 
-def test_the_licences_of_all_that_is_installed_are_told() -> None:
+def test_the_licences_of_all_dependencies_are_listed() -> None:
     project = tomllib.loads((README.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = README.read_text(encoding="utf-8")
     section = text.partition("\n## Licences\n")[2].partition("\n## ")[0]

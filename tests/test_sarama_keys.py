@@ -1,4 +1,4 @@
-"""Every configuration key of sarama has its place here, or a reason why there is none."""
+"""Every configuration key of sarama has a counterpart, or a reason why there is none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Metadata: Retry.Max, Retry.Backoff, Retry.BackoffFunc, RefreshFrequency, Full, T
 : ClientID, RackID, ChannelBufferSize, ApiVersionsRequest, Version, MetricRegistry, MaxRequestSize, MaxResponseSize,
   MaxDecompressedBatchSize, Logger, PanicHandler
 """
-"""Every key of sarama 1.61 but the producer's and the admin client's, and its globals."""
+"""Every key of sarama 1.61 and its globals, except those of the producer and the admin client."""
 
 
 def sarama_keys() -> set[str]:
@@ -74,7 +74,7 @@ DEFAULTS = {
     "RackID": "",
     "MaxResponseSize": 100 << 20,
 }
-"""sarama's, in our units."""
+"""sarama's defaults, in this package's units."""
 
 
 @pytest.mark.parametrize("key", DEFAULTS)

@@ -1,4 +1,4 @@
-"""Configurations with secrets: what shows them, what hides them, what refuses, and what has to be asked for."""
+"""Configurations with secrets: which operations hide them, raise an error, or need explicit permission."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_keeps_working(config: ConsumerConfig) -> None:
 
 
 def test_copy_replace() -> None:
-    """Python 3.13 has it; before that it is the dataclasses' own."""
+    """`copy.replace` exists since Python 3.13; older versions have `dataclasses.replace` only."""
     replaced: Any = getattr(copy, "replace", replace)
     assert replaced(CONFIGS[0], client_id="other").security == CONFIGS[0].security
 

@@ -1,4 +1,4 @@
-"""Security settings: what they take, what contradicts, and that no secret ever shows."""
+"""Security settings: allowed values, contradictions, and that secrets are never shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def token() -> str:
         (Tls(), Scram("u", "p"), "SASL_SSL"),
     ],
 )
-def test_kafkas_name_of_it(tls: Any, sasl: Any, protocol: str) -> None:
+def test_security_protocol(tls: Any, sasl: Any, protocol: str) -> None:
     assert Security(tls=tls, sasl=sasl).protocol == protocol
 
 
@@ -41,7 +41,7 @@ def test_mechanisms() -> None:
     ("made", "said"),
     [
         (lambda: Plain("", "s3cret"), "username=''"),
-        (lambda: Plain("u", ""), r"password='\[hidden\]' is not allowed: text without NUL"),
+        (lambda: Plain("u", ""), r"password='\[hidden\]' is not allowed: a string without NUL"),
         (lambda: Plain("u", "s3cret\0"), r"password='\[hidden\]'"),
         (lambda: Scram("u", b"s3cret"), r"password='\[hidden\]'"),
         (lambda: Scram("u", "s3cret", "SCRAM-SHA-1"), "mechanism='SCRAM-SHA-1'.*SCRAM-SHA-256 or"),
@@ -66,7 +66,7 @@ def test_mechanisms() -> None:
         (lambda: OAuthBearer(token, {"a": 5}), "extensions='a' .*printable"),
     ],
 )
-def test_what_is_refused_and_how(made: Any, said: str) -> None:
+def test_invalid_settings(made: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         made()
     assert "s3cret" not in str(caught.value)
@@ -112,7 +112,7 @@ def test_contexts() -> None:
     assert Tls(context=own).make_context() is own
 
 
-def test_nothing_is_left_of_inline_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_of_inline_keys_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(ConfigError):
         Tls(cert_data="no PEM", key_data="s3cret").make_context()

@@ -1,4 +1,4 @@
-"""Signals for asyncio programs, on every kind of event loop."""
+"""Signal handlers for asyncio programs, with and without support by the event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse(*_: object) -> None:
 
 @pytest.fixture(params=["loop", "no-loop-signals"], autouse=True)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With the event loop's handlers, and without them, as on Windows."""
+    """Run each test with the event loop's signal handlers, and without them, as on Windows."""
     if request.param != "loop":
         monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", refuse)
         monkeypatch.setattr(asyncio.SelectorEventLoop, "remove_signal_handler", refuse)
@@ -34,7 +34,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_each_signal_is_told_and_afterwards_all_is_as_before() -> None:
+async def test_each_signal_is_passed_on_and_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
     came: list[int] = []
     with on_signals(came.append):
@@ -45,7 +45,7 @@ async def test_each_signal_is_told_and_afterwards_all_is_as_before() -> None:
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
-async def test_signals_can_be_given_back_before_the_end() -> None:
+async def test_handlers_can_be_restored_before_the_end() -> None:
     calls: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
     try:
@@ -60,7 +60,7 @@ async def test_signals_can_be_given_back_before_the_end() -> None:
 
 
 async def test_the_loop_wakes_up_for_a_signal() -> None:
-    """One that waits for nothing else hears of it at once."""
+    """A signal also reaches a loop that has nothing else to do."""
     came = asyncio.Event()
     with on_signals(lambda _number: came.set()):
         threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
@@ -69,7 +69,7 @@ async def test_the_loop_wakes_up_for_a_signal() -> None:
 
 
 async def test_other_threads_take_no_signals() -> None:
-    """Python allows signal handlers in the main thread only: elsewhere the block runs without."""
+    """Python allows signal handlers in the main thread only; in other threads the block runs without them."""
 
     async def block() -> str:
         with on_signals(lambda _number: None) as give_back:

@@ -9,7 +9,7 @@ from uuid import UUID
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.broker.topic_configs import DEFAULTS, LogConfig
-from asyncgroup.checks import is_name
+from asyncgroup.checks import is_legal_name
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = [
@@ -106,7 +106,7 @@ class Topic:
 
 def check_topic_name(name: str | None) -> None:
     """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name that Kafka does not allow."""
-    if name is None or not is_name(name):
+    if name is None or not is_legal_name(name):
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic name {name!r} is not allowed: 1 to 249 of the letters a-z A-Z 0-9 . _ -",

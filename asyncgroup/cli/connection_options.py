@@ -20,8 +20,8 @@ from asyncgroup.cli.common import argument
 from asyncgroup.cli.properties_file import read_properties
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY
-from asyncgroup.suggestions import typos
+from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
+from asyncgroup.suggestions import close_matches
 
 __all__ = ["ConnectionOptions", "add_connection_options", "connection_options"]
 
@@ -32,7 +32,7 @@ FILE: Final = "ASYNCGROUP_CONFIG"
 SERVERS: Final = "bootstrap.servers"
 GROUP: Final = "group.id"
 
-_KNOWN: Final = {*REST, *SECURITY, *REFUSED, *(name for names in BY_CLASS.values() for name in names)}
+_KNOWN: Final = {*REST, *SECURITY, *UNSUPPORTED, *(name for names in PROPERTIES.values() for name in names)}
 _VARIABLES: Final = {PREFIX + name.upper().replace(".", "_"): name for name in sorted(_KNOWN, reverse=True)}
 """The property of each environment variable."""
 
@@ -88,7 +88,9 @@ class ConnectionOptions:
     def properties(self, cls: type[ClientConfig]) -> dict[str, str]:
         """Return the properties for the configuration class `cls`, without bootstrap servers and group id."""
         own = {field.name for field in fields(cls)}
-        foreign = {name for names in BY_CLASS.values() for name, prop in names.items() if prop.key not in own}
+        foreign = {
+            name for names in PROPERTIES.values() for name, prop in names.items() if prop.key not in own
+        }
         found = {}
         for key, each in self._properties.items():
             if key in (SERVERS, GROUP):
@@ -174,7 +176,7 @@ def connection_options(
         elif (
             variable.startswith(PREFIX)
             and variable not in _OTHER_VARIABLES
-            and (near := typos(variable, _VARIABLES))
+            and (near := close_matches(variable, _VARIABLES))
         ):
             _log.warning("unknown environment variable %s: did you mean %s?", variable, " or ".join(near))
     file = options.config or (Path(environ[FILE]) if environ.get(FILE) else None)
@@ -211,4 +213,4 @@ def _key(name: str) -> str:
         return "sasl.mechanism"
     if name in REST:
         return REST[name]
-    return next((f"{cls}.{names[name].key}" for cls, names in BY_CLASS.items() if name in names), name)
+    return next((f"{cls}.{names[name].key}" for cls, names in PROPERTIES.items() if name in names), name)

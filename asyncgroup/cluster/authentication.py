@@ -8,8 +8,8 @@ from collections.abc import Generator
 from asyncgroup.cluster.connection import Connection
 from asyncgroup.cluster.scram import ScramClient, ScramError
 from asyncgroup.errors import AuthenticationError, BrokerError, ConnectError, ErrorCode
-from asyncgroup.escaping import LONGEST_TEXT, printable
-from asyncgroup.lifecycle import describe
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.secret import reveal
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram
 from asyncgroup.wire import messages as m
@@ -61,7 +61,7 @@ async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) 
     version = connection.version_for(m.SaslHandshakeRequest, lowest=1)
     response = await connection.request(m.SaslHandshakeRequest(sasl.mechanism), version, timeout)
     if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        offered = printable(", ".join(sorted(response.mechanisms)), LONGEST_TEXT) or "none"
+        offered = printable(", ".join(sorted(response.mechanisms)), MAX_TEXT_LENGTH) or "none"
         raise AuthenticationError(
             f"{connection.address}: the broker does not offer SASL/{sasl.mechanism}; it offers {offered}"
         )
@@ -111,7 +111,7 @@ async def _token(sasl: OAuthBearer, who: str) -> str:
         # its own, of some task that it waited for: nobody has cancelled us
         raise ConnectError(f"{who}: the token provider failed: it was cancelled") from error
     except Exception as error:
-        raise ConnectError(f"{who}: the token provider failed: {describe(error)}") from error
+        raise ConnectError(f"{who}: the token provider failed: {describe_error(error)}") from error
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise AuthenticationError(f"{who}: the token provider gave no token (printable ASCII text)")
     return token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from asyncgroup.checks import check_pause
+from asyncgroup.checks import check_duration_or_zero
 
 __all__ = ["Backoff"]
 
@@ -35,7 +35,7 @@ class Backoff:
         """Seconds to wait after one more failure. Raises ConfigError if the function gives no number of seconds."""
         if self._function is not None:
             pause = self._function(self.failures)
-            check_pause("a backoff function's value", pause)
+            check_duration_or_zero("a backoff function's value", pause)
             self.failures += 1
             return pause
         pause = min(self._base * 2.0 ** min(self.failures, 30), self._limit)

@@ -56,11 +56,11 @@ class Cluster(NetworkClient):
         super().__init__(bootstrap_servers, config, hooks=hooks, rng=rng)
         self._topics: dict[str, int] = {}
         self._updated = asyncio.Event()
-        self._refresh = Refresher(self._owner, self._refresh_once)
+        self._refresh = Refresher(self._tasks, self._refresh_once)
         self.coordinators = Coordinators(self, self.refresh)
 
     def __repr__(self) -> str:
-        state = "open" if self._owner.is_open else "closed"
+        state = "open" if self._tasks.is_open else "closed"
         servers = ",".join(str(address) for address in self._bootstrap)
         return (
             f"<Cluster {servers}: {state}, {len(self.view.brokers)} brokers, {len(self.view.topics)} topics>"
@@ -69,14 +69,14 @@ class Cluster(NetworkClient):
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        await self._owner.start()
+        await self._tasks.start()
         try:
             await self._resolve_bootstrap()
             await self.refresh()
         except BaseException:
             await self.aclose()
             raise
-        self._owner.spawn(self._keep_fresh)
+        self._tasks.spawn(self._keep_fresh)
         return self
 
     async def __aexit__(
@@ -88,7 +88,7 @@ class Cluster(NetworkClient):
         """Close every connection; requests under way fail with ConnectionLost. Safe to call twice."""
         self._lanes.close()
         try:
-            await self._owner.stop()
+            await self._tasks.stop()
         finally:
             await self._lookups.aclose()
             await self._lanes.aclose()

@@ -18,7 +18,7 @@ from asyncgroup.cluster.opening import tls_context, warn_of_plain_secrets
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import Owner, result_of_shared, retrieve
+from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 
 __all__ = ["CONTROL", "Lane", "Lanes"]
 
@@ -49,10 +49,12 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of a cluster; `owner` runs the connecting."""
+    """All lanes of a cluster; `tasks` runs the connecting."""
 
-    def __init__(self, owner: Owner, config: ClientConfig, hooks: Hooks, rng: random.Random) -> None:
-        self._owner, self._config, self._hooks, self._random = owner, config, hooks, rng
+    def __init__(
+        self, tasks: BackgroundTasks, config: ClientConfig, hooks: Hooks, rng: random.Random
+    ) -> None:
+        self._tasks, self._config, self._hooks, self._random = tasks, config, hooks, rng
         self._context = tls_context(config)
         warn_of_plain_secrets(config)
         self._lanes: dict[tuple[int, str], Lane] = {}
@@ -104,7 +106,7 @@ class Lanes:
     async def connection(self, address: Address, purpose: str) -> Connection:
         """The open connection of a lane, made if there is none. Raises ConnectError and what `connect` does."""
         if self._closed:
-            raise ClosedError(f"{self._owner.name} is closed")
+            raise ClosedError(f"{self._tasks.name} is closed")
         lane = self._lane(address, purpose)
         if lane.connection is not None and lane.connection.is_open:
             if not lane.connection.has_expired:
@@ -112,10 +114,10 @@ class Lanes:
             self._retire(lane, lane.connection)
         if lane.connecting is None:
             made: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-            made.add_done_callback(retrieve)
-            self._owner.spawn(self._connect, lane, made, name=f"connect {address} {purpose}")
+            made.add_done_callback(mark_retrieved)
+            self._tasks.spawn(self._connect, lane, made, name=f"connect {address} {purpose}")
             lane.connecting = made
-        return await result_of_shared(lane.connecting)
+        return await await_shared(lane.connecting)
 
     def limit_pauses(self, seconds: float) -> None:
         """Wait at most so long before another attempt to connect; the least limit counts."""

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import ClosedError, NoBrokersError, ProtocolError, TransportError
-from asyncgroup.lifecycle import cancel_and_wait, retrieve
+from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved
 
 __all__ = ["HEDGE_SECONDS", "Lookups"]
 
@@ -75,7 +75,7 @@ class Lookups:
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._running.pop(task, None)
-        retrieve(task)
+        mark_retrieved(task)
 
     async def aclose(self) -> None:
         """Cancel what is under way and wait for its end."""

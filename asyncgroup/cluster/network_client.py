@@ -17,7 +17,7 @@ from asyncgroup.cluster.opening import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import Owner
+from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.wire.message import Message, Request
 
 __all__ = ["Build", "NetworkClient"]
@@ -48,14 +48,14 @@ class NetworkClient:
         self.random = rng or random.Random()
         servers = parse_servers(bootstrap_servers)
         self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(servers)]
-        self._owner = Owner("Cluster")
-        self._lanes = Lanes(self._owner, self.config, self.hooks, self.random)
+        self._tasks = BackgroundTasks("Cluster")
+        self._lanes = Lanes(self._tasks, self.config, self.hooks, self.random)
         self._lookups = Lookups(lambda node: self._lanes.suspect(node.node_id))
 
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
-        return self._owner.is_open
+        return self._tasks.is_open
 
     @property
     def last_answer(self) -> float:
@@ -100,7 +100,7 @@ class NetworkClient:
 
     async def connection(self, node_id: int, lane: str = CONTROL) -> Connection:
         """The connection of a lane to a node, made if there is none. Raises NoBrokersError, ConnectError, ClosedError."""
-        if not self._owner.is_open:
+        if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
         return await self._lanes.connection(self._address(node_id), lane)
 
@@ -220,7 +220,7 @@ class NetworkClient:
         return await self._ask(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
 
     async def _ask(self, cls: type[Request[R]], build: Build[R], nodes: Iterable[Address]) -> R:
-        if not self._owner.is_open:
+        if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
         return await self._lookups.first_answer(
             cls.NAME.removesuffix("Request"), nodes, lambda node: self.request_built(node.node_id, cls, build)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.lifecycle import Owner, result_of_shared, retrieve
+from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 
 __all__ = ["Refresher"]
 
@@ -17,22 +17,22 @@ class Refresher:
     A call while the work is running waits for the next run: the one under way may be older than its reason.
     """
 
-    def __init__(self, owner: Owner, work: Callable[[], Awaitable[None]]) -> None:
-        self._owner, self._work = owner, work
+    def __init__(self, tasks: BackgroundTasks, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks, self._work = tasks, work
         self._running = False
         self._next: asyncio.Future[None] | None = None
 
     async def __call__(self) -> None:
-        """Have the work done once more; raises what it raises, and ClosedError when the owner is closed."""
-        if not self._owner.is_open:
-            raise ClosedError(f"{self._owner.name} is not open")
+        """Have the work done once more; raises what it raises, and ClosedError after the tasks were stopped."""
+        if not self._tasks.is_open:
+            raise ClosedError(f"{self._tasks.name} is not open")
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(retrieve)
+            self._next.add_done_callback(mark_retrieved)
             if not self._running:
                 self._running = True
-                self._owner.spawn(self._run, name="refresh")
-        await result_of_shared(self._next)
+                self._tasks.spawn(self._run, name="refresh")
+        await await_shared(self._next)
 
     async def _run(self) -> None:
         try:
@@ -44,7 +44,7 @@ class Refresher:
         finally:
             self._running = False
             if self._next is not None:
-                self._next.set_exception(ClosedError(f"{self._owner.name} was closed"))
+                self._next.set_exception(ClosedError(f"{self._tasks.name} was closed"))
                 self._next = None
 
     async def _run_once(self, current: asyncio.Future[None]) -> None:
@@ -53,7 +53,7 @@ class Refresher:
         except Exception as error:  # noqa: BLE001  those who wait get it
             current.set_exception(error)
         except BaseException:
-            current.set_exception(ClosedError(f"{self._owner.name} was closed"))
+            current.set_exception(ClosedError(f"{self._tasks.name} was closed"))
             raise
         else:
             current.set_result(None)

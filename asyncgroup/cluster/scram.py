@@ -12,7 +12,7 @@ import hmac
 import secrets
 from typing import Final
 
-from asyncgroup.escaping import LONGEST_TEXT, printable
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.wire.scram import (
     HASHES,
     LEAST_ITERATIONS,
@@ -75,7 +75,7 @@ class ScramClient:
         """Check the server's own proof."""
         said = fields(server_final)
         if "e" in said:
-            raise ScramError(f"the server refuses: {printable(said['e'], LONGEST_TEXT)}")
+            raise ScramError(f"the server refuses: {printable(said['e'], MAX_TEXT_LENGTH)}")
         signature = decoded(said.get("v", ""))
         if not self._signature or not hmac.compare_digest(signature, self._signature):
             raise ScramError("the server's signature is wrong: it does not know the password")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from asyncgroup.checks import check_count, check_pause
+from asyncgroup.checks import check_count, check_duration_or_zero
 from asyncgroup.model import Batch
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Batches:
     ) -> None:
         for key, value in (("max_records", max_records), ("max_bytes", max_bytes)):
             check_count(key, value)
-        check_pause("max_wait", max_wait)
+        check_duration_or_zero("max_wait", max_wait)
         self._consumer, self._max_wait = consumer, max_wait
         self._max_records, self._max_bytes = max_records, max_bytes
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.aborted import AbortedTransactions, ListedTransaction
 from asyncgroup.consumer.decoding import is_slow
 from asyncgroup.consumer.lazy_records import LazyRecords, RawBatch
@@ -258,7 +258,7 @@ class RecordBuffer:
             self.release()
         return True
 
-    def read_columns(self, columns: Columns, end: int) -> bool:
+    def read_columns(self, columns: RecordColumns, end: int) -> bool:
         """Append those records of the batch in front that lie before `end`; False if nothing more waits.
 
         The way of `advance` for whoever reads column by column: no object for a record, gaps or not. What a batch
@@ -284,7 +284,7 @@ class RecordBuffer:
             self._floor = min(behind, end)
         return True
 
-    def _read_decoded(self, columns: Columns, end: int) -> bool:
+    def _read_decoded(self, columns: RecordColumns, end: int) -> bool:
         """The way of what was decoded before, and of old message sets, which are few by now."""
         ours = [record for record in reversed(self.decoded) if record.offset < end]
         if self.decoded and not ours:

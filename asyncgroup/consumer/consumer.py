@@ -25,7 +25,7 @@ from asyncgroup.consumer.offset_lookups import (
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.resets import MillisClock, StartOffset, find_start, parse_start, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
-from asyncgroup.lifecycle import Owner, own_copy
+from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset
@@ -64,11 +64,11 @@ class Consumer:
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
         self._interceptors, self._clock = Interceptors(interceptors), clock
-        self._owner = Owner("Consumer", self._on_bug)
+        self._tasks = BackgroundTasks("Consumer", self._on_bug)
         self._fetchers = Fetchers(
             self.cluster,
             self.config,
-            self._owner.spawn,
+            self._tasks.spawn,
             lane_suffix=f"-consumer-{next(_NUMBERS)}",
             clock=clock,
         )
@@ -76,14 +76,14 @@ class Consumer:
 
     def __repr__(self) -> str:
         return (
-            f"<Consumer: {'open' if self._owner.is_open else 'closed'}, {len(self._partitions)} partitions>"
+            f"<Consumer: {'open' if self._tasks.is_open else 'closed'}, {len(self._partitions)} partitions>"
         )
 
     async def __aenter__(self) -> Self:
         if self._owns_cluster:
             await self.cluster.__aenter__()
         try:
-            await self._owner.start()
+            await self._tasks.start()
         except BaseException:
             if self._owns_cluster:
                 await self.cluster.aclose()
@@ -105,7 +105,7 @@ class Consumer:
         for consumer in self._partitions.values():
             consumer.end()
         try:
-            await self._owner.stop()
+            await self._tasks.stop()
         finally:
             self.cluster.untrack(tp.topic for tp in self._partitions)
             self._partitions.clear()
@@ -216,7 +216,7 @@ class Consumer:
         return {tp: found[tp].offset for tp in wanted}
 
     def _check_open(self) -> None:
-        if not self._owner.is_open:
+        if not self._tasks.is_open:
             raise ClosedError("the Consumer is not open: use `async with Consumer(…)`")
 
     # --- pauses -------------------------------------------------------------------------------------------------
@@ -260,4 +260,4 @@ class Consumer:
     def _on_bug(self, error: Exception) -> None:
         """A task of ours failed: nothing will come any more, and readers must hear of it."""
         for consumer in self._partitions.values():
-            consumer.fail(own_copy(error))
+            consumer.fail(copy_error(error))

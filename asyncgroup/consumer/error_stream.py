@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final, Self
 from weakref import WeakSet
 
-from asyncgroup.lifecycle import own_copy
+from asyncgroup.lifecycle import copy_error
 
 __all__ = ["BUFFER", "ErrorReader", "ErrorStream"]
 
@@ -71,7 +71,7 @@ class ErrorStream:
         """Tell every reader; False if there is none, so that somebody else has to be told."""
         readers = list(self._readers)
         for reader in readers:
-            reader.put(own_copy(error))  # a reader may raise it
+            reader.put(copy_error(error))  # a reader may raise it
         return bool(readers)
 
     def reader(self) -> ErrorReader:

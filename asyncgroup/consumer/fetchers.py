@@ -20,7 +20,7 @@ from asyncgroup.consumer.resets import MillisClock, out_of_range_policy, wall_cl
 from asyncgroup.consumer.resetter import OffsetResetter
 from asyncgroup.consumer.retries import Retries
 from asyncgroup.errors import AsyncGroupError, AuthenticationError, BrokerError, ErrorCode
-from asyncgroup.lifecycle import own_copy
+from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 
 __all__ = ["Fetchers"]
@@ -259,7 +259,7 @@ class Fetchers:
         """
         if isinstance(error, AuthenticationError):  # does not heal by itself
             for consumer in consumers:
-                self.raise_to_reader(consumer, own_copy(error))
+                self.raise_to_reader(consumer, copy_error(error))
             return
         self.report(consumers, error)
         pauses: dict[int, float] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, overload
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.columnar import read_columns
 from asyncgroup.wire.primitives import Buffer
@@ -81,7 +81,7 @@ class LazyRecords(Sequence[Record]):
         """Raises what `read_batch` raises, for content that is wrong although its checksum is right."""
         return chain.from_iterable(map(self._open, self._parts))
 
-    def add_to(self, columns: Columns) -> None:
+    def add_to(self, columns: RecordColumns) -> None:
         """Append the records to columns, undecoded ones without an object for each. Raises as a loop would."""
         for part in self._parts:
             if isinstance(part, list):

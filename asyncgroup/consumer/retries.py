@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.checks import PAUSE
+from asyncgroup.checks import DURATION_OR_ZERO
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import RetriesExhausted
@@ -97,7 +97,7 @@ class Retries:
         if self._custom is not None:
             try:
                 pause = self._custom(earlier)
-                if PAUSE[0](pause) and math.isfinite(pause):
+                if DURATION_OR_ZERO[0](pause) and math.isfinite(pause):
                     return float(pause)
                 problem: object = f"it gave {pause!r}"
             except Exception as error:  # noqa: BLE001  a user's function must not stop the fetching

@@ -31,7 +31,7 @@ from asyncgroup.group.run_loop import RunLoop
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import Subscription, Topics, check_topics
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
@@ -146,7 +146,7 @@ class ConsumerGroup:
             if self._records is not None:
                 self._records.let_go()
             self._member.close()
-            await finish(asyncio.ensure_future(self._close()))
+            await wait_shielded(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
         await self._member.leave(CLOSED, self._leaves)

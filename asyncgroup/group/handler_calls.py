@@ -16,7 +16,7 @@ from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_tasks import HandlerTasks
 from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.session import Session
-from asyncgroup.lifecycle import note
+from asyncgroup.lifecycle import add_note
 
 __all__ = ["HandlerCalls"]
 
@@ -142,7 +142,7 @@ class HandlerCalls:
                 self._on_failure(asyncio.CancelledError(f"{what} was cancelled by its handler"), what)
         elif (error := task.exception()) is not None:
             name = type(self._handler).__name__
-            note(error, f"raised by {what} of {name}, group {self._session.group_id!r}")
+            add_note(error, f"raised by {what} of {name}, group {self._session.group_id!r}")
             self._on_failure(error, f"{what} raised")
         return not self._session.ended
 
@@ -156,7 +156,7 @@ class HandlerCalls:
             place = (
                 f"at offset {claim.next_mark}, the first that is not marked (next to read: {claim.position})"
             )
-            note(raised, f"raised by consume_claim of {claim.tp} {place}, group {group_id!r}")
+            add_note(raised, f"raised by consume_claim of {claim.tp} {place}, group {group_id!r}")
             self._on_failure(raised, f"consume_claim of {claim.tp} raised {place}")
         elif not claim.ended:
             text = f"consume_claim of {claim.tp} returned although its claim is alive"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from asyncgroup.escaping import LONGEST_TEXT, printable
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ClaimHealth", "ErrorSeen", "Health"]
@@ -121,7 +121,9 @@ class Health:
     def __str__(self) -> str:
         parts = [f"{printable(self.group_id)}: {self.state} for {self.state_age:.1f} s"]
         if self.member_id:
-            parts.append(f"member {printable(self.member_id, LONGEST_TEXT)}, generation {self.generation_id}")
+            parts.append(
+                f"member {printable(self.member_id, MAX_TEXT_LENGTH)}, generation {self.generation_id}"
+            )
         for what, age in (("heartbeat", self.last_heartbeat), ("fetch", self.last_fetch)):
             if age is not None:
                 parts.append(f"last {what} {age:.1f} s ago")

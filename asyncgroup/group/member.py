@@ -20,7 +20,7 @@ from asyncgroup.group.reasons import CANCELLED
 from asyncgroup.group.session_run import SessionRun
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
-from asyncgroup.lifecycle import finish, run_until, wait_within
+from asyncgroup.lifecycle import run_until, wait_shielded, wait_within
 
 __all__ = ["Member"]
 
@@ -64,7 +64,7 @@ class Member:
                 return None if entry is None else await self._run_session(entry, subscription, handler)
             except asyncio.CancelledError:
                 self._start_close_timeout()
-                await finish(asyncio.ensure_future(self._leave(CANCELLED, None)))
+                await wait_shielded(asyncio.ensure_future(self._leave(CANCELLED, None)))
                 raise
             finally:
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
@@ -77,7 +77,7 @@ class Member:
         except asyncio.CancelledError:
             if not self._session_lock.locked():  # or another call goes on as this member, or closes
                 self._start_close_timeout()
-                await finish(asyncio.ensure_future(self.leave(CANCELLED, None)))
+                await wait_shielded(asyncio.ensure_future(self.leave(CANCELLED, None)))
             raise
         finally:
             if self._member_health.state in (MemberState.WAITING_TO_REJOIN, MemberState.LEAVING):
@@ -114,7 +114,7 @@ class Member:
         except asyncio.CancelledError:
             self._start_close_timeout()
             run.session.end(CallerCancelled("the task that consumes was cancelled"))
-            await finish(task)
+            await wait_shielded(task)
             raise
         finally:
             self.session_run = None

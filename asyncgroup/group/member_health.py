@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import BrokerError
-from asyncgroup.lifecycle import describe
+from asyncgroup.lifecycle import describe_error
 
 __all__ = ["ErrorCount", "HealthProblem", "MemberHealth", "MemberState", "ProblemSource"]
 
@@ -111,4 +111,4 @@ class MemberHealth:
 
 def _text(error: BaseException) -> str:
     kind = type(error).__name__
-    return describe(error).removeprefix(f"{kind}: ")
+    return describe_error(error).removeprefix(f"{kind}: ")

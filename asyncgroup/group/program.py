@@ -10,7 +10,7 @@ from asyncgroup.errors import UsageError
 from asyncgroup.group.group import ConsumerGroup
 from asyncgroup.group.handler import HandlerLike
 from asyncgroup.group.topics import Topics
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.signals import on_signals
 
 __all__ = ["run"]
@@ -76,7 +76,7 @@ class _Program:
 
         with on_signals(on_signal) as give_back:
             try:
-                await finish(work)
+                await wait_shielded(work)
             except asyncio.CancelledError:
                 if not self._signals:
                     raise

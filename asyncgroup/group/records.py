@@ -14,7 +14,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription
-from asyncgroup.lifecycle import finish, run_until
+from asyncgroup.lifecycle import run_until, wait_shielded
 from asyncgroup.model import Record
 
 __all__ = ["Records"]
@@ -144,7 +144,7 @@ class Records:
         """
         self._is_closed = True
         self.let_go()
-        await finish(asyncio.ensure_future(self._close()))
+        await wait_shielded(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
         task = self._task

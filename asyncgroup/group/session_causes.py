@@ -16,7 +16,7 @@ from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
 from asyncgroup.group.member_health import ProblemSource
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
-from asyncgroup.lifecycle import describe, note
+from asyncgroup.lifecycle import add_note, describe_error
 
 __all__ = ["SessionCauses"]
 
@@ -72,12 +72,12 @@ class SessionCauses:
 
     def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
         """The first failure is the caller's, later ones are noted on it. Each of the handler's is logged once."""
-        text = f"{what}: {describe(error)}"
+        text = f"{what}: {describe_error(error)}"
         is_first = self.failure is None
         if self.failure is None:
             self.failure, self.failed_by_handler = error, by_handler
         else:
-            note(self.failure, f"at the same time: {text}")
+            add_note(self.failure, f"at the same time: {text}")
         if by_handler or not is_first:
             _log.error("group %s: %s", self._context.group_id, text, exc_info=error)
         if by_handler:

@@ -33,7 +33,7 @@ from asyncgroup.group.session_causes import SessionCauses
 from asyncgroup.group.session_start import GroupContext, StartOffsets, find_start_offsets, make_claims
 from asyncgroup.group.topic_watch import watch_missing, watch_partitions, watch_pattern, watch_topics
 from asyncgroup.group.topics import ResolvedTopics
-from asyncgroup.lifecycle import Owner, run_until
+from asyncgroup.lifecycle import BackgroundTasks, run_until
 from asyncgroup.offsets import Committer
 
 __all__ = ["SessionRun"]
@@ -50,7 +50,7 @@ class SessionRun:
         self._context, self._joined, self._resolved = context, joined, resolved
         cluster, group_id, config = context.cluster, context.group_id, context.config
         self._member_health = context.member_health
-        self._owner = Owner(f"session of group {group_id!r}", self._on_task_failure)
+        self._tasks = BackgroundTasks(f"session of group {group_id!r}", self._on_task_failure)
         self.heartbeats = Heartbeats(cluster, group_id, config)
         self._offsets = Committer(
             cluster,
@@ -68,7 +68,7 @@ class SessionRun:
         self.fetchers = Fetchers(
             cluster,
             config,
-            self._owner.spawn,
+            self._tasks.spawn,
             self.causes.on_fetch_error,
             lane_suffix=context.lanes,
             sessions=context.fetch_sessions,
@@ -102,10 +102,10 @@ class SessionRun:
         topics = {*self._joined.assignment, *self._joined.partition_counts, *self._resolved.names}
         self._context.cluster.track(topics)
         self._member_health.transition_to(MemberState.STARTING)
-        await self._owner.start()
+        await self._tasks.start()
         try:
             started_at = self._joined.synced_at
-            self._owner.spawn(
+            self._tasks.spawn(
                 self.heartbeats.run, self.session.identity, self.causes.on_heartbeat, started_at
             )
             await self._run_claims()
@@ -115,7 +115,7 @@ class SessionRun:
             self.session.on_end = None  # a handler that keeps its session must not keep all of this run
             self._context.cluster.untrack(topics)
             try:
-                await self._owner.stop()
+                await self._tasks.stop()
             finally:
                 # only now: the task of automatic commits would take their end for a bug
                 await self._offsets.aclose()
@@ -166,7 +166,7 @@ class SessionRun:
             self._calls.start_claim(claim)
         self.fetchers.start()
         if context.config.auto_commit:
-            self._owner.spawn(self._auto_commit)
+            self._tasks.spawn(self._auto_commit)
         self._watch()
         self._member_health.transition_to(MemberState.STABLE)
         self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
@@ -177,14 +177,14 @@ class SessionRun:
         cluster, resolved, end = self._context.cluster, self._resolved, self.session.end
         topics = cluster.view.topics
         if self._joined.is_leader:
-            self._owner.spawn(watch_partitions, cluster, self._joined.partition_counts, end)
+            self._tasks.spawn(watch_partitions, cluster, self._joined.partition_counts, end)
         ids = {name: topics[name].topic_id for name in resolved.existing if name in topics}
-        self._owner.spawn(watch_topics, cluster, ids, end)
+        self._tasks.spawn(watch_topics, cluster, ids, end)
         if resolved.pattern is not None:
-            self._owner.spawn(watch_pattern, cluster, resolved.pattern, resolved.existing, end)
+            self._tasks.spawn(watch_pattern, cluster, resolved.pattern, resolved.existing, end)
         if resolved.missing:
             timeout = self._context.config.session_timeout
-            self._owner.spawn(watch_missing, cluster, resolved.missing, timeout, end, self._on_topic_gone)
+            self._tasks.spawn(watch_missing, cluster, resolved.missing, timeout, end, self._on_topic_gone)
 
     async def _run_until_ended(self, work: Coroutine[Any, Any, StartOffsets]) -> StartOffsets | None:
         """The result of our own work; None if it failed or the session ended before."""

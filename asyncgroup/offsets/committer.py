@@ -23,7 +23,7 @@ from asyncgroup.errors import (
     ErrorCode,
     TransportError,
 )
-from asyncgroup.lifecycle import own_copy
+from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_plan import (
     COMMIT_ACTIONS,
@@ -156,7 +156,7 @@ class Committer:
             return
         self._includes_rejected |= retry_rejected
         if failed := await self._single_flight():
-            raise CommitFailedError(self.group_id, {tp: own_copy(error) for tp, error in failed.items()})
+            raise CommitFailedError(self.group_id, {tp: copy_error(error) for tp, error in failed.items()})
 
     @property
     def dirty(self) -> list[TopicPartition]:

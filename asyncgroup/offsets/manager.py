@@ -12,7 +12,7 @@ from asyncgroup.checks import check_group_id, check_topic
 from asyncgroup.cluster import Cluster, own_or_given
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
-from asyncgroup.lifecycle import Owner, finish
+from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
@@ -55,7 +55,7 @@ class OffsetManager:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
-        self._owner = Owner(f"OffsetManager of group {group_id!r}")
+        self._tasks = BackgroundTasks(f"OffsetManager of group {group_id!r}")
         self._committer = Committer(
             self.cluster,
             group_id,
@@ -64,7 +64,7 @@ class OffsetManager:
         )
 
     def __repr__(self) -> str:
-        state = "open" if self._owner.is_open else "closed"
+        state = "open" if self._tasks.is_open else "closed"
         return f"<OffsetManager {state}: {self._committer!r}>"
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -73,13 +73,13 @@ class OffsetManager:
         if self._owns_cluster:
             await self.cluster.__aenter__()
         try:
-            await self._owner.start()
+            await self._tasks.start()
         except BaseException:
             if self._owns_cluster:
                 await self.cluster.aclose()
             raise
         if self.config.auto_commit:
-            self._owner.spawn(self._auto_commit)
+            self._tasks.spawn(self._auto_commit)
         return self
 
     async def __aexit__(
@@ -92,12 +92,12 @@ class OffsetManager:
 
         What could not be committed is logged and told to the hooks, not raised: call `commit()` before to know.
         """
-        await finish(asyncio.ensure_future(self._close()))
+        await wait_shielded(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
-        was_open = self._owner.is_open
+        was_open = self._tasks.is_open
         try:
-            await self._owner.stop()
+            await self._tasks.stop()
             if was_open and self.config.auto_commit:
                 await self._flush()
         finally:
@@ -127,7 +127,7 @@ class OffsetManager:
             _log.warning("group %s: the last commit took too long", self.group_id)
 
     def _check_open(self) -> None:
-        if not self._owner.is_open:
+        if not self._tasks.is_open:
             raise ClosedError(
                 f"the OffsetManager of group {self.group_id!r} is not open: use `async with OffsetManager(…)`"
             )

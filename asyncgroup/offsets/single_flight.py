@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.lifecycle import cancel_and_wait, result_of_shared, retrieve
+from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved
 
 __all__ = ["SingleFlight"]
 
@@ -36,10 +36,10 @@ class SingleFlight(Generic[T]):
             raise ClosedError(f"{self._name} are over: closed")
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(retrieve)
+            self._next.add_done_callback(mark_retrieved)
             if self._task is None:
                 self._task = asyncio.create_task(self._run(), name=self._name)
-        return await result_of_shared(self._next)
+        return await await_shared(self._next)
 
     async def _run(self) -> None:
         current: asyncio.Future[T] | None = None

@@ -14,7 +14,7 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import Owner, finish, note
+from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
 from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import measure_record
@@ -78,11 +78,11 @@ class Producer:
         )
         self._clock = clock
         self._max_size = self.config.max_request_size
-        self._owner = Owner("Producer", self._on_failure)
+        self._tasks = BackgroundTasks("Producer", self._on_failure)
         self._accumulator = RecordAccumulator(self.config, _loop_time)
         self._memory = BufferMemory(self._accumulator.reserve, self._accumulator.release)
         self._deliveries = DeliveryTracker()
-        spawn = self._owner.spawn
+        spawn = self._tasks.spawn
         self._sender = Sender(self.cluster, self.config, self._accumulator, spawn, self._on_batch_done)
         self._router = Router(
             self.cluster,
@@ -111,13 +111,13 @@ class Producer:
         if self._owns_cluster:
             await self.cluster.__aenter__()
         try:
-            await self._owner.start()
+            await self._tasks.start()
         except BaseException:
             if self._owns_cluster:
                 await self.cluster.aclose()
             raise
         self._sender.start()
-        self._owner.spawn(self._router.forget_idle, name="forget idle topics")
+        self._tasks.spawn(self._router.forget_idle, name="forget idle topics")
         self._open = True
         return self
 
@@ -130,7 +130,7 @@ class Producer:
             if error is None:
                 raise
             _log.error("%s", lost)
-            note(error, str(lost))
+            add_note(error, str(lost))
 
     async def aclose(self) -> None:
         """Send what is left, for at most `close_timeout` seconds, and close; safe to call twice.
@@ -143,7 +143,7 @@ class Producer:
             return
         self._open = False
         self._closing = asyncio.create_task(self._close(), name="Producer: close")
-        await finish(self._closing)
+        await wait_shielded(self._closing)
 
     async def _close(self) -> None:
         self._memory.fail(self._closed_error)
@@ -153,7 +153,7 @@ class Producer:
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
         try:
-            await self._owner.stop()
+            await self._tasks.stop()
         finally:
             self._abort_incomplete()
             self._router.close()

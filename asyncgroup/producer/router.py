@@ -11,7 +11,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
-from asyncgroup.lifecycle import own_copy
+from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
@@ -173,7 +173,7 @@ class Router:
         if record.future is None:
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
         elif not record.future.done():
-            record.future.set_exception(own_copy(error))
+            record.future.set_exception(copy_error(error))
         self._on_memory_freed()
 
     def fail_all(self, error: Exception) -> None:

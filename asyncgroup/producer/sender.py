@@ -22,7 +22,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.lifecycle import own_copy
+from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
@@ -143,7 +143,7 @@ class Sender:
             return EncodedBatch(batch, batch.encoded())
         except AsyncGroupError as problem:
             error = problem  # a codec whose library is missing
-            self._complete(batch, lambda: own_copy(error))
+            self._complete(batch, lambda: copy_error(error))
             return None
 
     async def _send_request(self, node: int, encoded_batches: list[EncodedBatch]) -> None:
@@ -152,7 +152,7 @@ class Sender:
         except (UnsupportedVersionError, ClosedError) as problem:
             final: Exception = problem
             for encoded in encoded_batches:
-                self._complete(encoded.batch, lambda: own_copy(final))
+                self._complete(encoded.batch, lambda: copy_error(final))
         except AsyncGroupError as problem:
             self._metadata_stale.set()
             for encoded in encoded_batches:
@@ -161,7 +161,7 @@ class Sender:
             _log.exception("a Produce request to node %s failed in an unforeseen way", node)
             final = problem
             for encoded in encoded_batches:
-                self._complete(encoded.batch, lambda: own_copy(final))
+                self._complete(encoded.batch, lambda: copy_error(final))
         else:
             for encoded in encoded_batches:
                 self._handle_response(node, encoded.batch, responses.get(encoded.batch.tp))
@@ -251,7 +251,7 @@ class Sender:
         """Give up every batch, under way or not."""
         self._accumulator.close_open()
         for batch in list(self._accumulator.incomplete):
-            self._fail(batch, lambda: own_copy(error))
+            self._fail(batch, lambda: copy_error(error))
 
     def _expiry_error(self, batch: ProducerBatch) -> ErrorFactory:
         reason = batch.last_error or "its leader has not answered yet"

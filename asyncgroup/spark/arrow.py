@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.columns import Columns, arrow_schema
+from asyncgroup.columns import RecordColumns, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class ArrowBatches:
 
     def __init__(self, *, include_headers: bool = False) -> None:
         self._include_headers = include_headers
-        self.columns = Columns(include_headers=include_headers)
+        self.columns = RecordColumns(include_headers=include_headers)
 
     def __repr__(self) -> str:
         return f"<ArrowBatches: {len(self.columns)} rows collected>"
@@ -54,7 +54,7 @@ class ArrowBatches:
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the collected rows, in several batches if they are more than `MAX_ROWS`."""
-        columns, self.columns = self.columns, Columns(include_headers=self._include_headers)
+        columns, self.columns = self.columns, RecordColumns(include_headers=self._include_headers)
         if not columns:
             return
         made = columns.to_arrow()

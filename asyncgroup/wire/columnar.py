@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.wire.decompression import MAX_DECOMPRESSED
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, raw_records, translated
@@ -26,7 +26,7 @@ def read_columns(
     partition: int,
     batch: Buffer,
     header: BatchHeader,
-    columns: Columns,
+    columns: RecordColumns,
     *,
     start: int = 0,
     end: int = _LAST,
@@ -50,13 +50,13 @@ def read_columns(
             offsets = range(max(base, start), min(behind, end))
             _append(raws, columns)
     except Exception as error:  # each decompressor has errors of its own, most of them without a common base
-        columns.cut(length)
+        columns.truncate(length)
         raise translated(error, topic, partition, header) from error
     columns.size += size
     columns.add_run(topic, partition, header.timestamp_type, offsets)
 
 
-def _append(raws: Iterable[Any], columns: Columns) -> None:
+def _append(raws: Iterable[Any], columns: RecordColumns) -> None:
     """One loop with three appends: three comprehensions would have to keep all the raw records, which took longer."""
     add_key, add_value, add_time = columns.keys.append, columns.values.append, columns.timestamps.append
     if columns.headers is None:

@@ -1,4 +1,4 @@
-"""The embedded broker beside librdkafka's mock cluster and kfake: rates that clients see, large groups, idle ones, start."""
+"""The embedded broker, librdkafka's mock cluster and kfake: throughput, large groups, idle groups, start time."""
 
 from benchmarks.broker.run import main
 

@@ -1,6 +1,7 @@
-"""The clients that read and write: each in a process of its own, told by a JSON object, printing its figures.
+"""Clients that read from and write to a broker; each function runs in a separate process (`benchmarks.worker`).
 
-None but asyncgroup has a group: the mock cluster lets a group wait for three seconds, which is no matter of rates.
+Only asyncgroup's reader joins a group: the mock cluster delays each join by three seconds, which is unrelated to
+throughput.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ CLIENTS: Final = {
     ),
     "asyncgroup": ("benchmarks.broker.clients:asyncgroup_read", "benchmarks.broker.clients:asyncgroup_write"),
 }
-"""For each client what reads and what writes, as `benchmarks.worker` wants it; names are those of distributions."""
+"""Client distribution to its reading and its writing function, in the format of `benchmarks.worker`."""
 
 PARTITION_FETCH_BYTES: Final = 1 << 20
 GROUP_FETCH_BYTES: Final = 1 << 18
 BATCH_BYTES: Final = 64 << 10
 LINGER: Final = 0.005
 BATCH_RECORDS: Final = 500
-"""Records that confluent-kafka is asked for at once."""
+"""The batch size of confluent-kafka's `consume`."""
 STEP: Final = 1000
-"""Records that are written between two moments for the loop, or for the callbacks."""
+"""Records that confluent-kafka writes between two calls of `poll`, which runs its callbacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a client is told: `records` of `size` bytes, to read from or write to all `partitions` of `topic`."""
+    """Settings of a client: it reads or writes `records` of `size` bytes, over all `partitions` of `topic`."""
 
     bootstrap_servers: str
     topic: str
@@ -55,15 +56,17 @@ class Settings:
 
 
 class _Stopwatch:
-    """Counts records; time and CPU begin when it is made and end with the last record, or after `limit` seconds.
+    """Counts records; time and CPU time run from its creation to the last record, or for `limit` seconds.
 
-    A reader's is made before its client, so that nothing is read ahead of it; a writer's when a first record is
-    written, which has made the connections.
+    A reader creates it before its client, so that prefetching counts; a writer after its first record, which has opened
+    the connections.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._wanted, self._limit = settings.records, settings.limit
-        self._begun, self._cpu = time.perf_counter(), time.process_time()
+        self._wanted = settings.records
+        self._limit = settings.limit
+        self._begun = time.perf_counter()
+        self._cpu = time.process_time()
         self._figures: dict[str, float] = {}
         self._records = 0
 
@@ -72,8 +75,8 @@ class _Stopwatch:
         """Whether more records are wanted."""
         return not self._figures
 
-    def took(self, records: int) -> bool:
-        """So many records came or went; whether more are wanted."""
+    def add(self, records: int) -> bool:
+        """Count records that were read or written; return whether more are wanted."""
         self._records += records
         seconds = time.perf_counter() - self._begun
         if self.is_running and (self._records >= self._wanted or seconds > self._limit):
@@ -82,7 +85,7 @@ class _Stopwatch:
         return self.is_running
 
     def figures(self) -> dict[str, float]:
-        """Records, seconds and CPU seconds."""
+        """Return records, seconds and CPU seconds."""
         return self._figures
 
 
@@ -90,7 +93,7 @@ class _Stopwatch:
 
 
 async def aiokafka_read(given: dict[str, Any]) -> dict[str, float]:
-    """`getmany()`, which gives all that is there."""
+    """Read with `getmany()`, which returns all buffered records."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     settings = Settings(**given)
@@ -103,12 +106,12 @@ async def aiokafka_read(given: dict[str, Any]) -> dict[str, float]:
         consumer.assign([TopicPartition(settings.topic, number) for number in range(settings.partitions)])
         while watch.is_running:
             if count := sum(map(len, (await consumer.getmany(timeout_ms=1000)).values())):
-                watch.took(count)
+                watch.add(count)
     return watch.figures()
 
 
 async def aiokafka_write(given: dict[str, Any]) -> dict[str, float]:
-    """`send()`, each record to the next partition, then `flush()`."""
+    """Write with `send()`, partitions in turn, then `flush()`."""
     from aiokafka import AIOKafkaProducer
 
     settings = Settings(**given)
@@ -124,7 +127,7 @@ async def aiokafka_write(given: dict[str, Any]) -> dict[str, float]:
         for number in range(settings.records):
             await producer.send(settings.topic, value, partition=number % settings.partitions)
         await producer.flush()
-        watch.took(settings.records)
+        watch.add(settings.records)
         return watch.figures()
 
 
@@ -132,7 +135,7 @@ async def aiokafka_write(given: dict[str, Any]) -> dict[str, float]:
 
 
 def confluent_read(given: dict[str, Any]) -> dict[str, float]:
-    """`consume()` of several records at once."""
+    """Read batches with `consume()`."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     settings = Settings(**given)
@@ -144,8 +147,8 @@ def confluent_read(given: dict[str, Any]) -> dict[str, float]:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "max.partition.fetch.bytes": PARTITION_FETCH_BYTES,
-            "check.crcs": True,  # as all the others do
-            # by default it stops at 100,000 messages and then looks again only after a second
+            "check.crcs": True,  # as all other clients do
+            # by default librdkafka stops fetching at 100,000 messages and checks again after 1 s
             "queued.min.messages": 1_000_000,
             "fetch.queue.backoff.ms": 10,
         }
@@ -157,14 +160,14 @@ def confluent_read(given: dict[str, Any]) -> dict[str, float]:
             if messages and messages[0].error() is not None:
                 raise KafkaException(messages[0].error())
             if messages:
-                watch.took(len(messages))
+                watch.add(len(messages))
     finally:
         consumer.close()
     return watch.figures()
 
 
 def confluent_write(given: dict[str, Any]) -> dict[str, float]:
-    """`produce()`, each record to the next partition, then `flush()`."""
+    """Write with `produce()`, partitions in turn, then `flush()`."""
     from confluent_kafka import Producer
 
     settings = Settings(**given)
@@ -192,7 +195,7 @@ def confluent_write(given: dict[str, Any]) -> dict[str, float]:
             producer.poll(0)
     if left := producer.flush(settings.limit):
         raise RuntimeError(f"{left} records were not written")
-    watch.took(settings.records)
+    watch.add(settings.records)
     return watch.figures()
 
 
@@ -200,10 +203,11 @@ def confluent_write(given: dict[str, Any]) -> dict[str, float]:
 
 
 async def asyncgroup_read(given: dict[str, Any]) -> dict[str, float]:
-    """A group of one member that hands over batches, as asyncgroup has no consumer of several partitions without one.
+    """Read batches in a group of one member: asyncgroup reads several partitions at once only in a group.
 
-    It asks for less of a partition than the others, so that an answer has room for all of them: kfake leaves out those
-    that find none, which Kafka never does in a fetch session, and which asyncgroup as Java's client takes for an error.
+    It fetches fewer bytes per partition than the other clients, so that a response has room for all partitions: kfake
+    omits partitions that don't fit, which Kafka never does in a fetch session, and which asyncgroup, like Java's client,
+    treats as an error.
     """
     from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 
@@ -213,7 +217,7 @@ async def asyncgroup_read(given: dict[str, Any]) -> dict[str, float]:
     async def read(session: Session, claim: Claim) -> None:
         async for batch in claim.batches():
             claim.mark(batch)
-            if not watch.took(len(batch)):
+            if not watch.add(len(batch)):
                 finished.set()
         await session.wait_ended()
 
@@ -230,7 +234,7 @@ async def asyncgroup_read(given: dict[str, Any]) -> dict[str, float]:
 
 
 async def asyncgroup_write(given: dict[str, Any]) -> dict[str, float]:
-    """`enqueue()`, each record to the next partition, then `flush()`."""
+    """Write with `enqueue()`, partitions in turn, then `flush()`."""
     from asyncgroup import ProducerConfig
     from asyncgroup.producer import Producer
 
@@ -243,5 +247,5 @@ async def asyncgroup_write(given: dict[str, Any]) -> dict[str, float]:
         for number in range(settings.records):
             await producer.enqueue(settings.topic, value, partition=number % settings.partitions)
         await producer.flush()
-        watch.took(settings.records)
+        watch.add(settings.records)
         return watch.figures()

@@ -1,4 +1,4 @@
-"""What groups and starting cost a broker: each case measures one broker once."""
+"""Costs of groups and of starting a broker: each case measures one broker once."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import Final
 
 from benchmarks.broker.groups import GroupSettings
 from benchmarks.broker.servers import Server
-from benchmarks.running import ClientFailed, run_worker, worker
+from benchmarks.common import ClientFailed, run_worker, started_process
 
 __all__ = ["COST_CASES", "measure_cost"]
 
-LIMIT: Final = 120.0
-"""Seconds that a case may take beside the time for which it watches."""
-BEATING: Final = 10
-"""Members that beat without a pause."""
-BEATING_SECONDS: Final = 2.0
-HANDLED: Final = 20_000
-"""Heartbeats that are handled without a network."""
-STARTS: Final = 20
+TIMEOUT: Final = 120.0
+"""Seconds that a case may take in addition to its measuring time."""
+HEARTBEAT_MEMBERS: Final = 10
+"""Members that send heartbeats without a pause."""
+HEARTBEAT_SECONDS: Final = 2.0
+HANDLED_HEARTBEATS: Final = 20_000
+"""Heartbeats that are handled without a network connection."""
+START_RUNS: Final = 20
 
 Costs = dict[str, float]
-"""By the names of `figures.COSTS`."""
+"""Values by the names of `figures.COSTS`."""
 
 
 async def measure_cost(case: str, server: Server, options: argparse.Namespace) -> Costs:
-    """Measure one case at one broker; nothing for the mock cluster.
+    """Measure one case of one broker; return no costs for the mock cluster.
 
-    A group waits there for three seconds whatever comes, and is answered null where the protocol has no null.
+    There every join takes three seconds, and responses contain nulls where the protocol does not allow them.
     """
     if server.name == "librdkafka-mock":
         return {}
@@ -43,21 +43,21 @@ async def _large(server: Server, options: argparse.Namespace) -> Costs:
     settings = GroupSettings(
         bootstrap_servers=server.bootstrap_servers, groups=1, members=options.members, interval=0
     )
-    found = await run_worker("benchmarks.broker.groups:large", asdict(settings), LIMIT)
+    found = await run_worker("benchmarks.broker.groups:large", asdict(settings), TIMEOUT)
     costs = {"large": found["joining"], "large-total": found["total"]}
     if server.name == "asyncgroup":
-        inside = await run_worker("benchmarks.broker.groups:large_in_one_loop", asdict(settings), LIMIT)
+        inside = await run_worker("benchmarks.broker.groups:large_in_one_loop", asdict(settings), TIMEOUT)
         costs["large-inside"] = inside["joining"]
     return costs
 
 
 async def _beats(server: Server, options: argparse.Namespace) -> Costs:
-    seconds = min(BEATING_SECONDS, options.seconds)
+    seconds = min(HEARTBEAT_SECONDS, options.seconds)
     settings = GroupSettings(
-        bootstrap_servers=server.bootstrap_servers, groups=1, members=BEATING, interval=seconds
+        bootstrap_servers=server.bootstrap_servers, groups=1, members=HEARTBEAT_MEMBERS, interval=seconds
     )
     cpu = await server.cpu()
-    found = await run_worker("benchmarks.broker.groups:beating", asdict(settings), LIMIT)
+    found = await run_worker("benchmarks.broker.groups:heartbeat_rate", asdict(settings), TIMEOUT)
     return {"beat": (await server.cpu() - cpu) / found["beats"]}
 
 
@@ -68,34 +68,38 @@ async def _idle(server: Server, options: argparse.Namespace) -> Costs:
         members=options.group_members,
         interval=options.interval,
     )
-    told = json.dumps(asdict(settings))
-    command = (sys.executable, "-m", "benchmarks.worker", "benchmarks.broker.groups:idle", told)
-    async with worker(*command) as process:
+    settings_json = json.dumps(asdict(settings))
+    command = (sys.executable, "-m", "benchmarks.worker", "benchmarks.broker.groups:idle", settings_json)
+    async with started_process(*command) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             ready = await process.stdout.readline()
         if not ready:
             raise ClientFailed(f"idle groups ended:\n{(await process.stderr.read()).decode()}")
         loop = asyncio.get_running_loop()
-        # the first round of heartbeats finds the caches cold
+        # the first heartbeats run with cold caches
         await asyncio.sleep(min(options.interval, options.seconds))
         cpu, begun = await server.cpu(), loop.time()
         await asyncio.sleep(options.seconds)
         share = (await server.cpu() - cpu) / (loop.time() - begun)
-        async with asyncio.timeout(LIMIT):
-            _, err = await process.communicate(b"")  # without an input it would not be closed
+        async with asyncio.timeout(TIMEOUT):
+            _, err = await process.communicate(
+                b""
+            )  # the argument makes `communicate` close the standard input
         if process.returncode:
             raise ClientFailed(f"idle groups failed:\n{err.decode()}")
     return {"idle": share}
 
 
 async def _inside(server: Server, _options: argparse.Namespace) -> Costs:
-    """Only ours can be looked into."""
+    """Measure inside the broker's process, which is possible for the embedded broker only."""
     if server.name != "asyncgroup":
         return {}
-    return await run_worker("benchmarks.broker.inside:costs", {"beats": HANDLED, "starts": STARTS}, LIMIT)
+    return await run_worker(
+        "benchmarks.broker.in_process:costs", {"beats": HANDLED_HEARTBEATS, "starts": START_RUNS}, TIMEOUT
+    )
 
 
 _CASES: Final[dict[str, Callable[[Server, argparse.Namespace], Awaitable[Costs]]]] = {
@@ -105,4 +109,4 @@ _CASES: Final[dict[str, Callable[[Server, argparse.Namespace], Awaitable[Costs]]
     "inside": _inside,
 }
 COST_CASES: Final = tuple(_CASES)
-"""The cases, in the order in which they are measured."""
+"""Cases, in the order in which they are measured."""

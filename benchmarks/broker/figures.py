@@ -1,4 +1,4 @@
-"""From single measurements to the tables: rates with ratios within a round, and what groups cost."""
+"""Summaries and tables of the broker benchmark: rates with ratios within a round, and costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.broker.clients import CLIENTS
 from benchmarks.broker.servers import SERVERS
-from benchmarks.running import console_for_tables, foot, paragraph, show_table
+from benchmarks.common import console_for_tables, footer, show_table, wrap
 
 __all__ = [
     "COSTS",
@@ -28,8 +28,10 @@ KINDS: Final = {"read": "reads", "write": "writes"}
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """One client that reads or writes (`kind`) at one broker in one round: records a second; seconds of CPU for a million
-    records of the client's process and of the broker's, that of connecting included.
+    """One client reading or writing (`kind`) at one broker in one round.
+
+    `rate` is in records per second. `client_cpu` and `server_cpu` are CPU seconds per million records, including
+    connecting.
     """
 
     kind: str
@@ -43,7 +45,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a broker took for `what` (see `COSTS`) in one round."""
+    """The value of the cost `what` (see `COSTS`) of one broker in one round."""
 
     what: str
     server: str
@@ -52,8 +54,9 @@ class Cost:
 
 
 class Kind(NamedTuple):
-    """A cost: how it is called, its unit, what a value is multiplied with to be in it, digits behind the point, and
-    what ours should stay below (in that unit).
+    """How a cost is shown: title, unit, factor from a value to that unit, decimal places.
+
+    `goal` is the limit that the embedded broker shall stay below, in that unit.
     """
 
     title: str
@@ -74,11 +77,11 @@ COSTS: Final = {
     "start-first": Kind("start of one node, first in a process", "ms", 1000, 1, 50),
     "start-three": Kind("start of three nodes", "ms", 1000, 1),
 }
-"""Costs by name, in the order of the table; values are seconds, or seconds of CPU a second."""
+"""Costs by name, in the order of the table; values are seconds, or CPU seconds per second."""
 
 
 class RateSummary(NamedTuple):
-    """Medians over the rounds; `ratio` to the baseline within a round, with its lowest and highest (None: no baseline)."""
+    """Medians over all rounds. `ratio` is to the baseline within a round, with minimum and maximum (None: no baseline)."""
 
     kind: str
     client: str
@@ -92,7 +95,7 @@ class RateSummary(NamedTuple):
 
 
 class CostSummary(NamedTuple):
-    """The median of a cost over the rounds, with the lowest and the highest."""
+    """Median, minimum and maximum of a cost over all rounds."""
 
     what: str
     server: str
@@ -102,12 +105,12 @@ class CostSummary(NamedTuple):
 
 
 def baseline(servers: Sequence[str]) -> str:
-    """The broker that ratios are taken to: the last that is measured and isn't ours."""
+    """Return the broker that ratios refer to: the last measured one, unless that is the embedded broker."""
     return servers[-1] if servers and servers[-1] != "asyncgroup" else ""
 
 
 def summarize_rates(rates: Sequence[Rate]) -> list[RateSummary]:
-    """One summary for each kind, client and broker, in the order of the table."""
+    """Return one summary per kind, client and broker, in the order of the table."""
     measured = [name for name in SERVERS if any(each.server == name for each in rates)]
     base = {
         (each.kind, each.client, each.round): each.rate for each in rates if each.server == baseline(measured)
@@ -142,7 +145,7 @@ def _summary(own: Sequence[Rate], base: Mapping[tuple[str, str, int], float]) ->
 
 
 def summarize_costs(costs: Sequence[Cost]) -> list[CostSummary]:
-    """One summary for each cost and broker, in the order of the table."""
+    """Return one summary per cost and broker, in the order of the table."""
     return [
         CostSummary(what, server, statistics.median(own), min(own), max(own))
         for what in COSTS
@@ -159,13 +162,13 @@ def show(
     used: Mapping[str, str],
     started: Mapping[str, str],
 ) -> None:
-    """Print the tables, their captions and what was used."""
+    """Print the tables with captions, and the versions and the machine."""
     _show_rates(options, summarize_rates(rates))
     _show_costs(options, summarize_costs(costs))
     print_line = console_for_tables().print
     for name, reason in missing.items():
         print_line(f"{name}: not measured, {reason}", highlight=False)
-    print_line(foot(used, started), highlight=False)
+    print_line(footer(used, started), highlight=False)
 
 
 def _show_rates(options: argparse.Namespace, summaries: Sequence[RateSummary]) -> None:
@@ -180,10 +183,10 @@ def _show_rates(options: argparse.Namespace, summaries: Sequence[RateSummary]) -
     text = (
         f"{options.records:,} records of {options.size} bytes in {options.partitions} partitions, {options.rounds} "
         f"rounds, medians. Ratio: to {baseline(options.servers) or 'no other broker'}, within a round. CPU: seconds of "
-        "the whole process for a million records; the broker's includes what connecting and joining cost. Goal: aiokafka "
-        "reads ours at 0.8 of kfake's rate or more."
+        "the whole process per million records; the broker's include connecting and joining. Goal: aiokafka reads from "
+        "the embedded broker at 0.8 of kfake's rate or more."
     )
-    console_for_tables().print(paragraph(text), highlight=False)
+    console_for_tables().print(wrap(text), highlight=False)
 
 
 def _rate_row(each: RateSummary) -> list[str]:
@@ -207,10 +210,10 @@ def _show_costs(options: argparse.Namespace, summaries: Sequence[CostSummary]) -
         return
     show_table("Groups and start", ("broker", "median", "range", "goal"), list(groups.values()))
     text = (
-        f"Large: one group of {options.members:,} members, a connection each, with as many partitions; members are the "
-        f"bare protocol, in a process of their own but for the case in one loop; stable: each has its assignment. Idle: "
-        f"{options.groups} groups of {options.group_members}, a heartbeat of each member every {options.interval:g} s. "
-        "Handling: frame in, answer out, CPU time without the network. A broker that idles on a busy machine finds the "
-        "caches cold at every heartbeat."
+        f"Large: one group of {options.members:,} members, a connection each, with as many partitions. Members send raw "
+        f"protocol requests, from a separate process except in the case in one loop; stable: each has its assignment. Idle: "
+        f"{options.groups} groups of {options.group_members}, one heartbeat per member every {options.interval:g} s. "
+        "Handling: CPU time from the request's frame to the response's, without the network. On a busy machine an idle "
+        "broker handles every heartbeat with cold caches."
     )
-    console_for_tables().print(paragraph(text), highlight=False)
+    console_for_tables().print(wrap(text), highlight=False)

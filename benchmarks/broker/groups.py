@@ -1,4 +1,4 @@
-"""Groups of raw members in a process: one that is large, many that are idle, one that beats as fast as it can."""
+"""Groups of protocol-level members in one process: a large group, idle groups, and one with constant heartbeats."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from benchmarks.broker.descriptors import allow_many
-from benchmarks.broker.member import COORDINATOR, Member, Story, Wire
+from benchmarks.broker.file_limit import raise_file_limit
+from benchmarks.broker.member import FIND_COORDINATOR, GroupProgress, Member, RawConnection
 
-__all__ = ["GroupSettings", "beating", "idle", "large", "large_in_one_loop"]
+__all__ = ["GroupSettings", "heartbeat_rate", "idle", "large", "large_in_one_loop"]
 
 CONNECTING: Final = 50
-"""Connections that are made at the same time: what a listener's queue holds."""
+"""Connections that are opened at the same time; more could overflow the listener's backlog."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """`groups` of `members` each; `interval` seconds between heartbeats, where they beat."""
+    """`groups` groups of `members` members; `interval` is in seconds, see the functions."""
 
     bootstrap_servers: str
     groups: int
@@ -30,40 +30,40 @@ class GroupSettings:
 
 
 async def _coordinator(address: str, group_id: str) -> str:
-    """Where a group's coordinator is."""
+    """Return the `host:port` of a group's coordinator."""
     from asyncgroup.wire import messages as m
 
-    wire = await Wire.open(address)
+    connection = await RawConnection.open(address)
     try:
         while True:
-            answer = await wire.ask(m.FindCoordinatorRequest(group_id), COORDINATOR)
+            answer = await connection.request(m.FindCoordinatorRequest(group_id), FIND_COORDINATOR)
             if not answer.error_code:
                 return f"{answer.host}:{answer.port}"
-            await asyncio.sleep(0.05)  # a topic that was just made takes a moment
+            await asyncio.sleep(0.05)  # __consumer_offsets is being created
     finally:
-        wire.close()
+        connection.close()
 
 
-async def _gather(address: str, members: int) -> list[Member]:
-    """So many connected members of a new group."""
-    story = Story(f"group-{uuid4().hex[:8]}", members)
-    address = await _coordinator(address, story.group_id)
+async def _connected_members(address: str, members: int) -> list[Member]:
+    """Connect this number of members of a new group to its coordinator."""
+    progress = GroupProgress(f"group-{uuid4().hex[:8]}", members)
+    address = await _coordinator(address, progress.group_id)
     found: list[Member] = []
     while len(found) < members:
         more = min(CONNECTING, members - len(found))
-        wires = await asyncio.gather(*(Wire.open(address) for _ in range(more)))
-        found += [Member(story, wire) for wire in wires]
+        connections = await asyncio.gather(*(RawConnection.open(address) for _ in range(more)))
+        found += [Member(progress, connection) for connection in connections]
     return found
 
 
 async def large(given: dict[str, Any]) -> dict[str, float]:
-    """Seconds until every member of one group has its assignment, with and without connecting."""
-    allow_many()
+    """Return the seconds until every member of one group has its assignment, with and without connecting."""
+    raise_file_limit()
     settings = GroupSettings(**given)
     begun = time.perf_counter()
-    members = await _gather(settings.bootstrap_servers, settings.members)
+    members = await _connected_members(settings.bootstrap_servers, settings.members)
     connected = time.perf_counter()
-    await asyncio.gather(*(member.settle() for member in members))
+    await asyncio.gather(*(member.join_until_stable() for member in members))
     stable = time.perf_counter()
     await asyncio.gather(*(member.leave() for member in members))
     return {
@@ -75,26 +75,28 @@ async def large(given: dict[str, Any]) -> dict[str, float]:
 
 
 async def large_in_one_loop(given: dict[str, Any]) -> dict[str, float]:
-    """As `large`, with the embedded cluster in the same loop, as tests have it."""
+    """Run `large` with the embedded cluster in the same event loop, as in tests."""
     from asyncgroup.broker import EmbeddedCluster
 
-    allow_many()
+    raise_file_limit()
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("wide", given["members"])
         return await large({**given, "bootstrap_servers": cluster.bootstrap_servers})
 
 
-async def beating(given: dict[str, Any]) -> dict[str, float]:
-    """One group whose members beat again as soon as they are answered, for `interval` seconds; how many beats."""
+async def heartbeat_rate(given: dict[str, Any]) -> dict[str, float]:
+    """Count the heartbeats of one group in `interval` seconds; each member sends the next one at once."""
     settings = GroupSettings(**given)
-    members = await _gather(settings.bootstrap_servers, settings.members)
-    await asyncio.gather(*(member.settle() for member in members))
+    members = await _connected_members(settings.bootstrap_servers, settings.members)
+    await asyncio.gather(*(member.join_until_stable() for member in members))
     begun = time.perf_counter()
-    counts = await asyncio.gather(*(_beat_on(member, begun + settings.interval) for member in members))
+    counts = await asyncio.gather(
+        *(_heartbeat_until(member, begun + settings.interval) for member in members)
+    )
     return {"beats": sum(counts), "seconds": time.perf_counter() - begun}
 
 
-async def _beat_on(member: Member, end: float) -> int:
+async def _heartbeat_until(member: Member, end: float) -> int:
     count = 0
     while time.perf_counter() < end:
         await member.heartbeat()
@@ -103,16 +105,20 @@ async def _beat_on(member: Member, end: float) -> int:
 
 
 async def idle(given: dict[str, Any]) -> dict[str, float]:
-    """Groups that do nothing but beat, each member every `interval` seconds, until the input ends."""
-    allow_many()
+    """Run groups that only send heartbeats, each member every `interval` seconds, until the standard input ends."""
+    raise_file_limit()
     settings = GroupSettings(**given)
-    groups = [await _gather(settings.bootstrap_servers, settings.members) for _ in range(settings.groups)]
+    groups = [
+        await _connected_members(settings.bootstrap_servers, settings.members) for _ in range(settings.groups)
+    ]
     members = [member for group in groups for member in group]
-    await asyncio.gather(*(member.settle() for member in members))
+    await asyncio.gather(*(member.join_until_stable() for member in members))
     loop = asyncio.get_running_loop()
     begun, total = loop.time() + settings.interval / 10, len(members)
     tasks = [
-        loop.create_task(_beat_every(member, begun + settings.interval * number / total, settings.interval))
+        loop.create_task(
+            _heartbeat_every(member, begun + settings.interval * number / total, settings.interval)
+        )
         for number, member in enumerate(members)
     ]
     print(json.dumps({"members": total}), flush=True)
@@ -125,7 +131,7 @@ async def idle(given: dict[str, Any]) -> dict[str, float]:
     return {"members": total}
 
 
-async def _beat_every(member: Member, at: float, interval: float) -> None:
+async def _heartbeat_every(member: Member, at: float, interval: float) -> None:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(at - loop.time())

@@ -1,11 +1,11 @@
-"""Records for the readers, written with the bare protocol: every broker takes them, and none has more than one node."""
+"""Write the records that readers read, by Produce requests that every broker supports; each broker has one node."""
 
 from __future__ import annotations
 
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
-from benchmarks.broker.member import Wire
+from benchmarks.broker.member import RawConnection
 
 __all__ = ["load"]
 
@@ -16,8 +16,8 @@ TIMEOUT_MS = 30_000
 
 
 async def load(address: str, topic: str, partitions: int, records: int, size: int) -> None:
-    """Write `records` with values of `size` bytes, the same number (rounded up) to each partition."""
-    wire = await Wire.open(address)
+    """Write `records` records with values of `size` bytes, the same number (rounded up) to each partition."""
+    connection = await RawConnection.open(address)
     share, value = -(-records // partitions), bytes(size)
     try:
         written = 0
@@ -25,13 +25,13 @@ async def load(address: str, topic: str, partitions: int, records: int, size: in
             count, batch = _batch(value, share - written)
             written += count
             for partition in range(partitions):
-                await _produce(wire, topic, partition, batch)
+                await _produce(connection, topic, partition, batch)
     finally:
-        wire.close()
+        connection.close()
 
 
 def _batch(value: bytes, most: int) -> tuple[int, bytes]:
-    """A full record batch of up to `most` records, and how many it has."""
+    """Return the number of records in a full record batch, at most `most`, and its bytes."""
     builder = BatchBuilder(size_limit=BATCH_BYTES)
     count = 0
     while count < most and builder.append(FIRST_TIMESTAMP + count, b"%08d" % count, value):
@@ -39,10 +39,10 @@ def _batch(value: bytes, most: int) -> tuple[int, bytes]:
     return count, builder.build()
 
 
-async def _produce(wire: Wire, topic: str, partition: int, batch: bytes) -> None:
+async def _produce(connection: RawConnection, topic: str, partition: int, batch: bytes) -> None:
     part = m.ProduceRequest.PartitionProduceData(partition, batch)
     data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
     request = m.ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
-    answer = await wire.ask(request, PRODUCE)
+    answer = await connection.request(request, PRODUCE)
     if code := answer.responses[0].partition_responses[0].error_code:
         raise BrokerError(code, f"{topic}-{partition}")

@@ -1,4 +1,4 @@
-"""The command: brokers are started anew in each round, and each client reads and writes at one after the other."""
+"""The command: each round starts the brokers again, and each client reads from and writes to all of them in turn."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from benchmarks.broker.clients import CLIENTS, Settings
 from benchmarks.broker.costs import COST_CASES, measure_cost
 from benchmarks.broker.figures import Cost, Rate, show, summarize_costs, summarize_rates
 from benchmarks.broker.load import load
-from benchmarks.broker.servers import KFAKE, SERVERS, Server, serving, understands
+from benchmarks.broker.servers import KFAKE, SERVERS, Server, is_compatible, started_server
+from benchmarks.common import ClientFailed, choose, options_parser, positive_int, progress_on, run_worker
 from benchmarks.go_program import GoProgramUnavailable
 from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.running import ClientFailed, chosen, count, options_parser, progress_on, run_worker
 
 __all__ = ["main", "parse", "run"]
 
@@ -30,46 +30,57 @@ KINDS: Final = ("read", "write")
 CASES: Final = (*KINDS, *COST_CASES)
 READ, WRITTEN, WIDE = "read", "written", "wide"
 MOCK_BYTES: Final = 4_500_000
-"""Bytes of a partition that librdkafka's mock surely keeps: it has 5 MiB for it, with the batches' headers."""
+"""Bytes of a partition that librdkafka's mock certainly keeps: it has 5 MiB, including the batch headers."""
 OVERHEAD: Final = 24
-"""Bytes of a record beside its value: key, lengths, deltas."""
+"""Bytes of a record in addition to its value: key, lengths, deltas."""
 START_LIMIT: Final = 30.0
-"""Seconds that a process may take beside its measurement: imports, connecting, joining, closing."""
+"""Seconds for a process in addition to its measurement: imports, connecting, joining, closing."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = options_parser("broker", __doc__, rounds=3)
     parser.add_argument(
-        "--records", type=count, default=600_000, help="that a client reads, and writes (%(default)s)"
+        "--records",
+        type=positive_int,
+        default=600_000,
+        help="records that each client reads and writes (%(default)s)",
     )
-    parser.add_argument("--size", type=count, default=100, help="bytes of each value (%(default)s)")
-    parser.add_argument("--partitions", type=count, default=20, help="that they are in (%(default)s)")
+    parser.add_argument("--size", type=positive_int, default=100, help="bytes of each value (%(default)s)")
+    parser.add_argument(
+        "--partitions", type=positive_int, default=20, help="partitions of each topic (%(default)s)"
+    )
     parser.add_argument(
         "--limit", type=float, default=20.0, help="seconds after which a reader stops (%(default)s)"
     )
     parser.add_argument("--servers", default="", help=f"brokers, with commas: {', '.join(SERVERS)}")
     parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
-    parser.add_argument("--members", type=count, default=1000, help="of the large group (%(default)s)")
-    parser.add_argument("--groups", type=count, default=100, help="that are idle (%(default)s)")
-    parser.add_argument("--group-members", type=count, default=10, help="of each of these (%(default)s)")
     parser.add_argument(
-        "--interval", type=float, default=3.0, help="seconds between their heartbeats (%(default)s)"
+        "--members", type=positive_int, default=1000, help="members of the large group (%(default)s)"
     )
-    parser.add_argument("--seconds", type=float, default=9.0, help="that they are watched (%(default)s)")
+    parser.add_argument("--groups", type=positive_int, default=100, help="idle groups (%(default)s)")
+    parser.add_argument(
+        "--group-members", type=positive_int, default=10, help="members of each idle group (%(default)s)"
+    )
+    parser.add_argument(
+        "--interval", type=float, default=3.0, help="seconds between heartbeats of idle groups (%(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=9.0, help="measuring time of idle groups (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     if options.bootstrap_servers:
-        parser.error("--bootstrap-servers: this one starts its brokers itself")
+        parser.error("--bootstrap-servers: this benchmark starts its own brokers")
     if options.quick:
         options.records, options.partitions, options.rounds = 6_000, 4, 1
         options.members, options.groups, options.seconds = 50, 5, 1.0
-    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
-    options.servers = chosen(parser, "--servers", options.servers, list(SERVERS))
-    options.cases = chosen(parser, "--cases", options.cases, list(CASES))
+    options.clients = choose(parser, "--only", options.only, list(CLIENTS))
+    options.servers = choose(parser, "--servers", options.servers, list(SERVERS))
+    options.cases = choose(parser, "--cases", options.cases, list(CASES))
     share = -(-options.records // options.partitions) * (options.size + OVERHEAD)
     if "librdkafka-mock" in options.servers and "read" in options.cases and share > MOCK_BYTES:
         parser.error(
-            f"{share:,} bytes in a partition: librdkafka's mock keeps {MOCK_BYTES:,}; take more --partitions"
+            f"{share:,} bytes in a partition: librdkafka's mock keeps {MOCK_BYTES:,}; use more --partitions"
         )
     return options
 
@@ -153,7 +164,7 @@ async def _measure_all(
 async def run(
     options: argparse.Namespace, program: Path | None, progress: Progress
 ) -> tuple[list[Rate], list[Cost]]:
-    """Measure every client at every broker, and every cost, `rounds` times; `program` is kfake's."""
+    """Measure every client at every broker, and every cost, `rounds` times; `program` is the path of kfake's program."""
     rates: list[Rate] = []
     costs: list[Cost] = []
     cost_cases = [name for name in COST_CASES if name in options.cases]
@@ -165,16 +176,16 @@ async def run(
         async with AsyncExitStack() as stack:
             servers = []
             for name in options.servers:
-                servers.append(await stack.enter_async_context(serving(name, topics, program)))
+                servers.append(await stack.enter_async_context(started_server(name, topics, program)))
                 if "read" in kinds:
                     progress.update(task, description=f"round {index}: loading {name}")
                     await load(
                         servers[-1].bootstrap_servers, READ, options.partitions, options.records, options.size
                     )
-            # what is compared stands close together in time
+            # measurements that are compared run directly after each other
             for kind, client in [(kind, client) for kind in kinds for client in options.clients]:
                 for server in servers:
-                    if not understands(client, server.name):
+                    if not is_compatible(client, server.name):
                         continue
                     progress.update(task, description=f"round {index}: {client} {kind}s {server.name}")
                     rates.append(await measure_rate(kind, client, server, options, index))
@@ -194,7 +205,7 @@ async def run(
 async def measure_rate(
     kind: str, client: str, server: Server, options: argparse.Namespace, index: int
 ) -> Rate:
-    """One client that reads or writes at one broker."""
+    """Measure one client that reads or writes at one broker."""
     share = -(-options.records // options.partitions)
     settings = Settings(
         bootstrap_servers=server.bootstrap_servers,
@@ -206,7 +217,7 @@ async def measure_rate(
     )
     cpu = await server.cpu()
     function = CLIENTS[client][KINDS.index(kind)]
-    # a slow writer has to write all
+    # a writer has no time limit of its own: it writes all records
     figures = await run_worker(function, asdict(settings), 3 * options.limit + START_LIMIT)
     millions = settings.records / 1e6
     return Rate(

@@ -1,4 +1,4 @@
-"""The brokers that are compared, each started as a process."""
+"""The brokers that are compared, each in a separate process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.common import ClientFailed, started_process
 from benchmarks.go_program import GoProgram
-from benchmarks.running import ClientFailed, worker
 
-__all__ = ["KFAKE", "SERVERS", "Server", "ServerKind", "serving", "understands"]
+__all__ = ["KFAKE", "SERVERS", "Server", "ServerKind", "is_compatible", "started_server"]
 
 KFAKE: Final = GoProgram("kfake", "github.com/twmb/franz-go/pkg/kfake")
 ANSWER_LIMIT: Final = 30.0
-"""Seconds that a broker may take to start, or to tell its CPU time while it is busy."""
+"""Seconds that a broker may take to start, or to report its CPU time while it is busy."""
 
 
 class ServerKind(NamedTuple):
-    """A broker, and the distribution that it comes with (None: Go's)."""
+    """A broker and the Python distribution that contains it (None: it is written in Go)."""
 
     name: str
     distribution: str | None
@@ -38,7 +38,7 @@ SERVERS: Final = {
 
 
 class Server:
-    """A broker that runs, with one node."""
+    """A running broker with one node."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -49,11 +49,11 @@ class Server:
         return f"<Server {self.name} at {self.bootstrap_servers}>"
 
     async def start(self) -> None:
-        """Wait until it listens."""
+        """Wait until the broker listens."""
         self.bootstrap_servers = str((await self._read())["bootstrap_servers"])
 
     async def cpu(self) -> float:
-        """Seconds of CPU that its process has used so far, all threads together."""
+        """Return the CPU seconds that the process has used so far, all threads together."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         return float((await self._read())["cpu_seconds"])
@@ -64,7 +64,7 @@ class Server:
             async with asyncio.timeout(ANSWER_LIMIT):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise ClientFailed(f"{self.name} was silent for {ANSWER_LIMIT:g} s") from None
+            raise ClientFailed(f"{self.name} did not answer within {ANSWER_LIMIT:g} s") from None
         if not line:
             assert self._process.stderr is not None
             raise ClientFailed(f"{self.name} ended:\n{(await self._process.stderr.read()).decode()}")
@@ -72,21 +72,23 @@ class Server:
         return answer
 
 
-def understands(client: str, server: str) -> bool:
-    """Whether a client can talk to a broker at all.
+def is_compatible(client: str, server: str) -> bool:
+    """Return whether a client can connect to a broker.
 
-    The mock cluster answers ApiVersions in a version that it does not know with bytes that have no meaning in any
-    version behind the error (librdkafka 2.16): its own client looks no further, ours calls them malformed.
+    librdkafka's mock cluster (2.16) answers an ApiVersions version that it does not know with an error code followed by
+    bytes that are invalid in every version: librdkafka ignores them, asyncgroup raises an error.
     """
     return (client, server) != ("asyncgroup", "librdkafka-mock")
 
 
 @asynccontextmanager
-async def serving(name: str, topics: Mapping[str, int], program: Path | None = None) -> AsyncIterator[Server]:
-    """A broker with these topics (names to numbers of partitions); `program` is kfake's."""
-    module = (sys.executable, "-m", "benchmarks.broker.served", name)
+async def started_server(
+    name: str, topics: Mapping[str, int], program: Path | None = None
+) -> AsyncIterator[Server]:
+    """Start a broker with these topics (name to number of partitions); `program` is the path of kfake's program."""
+    module = (sys.executable, "-m", "benchmarks.broker.server_process", name)
     command = (str(program),) if name == "kfake" else module
-    async with worker(*command, json.dumps({"topics": dict(topics)})) as process:
+    async with started_process(*command, json.dumps({"topics": dict(topics)})) as process:
         server = Server(name, process)
         await server.start()
         yield server

@@ -1,6 +1,7 @@
-"""The clients that are compared: how each consumes in a group with automatic commits, as its users would write it.
+"""The clients that are compared: each consumes in a group with automatic commits, as its users would write it.
 
-Every case reads the same topic with the same fetch sizes, touches key and value of each record, and tells a `Meter`.
+Every case reads the same topic with the same fetch sizes, accesses key and value of each record, and counts with a
+`Meter`.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ AUTO_COMMIT_SECONDS: Final = 1.0
 FETCH_MAX_BYTES: Final = 50 << 20
 PARTITION_MAX_BYTES: Final = 1 << 20
 FETCH_MAX_WAIT: Final = 0.5
-"""Seconds that a broker may wait for more bytes."""
+"""Seconds that a broker may wait for more bytes (fetch.max.wait.ms)."""
 BATCH_RECORDS: Final = 500
-"""Most records of a batch, where a client wants such a number: Java's `max.poll.records`, and the fastest for all peers."""
+"""The largest batch, for clients that need a limit: Java's `max.poll.records`, and the fastest value for all of them."""
 BUFFER_BYTES: Final = 64 << 20
-"""What a client may hold undelivered, where it can be told."""
+"""Bytes that a client may buffer undelivered, for clients with such a setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a measured process is told. `limit`: seconds after which it stops, however many records are left."""
+    """Settings of a measured process. `limit`: seconds after which it stops, even if records are left."""
 
     bootstrap_servers: str
     topic: str
@@ -47,7 +48,7 @@ class Settings:
 
 
 class Case(NamedTuple):
-    """One client used in one way; `baseline` names the case that its ratio is taken to."""
+    """A client and the API it is used by; `baseline` is the case that ratios refer to."""
 
     name: str
     kind: Literal["batch", "record"]
@@ -57,7 +58,7 @@ class Case(NamedTuple):
     baseline: str
 
     def load(self) -> Callable[..., Any]:
-        """The function `(settings, meter)`, plain or async."""
+        """Import and return the function `(settings, meter)`, which may be async."""
         module, _, name = self.function.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(f"benchmarks.clients.{module}"), name)
         return function
@@ -78,9 +79,11 @@ def _record(name: str, distribution: str, call: str, function: str) -> Case:
 CASES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
-        _batch("asyncgroup.batches", "asyncgroup", "batches() + mark", "own:batches"),
-        _batch("aiokafka.getmany", "aiokafka", "getmany()", "aio:getmany"),
-        _batch("aiokafka.getmany-n", "aiokafka", f"getmany({BATCH_RECORDS})", "aio:getmany_limited"),
+        _batch("asyncgroup.batches", "asyncgroup", "batches() + mark", "asyncgroup_client:batches"),
+        _batch("aiokafka.getmany", "aiokafka", "getmany()", "aiokafka_client:getmany"),
+        _batch(
+            "aiokafka.getmany-n", "aiokafka", f"getmany({BATCH_RECORDS})", "aiokafka_client:getmany_limited"
+        ),
         _batch(
             "confluent.consume", "confluent-kafka", f"Consumer.consume({BATCH_RECORDS})", "confluent:consume"
         ),
@@ -91,11 +94,11 @@ CASES: Final[dict[str, Case]] = {
             "confluent:aio_consume",
         ),
         _batch("kafka-python.poll", "kafka-python", f"poll({BATCH_RECORDS})", "kafka_python:poll"),
-        _record("asyncgroup.records", "asyncgroup", "async for + mark", "own:records"),
-        _record("aiokafka.iterate", "aiokafka", "async for", "aio:iterate"),
+        _record("asyncgroup.records", "asyncgroup", "async for + mark", "asyncgroup_client:records"),
+        _record("aiokafka.iterate", "aiokafka", "async for", "aiokafka_client:iterate"),
         _record("confluent.poll", "confluent-kafka", "Consumer.poll()", "confluent:poll"),
         _record("confluent.aio-poll", "confluent-kafka", "AIOConsumer.poll()", "confluent:aio_poll"),
         _record("kafka-python.iterate", "kafka-python", "for", "kafka_python:iterate"),
     )
 }
-"""All cases by name, in the order of the table."""
+"""Cases by name, in the order of the table."""

@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka's consumer, plain and behind a thread pool."""
+"""Cases with confluent-kafka: librdkafka's consumer, blocking and with a thread pool for asyncio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.meter import Laps, Meter
 __all__ = ["aio_consume", "aio_poll", "consume", "poll"]
 
 POLL_SECONDS = 0.1
-"""`consume` waits until its batch is full or this long; without a limit the last batch would never come."""
+"""`consume` waits until its batch is full or for this time; without a limit it would never return the last batch."""
 
 
 def _config(settings: Settings) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def _config(settings: Settings) -> dict[str, Any]:
         "fetch.max.bytes": FETCH_MAX_BYTES,
         "max.partition.fetch.bytes": PARTITION_MAX_BYTES,
         "fetch.wait.max.ms": int(FETCH_MAX_WAIT * 1000),
-        "check.crcs": True,  # as all the others do
-        # by default it stops at 100,000 messages and then looks again only after a second: 160,000 records/s
+        "check.crcs": True,  # as all other clients do
+        # by default librdkafka stops fetching at 100,000 messages and checks again after 1 s: 160,000 records/s
         "queued.min.messages": 1_000_000,
         "queued.max.messages.kbytes": BUFFER_BYTES >> 10,
         "fetch.queue.backoff.ms": 10,
@@ -43,7 +43,7 @@ def _config(settings: Settings) -> dict[str, Any]:
 
 
 def _touch(messages: list[Any]) -> int:
-    """Bytes of keys and values; raises what a message reports in their place."""
+    """Return the bytes of keys and values; raise the error that a message reports instead of data."""
     size = 0
     for message in messages:
         if message.error() is not None:
@@ -53,19 +53,19 @@ def _touch(messages: list[Any]) -> int:
 
 
 def consume(settings: Settings, meter: Meter) -> None:
-    """Batches of up to `BATCH_RECORDS`."""
+    """Batches of up to `BATCH_RECORDS` messages, by `consume`."""
     consumer = Consumer(_config(settings))
     consumer.subscribe([settings.topic])
     try:
         while not meter.finished:
             if messages := consumer.consume(BATCH_RECORDS, POLL_SECONDS):
-                meter.took(len(messages), _touch(messages))
+                meter.add(len(messages), _touch(messages))
     finally:
         consumer.close()
 
 
 def poll(settings: Settings, meter: Meter) -> None:
-    """One message after another."""
+    """One message at a time, by `poll`."""
     consumer = Consumer(_config(settings))
     consumer.subscribe([settings.topic])
     laps = Laps(meter, settings.records)
@@ -86,19 +86,19 @@ def poll(settings: Settings, meter: Meter) -> None:
 
 
 async def aio_consume(settings: Settings, meter: Meter) -> None:
-    """Batches of up to `BATCH_RECORDS`, from asyncio."""
+    """Batches of up to `BATCH_RECORDS` messages, by the `consume` of `AIOConsumer`."""
     consumer = AIOConsumer(_config(settings))
     try:
         await consumer.subscribe([settings.topic])
         while not meter.finished:
             if messages := await consumer.consume(BATCH_RECORDS, POLL_SECONDS):
-                meter.took(len(messages), _touch(messages))
+                meter.add(len(messages), _touch(messages))
     finally:
         await consumer.close()
 
 
 async def aio_poll(settings: Settings, meter: Meter) -> None:
-    """One message after another, from asyncio."""
+    """One message at a time, by the `poll` of `AIOConsumer`."""
     consumer = AIOConsumer(_config(settings))
     laps = Laps(meter, settings.records)
     left, size = laps.first, 0

@@ -1,4 +1,4 @@
-"""kafka-python."""
+"""Cases with kafka-python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _consumer(settings: Settings) -> KafkaConsumer:
 
 
 def poll(settings: Settings, meter: Meter) -> None:
-    """All that is there, partition by partition."""
+    """Batches of up to `BATCH_RECORDS` records, by `poll`."""
     consumer = _consumer(settings)
     try:
         while not meter.finished:
@@ -43,13 +43,13 @@ def poll(settings: Settings, meter: Meter) -> None:
                     size += len(record.key or b"") + len(record.value or b"")
                 count += len(records)
             if count:
-                meter.took(count, size)
+                meter.add(count, size)
     finally:
         consumer.close()
 
 
 def iterate(settings: Settings, meter: Meter) -> None:
-    """One record after another."""
+    """One record at a time, by `for`."""
     consumer = _consumer(settings)
     laps = Laps(meter, settings.records)
     left, size = laps.first, 0

@@ -15,20 +15,20 @@ from rich.progress import Progress
 
 from asyncgroup import AsyncGroupError, Cluster, ConsumerConfig
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
-from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.memory.peak import Settings
-from benchmarks.running import (
+from benchmarks.common import (
     ClientFailed,
     console_for_tables,
-    count,
-    foot,
+    footer,
     kafka,
     options_parser,
-    paragraph,
+    positive_int,
     progress_on,
     run_worker,
     show_table,
+    wrap,
 )
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.memory.peak import Settings
 from benchmarks.topic import Topic
 
 __all__ = ["CASES", "Measurement", "main", "parse", "run"]
@@ -85,9 +85,9 @@ class Measurement:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = options_parser("memory", __doc__, rounds=2)
-    parser.add_argument("--backlog", type=count, default=2000, help="megabytes (%(default)s)")
-    parser.add_argument("--partitions", type=count, default=8, help="(%(default)s)")
-    parser.add_argument("--batch-kib", type=count, default=64, help="of a record batch (%(default)s)")
+    parser.add_argument("--backlog", type=positive_int, default=2000, help="megabytes (%(default)s)")
+    parser.add_argument("--partitions", type=positive_int, default=8, help="(%(default)s)")
+    parser.add_argument("--batch-kib", type=positive_int, default=64, help="of a record batch (%(default)s)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (%(default)s)")
     options = parser.parse_args(arguments)
     if options.quick:
@@ -204,7 +204,7 @@ def _show(
     show_table(f"A handler stuck under {options.backlog:,} MB", columns, list(groups.values()))
     line = console_for_tables().print
     budget = ConsumerConfig().buffer_bytes // MIB
-    text = paragraph(
+    text = wrap(
         f"{options.partitions} partitions, values of {SMALLEST:,} to {LARGEST:,} bytes in batches of {options.batch_kib} KiB, every client on its defaults, "
         f"{options.seconds:g} s each. Peak: the most resident memory of the client's process (VmHWM); medians and worst "
         "over the rounds. Idle: a member of a group on an empty topic. Half stuck: the other half is read as fast as it "
@@ -212,7 +212,7 @@ def _show(
         "Holds: what the buffers say at the end."
     )
     line(text, highlight=False)
-    line(foot(used, started), highlight=False)
+    line(footer(used, started), highlight=False)
 
 
 def _cells(own: Sequence[Measurement], medians: Mapping[str, Any], case: Case) -> list[str]:

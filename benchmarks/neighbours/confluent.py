@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from benchmarks.neighbours.lanes import Lane, Measured, Settings
+from benchmarks.neighbours.meters import Meters, PartitionMeter, Settings
 
 __all__ = ["run"]
 
@@ -24,8 +24,8 @@ QUEUED: Final = 1000
 class _Slow:
     """The slow partition: a thread that handles, and the pause and resume of the partition."""
 
-    def __init__(self, consumer: Consumer, lane: Lane, settings: Settings) -> None:
-        self._consumer, self._lane, self._settings = consumer, lane, settings
+    def __init__(self, consumer: Consumer, meter: PartitionMeter, settings: Settings) -> None:
+        self._consumer, self._meter, self._settings = consumer, meter, settings
         self._partition = TopicPartition(settings.watched, 1)
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_paused = False
@@ -36,7 +36,7 @@ class _Slow:
     def _handle(self) -> None:
         while self._settings.every and not self._stopped.is_set():
             if self._waiting.get() is not None:
-                self._lane.took(1)
+                self._meter.add(1)
                 self._stopped.wait(self._settings.pause)
 
     def put(self, message: Any) -> None:
@@ -74,23 +74,23 @@ def _consumer(settings: Settings) -> Consumer:
 
 def run(given: dict[str, Any]) -> dict[str, Any]:
     """One member of a group, until the window is over."""
-    measured = Measured(settings := Settings(**given))
+    meters = Meters(settings := Settings(**given))
     consumer = _consumer(settings)
     consumer.subscribe(settings.topics)
-    slow = _Slow(consumer, measured.slow, settings)
+    slow = _Slow(consumer, meters.slow, settings)
     try:
         if settings.every > 1:
-            _read_batches(consumer, measured)
+            _read_batches(consumer, meters)
         else:
-            _read(consumer, measured, slow)
-        return measured.figures()
+            _read(consumer, meters, slow)
+        return meters.figures()
     finally:
         slow.stop()
         consumer.close()
 
 
-def _read(consumer: Consumer, measured: Measured, slow: _Slow) -> None:
-    while not measured.look():
+def _read(consumer: Consumer, meters: Meters, slow: _Slow) -> None:
+    while not meters.check_over():
         fast = 0
         for message in consumer.consume(BATCH_RECORDS, POLL_SECONDS):
             if message.error() is not None:
@@ -100,17 +100,17 @@ def _read(consumer: Consumer, measured: Measured, slow: _Slow) -> None:
             else:
                 fast += 1
         if fast:
-            measured.fast.took(fast)
+            meters.fast.add(fast)
         slow.balance()
 
 
-def _read_batches(consumer: Consumer, measured: Measured) -> None:
+def _read_batches(consumer: Consumer, meters: Meters) -> None:
     pause = threading.Event()
-    size = measured.settings.every
+    size = meters.settings.every
     gathered = 0
-    while not measured.look():
+    while not meters.check_over():
         gathered += len(consumer.consume(size - gathered, POLL_SECONDS))
         if gathered == size:
-            measured.fast.took(size)
+            meters.fast.add(size)
             gathered = 0
-            pause.wait(measured.settings.pause)
+            pause.wait(meters.settings.pause)

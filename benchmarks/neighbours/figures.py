@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from benchmarks.neighbours.story import CASES, CLIENTS
-from benchmarks.running import console_for_tables, foot, paragraph, show_table
+from benchmarks.common import console_for_tables, footer, show_table, wrap
+from benchmarks.neighbours.cases import CASES, CLIENTS
 
 __all__ = ["Measurement", "Summary", "show", "summarize"]
 
@@ -103,7 +103,7 @@ def show(
     for client, reason in missing.items():
         print_line(f"{client}: not measured, {reason}", highlight=False)
     print_line(_caption(options), highlight=False)
-    print_line(foot(used, started), highlight=False)
+    print_line(footer(used, started), highlight=False)
 
 
 def _row(summary: Summary) -> list[str]:
@@ -117,7 +117,7 @@ def _row(summary: Summary) -> list[str]:
 
 
 def _caption(options: argparse.Namespace) -> str:
-    return paragraph(
+    return wrap(
         f"{options.records:,} records of {options.size} bytes in each partition, in record batches of {options.batch}; "
         f"every client asks for {options.fetch_bytes:,} bytes of a partition at once, so one batch (1 MiB for the last "
         f"two cases), and has its own defaults otherwise. {options.seconds:g} s each, 1 s after the first record. "

@@ -16,21 +16,21 @@ from rich.progress import Progress
 
 from asyncgroup import AsyncGroupError, Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
-from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.neighbours import sarama
-from benchmarks.neighbours.figures import Measurement, show, summarize
-from benchmarks.neighbours.lanes import Settings
-from benchmarks.neighbours.story import CASES, CLIENTS, Case
-from benchmarks.running import (
+from benchmarks.common import (
     ClientFailed,
-    chosen,
-    count,
+    choose,
     kafka,
     options_parser,
+    positive_int,
     progress_on,
     run_process,
     run_worker,
 )
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.neighbours import sarama
+from benchmarks.neighbours.cases import CASES, CLIENTS, Case
+from benchmarks.neighbours.figures import Measurement, show, summarize
+from benchmarks.neighbours.meters import Settings
 from benchmarks.topic import Topic
 
 __all__ = ["Plan", "main", "parse", "run"]
@@ -44,19 +44,25 @@ IDLE_PARTITIONS: Final = 8
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = options_parser("neighbours", __doc__, rounds=2)
-    parser.add_argument("--records", type=count, default=800_000, help="of each partition (%(default)s)")
-    parser.add_argument("--size", type=count, default=200, help="bytes of each value (%(default)s)")
-    parser.add_argument("--batch", type=count, default=50, help="records of a record batch (%(default)s)")
+    parser.add_argument(
+        "--records", type=positive_int, default=800_000, help="of each partition (%(default)s)"
+    )
+    parser.add_argument("--size", type=positive_int, default=200, help="bytes of each value (%(default)s)")
+    parser.add_argument(
+        "--batch", type=positive_int, default=50, help="records of a record batch (%(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (%(default)s)")
     parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
-    parser.add_argument("--fetch-bytes", type=count, help="of a partition in a fetch; by default one batch's")
+    parser.add_argument(
+        "--fetch-bytes", type=positive_int, help="of a partition in a fetch; by default one batch's"
+    )
     options = parser.parse_args(arguments)
     if options.quick:
         options.records, options.seconds, options.rounds = 20_000, 0.5, 1
     # one record batch fits, two do not
     options.fetch_bytes = options.fetch_bytes or options.batch * (options.size + 30)
-    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
-    options.cases = chosen(parser, "--cases", options.cases, list(CASES))
+    options.clients = choose(parser, "--only", options.only, list(CLIENTS))
+    options.cases = choose(parser, "--cases", options.cases, list(CASES))
     wanted = {CASES[name].baseline for name in options.cases} | set(options.cases)
     options.cases = [name for name in CASES if name in wanted]
     return options

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common import ROOT
 from benchmarks.go_program import GoProgram, GoProgramUnavailable
-from benchmarks.running import ROOT
 
 __all__ = ["ROOT", "SOURCES", "SaramaUnavailable", "build", "version"]
 

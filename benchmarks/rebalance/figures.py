@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from benchmarks.rebalance.story import LEAVER, NANO, Outcome, Receipt
-from benchmarks.running import paragraph
+from benchmarks.common import wrap
+from benchmarks.rebalance.scenario import LEAVER, NANO, Outcome, Receipt
 
 __all__ = ["CASES", "Case", "Measurement", "Summary", "summarize", "worst_gaps"]
 
@@ -181,7 +181,7 @@ def _pair(median: float, worst: float) -> str:
 
 def caption(options: Mapping[str, object]) -> str:
     """What the columns mean."""
-    return paragraph(
+    return wrap(
         f"{options['rate']} records/s over {options['partitions']} partitions, heartbeats every {options['heartbeat']:g} s, "
         f"{options['rounds']} rounds; three members, then one more joins, then one leaves, each in a process of its own. "
         "Gaps in milliseconds between receipts in a partition, median / worst over partitions and rounds of each "

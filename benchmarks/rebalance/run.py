@@ -14,20 +14,20 @@ from rich.progress import Progress
 
 from asyncgroup import AsyncGroupError, Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
-from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.member import Settings
-from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
-from benchmarks.rebalance.story import Story, Told
-from benchmarks.running import (
+from benchmarks.common import (
     ClientFailed,
     console_for_tables,
-    count,
-    foot,
+    footer,
     kafka,
     options_parser,
+    positive_int,
     progress_on,
     show_table,
 )
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.member import Settings
+from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
+from benchmarks.rebalance.scenario import Scenario, ScenarioPlan
 from benchmarks.topic import Topic
 
 __all__ = ["main", "parse", "run"]
@@ -48,8 +48,8 @@ COLUMNS: Final = (
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = options_parser("rebalance", __doc__, rounds=3)
-    parser.add_argument("--rate", type=count, default=800, help="records a second (%(default)s)")
-    parser.add_argument("--partitions", type=count, default=16, help="(%(default)s)")
+    parser.add_argument("--rate", type=positive_int, default=800, help="records a second (%(default)s)")
+    parser.add_argument("--partitions", type=positive_int, default=16, help="(%(default)s)")
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
     parser.add_argument("--modes", default="", help=f"with commas: {', '.join(MODES)}")
     options = parser.parse_args(arguments)
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
         show_table("One member joins, one leaves", COLUMNS, groups)
         line = console_for_tables().print
         line(caption(settings), highlight=False)
-        line(foot(used, started), highlight=False)
+        line(footer(used, started), highlight=False)
     return 0 if measurements else 1
 
 
@@ -138,7 +138,7 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
                 strategy=case.strategy,
                 at_heartbeat=case.at_heartbeat,
             )
-            told = Told(
+            plan = ScenarioPlan(
                 partitions=options.partitions,
                 rate=options.rate,
                 settle=options.settle,
@@ -153,7 +153,7 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
             await topic.create()
             try:
                 await topic.find_coordinator(topic.name)
-                outcome = await Story(case.client, settings, told).run(say)
+                outcome = await Scenario(case.client, settings, plan).run(say)
             finally:
                 await topic.remove([])
             found.append(Measurement.of(name, mode, index, outcome))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.common import wrap
 from benchmarks.recovery.faults import FAULTS
-from benchmarks.recovery.story import COMMIT_INTERVAL, Outcome
-from benchmarks.running import paragraph
+from benchmarks.recovery.scenario import COMMIT_INTERVAL, Outcome
 
 __all__ = ["CLIENTS", "COLUMNS", "Measurement", "Summary", "caption", "rows", "summarize"]
 
@@ -150,7 +150,7 @@ def _listed(figures: Sequence[float]) -> str:
 
 def caption(options: Mapping[str, object]) -> str:
     """What the columns mean."""
-    return paragraph(
+    return wrap(
         f"{options['rate']} records/s over {options['partitions']} partitions on three brokers; heartbeats every "
         f"{options['heartbeat']:g} s, session timeout {options['session_timeout']:g} s, commits every {COMMIT_INTERVAL:g} s; "
         f"{options['rounds']} rounds. All clients meet the same fault at the same time, each in a group and a process of its "

@@ -14,20 +14,20 @@ from rich.progress import Progress
 
 from asyncgroup import AsyncGroupError, ClientConfig, Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
-from benchmarks.machine import NOT_INSTALLED, machine, versions
-from benchmarks.recovery.faults import FAULTS
-from benchmarks.recovery.figures import CLIENTS, COLUMNS, Measurement, caption, rows, summarize
-from benchmarks.recovery.story import Load, Story
-from benchmarks.running import (
+from benchmarks.common import (
     ClientFailed,
-    chosen,
+    choose,
     console_for_tables,
-    count,
-    foot,
+    footer,
     options_parser,
+    positive_int,
     progress_on,
     show_table,
 )
+from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.recovery.faults import FAULTS
+from benchmarks.recovery.figures import CLIENTS, COLUMNS, Measurement, caption, rows, summarize
+from benchmarks.recovery.scenario import Load, Scenario
 
 __all__ = ["main", "measure", "parse"]
 
@@ -40,8 +40,8 @@ PROPERTIES: Final = {"min.insync.replicas": 2}
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = options_parser("recovery", __doc__, rounds=3, external=False)
-    parser.add_argument("--rate", type=count, default=600, help="records a second (%(default)s)")
-    parser.add_argument("--partitions", type=count, default=8, help="(%(default)s)")
+    parser.add_argument("--rate", type=positive_int, default=600, help="records a second (%(default)s)")
+    parser.add_argument("--partitions", type=positive_int, default=8, help="(%(default)s)")
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
     parser.add_argument("--session-timeout", type=float, default=10.0, help="seconds (%(default)s)")
     parser.add_argument("--faults", default="", help=f"with commas: {', '.join(FAULTS)}")
@@ -50,8 +50,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.quick:
         options.settle, options.rounds = 1.0, 1
         options.faults = options.faults or "leader-moved"
-    options.faults = chosen(parser, "--faults", options.faults, list(FAULTS))
-    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
+    options.faults = choose(parser, "--faults", options.faults, list(FAULTS))
+    options.clients = choose(parser, "--only", options.only, list(CLIENTS))
     return options
 
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
         show_table("Recovery after a fault", COLUMNS, [rows(summaries, fault) for fault in options.faults])
         line = console_for_tables().print
         line(caption(settings), highlight=False)
-        line(foot(used, started), highlight=False)
+        line(footer(used, started), highlight=False)
     return 0 if measurements else 1
 
 
@@ -121,7 +121,7 @@ async def measure(kafka: ApacheKafka, options: argparse.Namespace, progress: Pro
             def say(what: str, index: int = index, name: str = name) -> None:
                 progress.update(task, description=f"{index}: {name}, {what}")
 
-            outcome = await Story(kafka, cluster, FAULTS[name], load).run(options.clients, say)
+            outcome = await Scenario(kafka, cluster, FAULTS[name], load).run(options.clients, say)
             found += [Measurement.of(name, client, index, outcome) for client in options.clients]
             progress.advance(task)
     return found

@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.spark.batch_meter import BatchMeter
 from benchmarks.spark.cases import BridgeSettings, LatencySettings
-from benchmarks.spark.latency import Commits, Laps, single_batches
-from benchmarks.spark.tree import tree_cpu
-from benchmarks.spark.watch import Watch
+from benchmarks.spark.latency import BatchTimer, Commits, single_batches
+from benchmarks.spark.process_tree import tree_cpu
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,13 +37,13 @@ async def _rate(spark: SparkSession, settings: BridgeSettings) -> dict[str, floa
     from asyncgroup import ConsumerGroup
     from asyncgroup.spark import ForeachBatch
 
-    watch = Watch(settings.rows, settings.batch)
+    meter = BatchMeter(settings.rows, settings.batch)
     loop, finished = asyncio.get_running_loop(), asyncio.Event()
 
     def store(df: DataFrame, batch_id: BatchId) -> None:
         df.write.format("noop").mode("overwrite").save()
         rows = sum(part.end - part.start for part in batch_id.ranges)
-        if not watch.took(rows, time.perf_counter(), tree_cpu(os.getpid())):
+        if not meter.add(rows, time.perf_counter(), tree_cpu(os.getpid())):
             loop.call_soon_threadsafe(finished.set)
 
     handler = ForeachBatch(spark, store, max_rows=settings.batch, max_bytes=MAX_BYTES, max_wait=MAX_WAIT)
@@ -55,7 +55,7 @@ async def _rate(spark: SparkSession, settings: BridgeSettings) -> dict[str, floa
             await group.aclose()
             waiting.cancel()
             await running
-    return watch.figures()
+    return meter.figures()
 
 
 def _config() -> ConsumerConfig:
@@ -79,7 +79,7 @@ class _Hook:
         """A commit has been answered."""
         for tp, committed in offsets.items():
             if failed is None or tp not in failed:
-                self._commits.told(tp, committed.offset)
+                self._commits.add(tp, committed.offset)
 
 
 def latency(spark: SparkSession, given: dict[str, Any]) -> dict[str, float]:
@@ -91,12 +91,12 @@ async def _latency(spark: SparkSession, settings: LatencySettings) -> dict[str, 
     from asyncgroup import ConsumerGroup
     from asyncgroup.spark import ForeachBatch
 
-    commits, laps = Commits(), Laps()
+    commits, timer = Commits(), BatchTimer()
 
     def store(df: DataFrame, _batch_id: BatchId) -> None:
-        laps.called()
+        timer.called()
         df.write.format("noop").mode("overwrite").save()
-        laps.returned()
+        timer.returned()
 
     handler = ForeachBatch(spark, store, max_wait=0.0)
     async with asyncio.timeout(settings.limit):
@@ -104,7 +104,7 @@ async def _latency(spark: SparkSession, settings: LatencySettings) -> dict[str, 
             settings.bootstrap_servers, settings.group_id, _config(), hooks=[_Hook(commits)]
         ) as group:
             running = asyncio.create_task(group.run(settings.topic, handler))
-            await single_batches(settings, laps, commits, running)
+            await single_batches(settings, timer, commits, running)
             await group.aclose()
             await running
-    return laps.figures(settings.warm_up)
+    return timer.figures(settings.warm_up)

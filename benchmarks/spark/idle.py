@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark.cases import IdleSettings
-from benchmarks.spark.stream import reading
-from benchmarks.spark.tree import cpu_by_process
+from benchmarks.spark.process_tree import cpu_by_process
+from benchmarks.spark.stream import read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["measure"]
 
-LOOK: Final = 0.1
+CHECK_SECONDS: Final = 0.1
 STARTING: Final = "Initializing"
 """What the status of a query that starts begins with; one that waits may wait in its source or outside of it."""
 
@@ -28,7 +28,7 @@ def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | Non
     if not settings.format:
         return _watch(settings)
     options = {"startingOffsets": "latest"}
-    frame = reading(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
+    frame = read_stream(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
     with tempfile.TemporaryDirectory(prefix="asyncgroup-benchmark-") as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         try:
@@ -44,7 +44,7 @@ def _wait_until_started(query: StreamingQuery, limit: float) -> None:
     while query.status["message"].startswith(STARTING):
         if not query.isActive or time.perf_counter() > end:
             raise RuntimeError(f"the query does not start: {query.status} {query.exception()}")
-        time.sleep(LOOK)
+        time.sleep(CHECK_SECONDS)
 
 
 def _watch(settings: IdleSettings) -> dict[str, float | None]:

@@ -13,7 +13,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from benchmarks.spark.cases import LatencySettings
 
-__all__ = ["Commits", "Laps", "single_batches"]
+__all__ = ["BatchTimer", "Commits", "single_batches"]
 
 PAUSE: Final = 0.05
 """Seconds between a commit and the next batch: its fetch shall be waiting at the broker, as in a quiet stream."""
@@ -28,7 +28,7 @@ class Commits:
         self._offsets: dict[TopicPartition, int] = {}
         self._news = asyncio.Event()
 
-    def told(self, tp: TopicPartition, offset: int) -> None:
+    def add(self, tp: TopicPartition, offset: int) -> None:
         """The group's coordinator has taken an offset."""
         self._offsets[tp] = offset
         self._news.set()
@@ -40,12 +40,12 @@ class Commits:
             await self._news.wait()
 
 
-class Laps:
+class BatchTimer:
     """When each batch was produced, when the function was called and returned, and when all was committed."""
 
     def __init__(self) -> None:
         self._produced = self._called = self._returned = 0.0
-        self._laps: list[tuple[float, float, float]] = []
+        self._batches: list[tuple[float, float, float]] = []
 
     def produce(self) -> None:
         """A batch is about to be sent to the broker."""
@@ -63,15 +63,15 @@ class Laps:
     def committed(self) -> None:
         """The batch is over."""
         end = time.perf_counter()
-        self._laps.append(
+        self._batches.append(
             (self._called - self._produced, self._returned - self._called, end - self._returned)
         )
 
     def figures(self, warm_up: int) -> dict[str, float]:
         """Medians in seconds without the first `warm_up` batches: the whole, its worst, and its three parts."""
-        laps = self._laps[warm_up:]
-        before, inside, after = (statistics.median(lap[part] for lap in laps) for part in range(3))
-        totals = [sum(lap) for lap in laps]
+        batches = self._batches[warm_up:]
+        before, inside, after = (statistics.median(batch[part] for batch in batches) for part in range(3))
+        totals = [sum(batch) for batch in batches]
         return {
             "total": statistics.median(totals),
             "worst": max(totals),
@@ -82,7 +82,7 @@ class Laps:
 
 
 async def single_batches(
-    settings: LatencySettings, laps: Laps, commits: Commits, running: asyncio.Task[None]
+    settings: LatencySettings, timer: BatchTimer, commits: Commits, running: asyncio.Task[None]
 ) -> None:
     """Produce batches, each to the next partition, and wait for each; raises what the `running` reader raised."""
     rng = random.Random(0)
@@ -92,7 +92,7 @@ async def single_batches(
             tp = TopicPartition(settings.topic, number % settings.partitions)
             leader, records = await cluster.leader(tp), _records(rng, settings)
             await asyncio.sleep(PAUSE)
-            laps.produce()
+            timer.produce()
             start = await _send(cluster, leader, tp, records)
             waiting = asyncio.create_task(commits.wait(tp, start + settings.rows))
             await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +100,7 @@ async def single_batches(
                 waiting.cancel()
                 await running
             await waiting
-            laps.committed()
+            timer.committed()
 
 
 def _records(rng: random.Random, settings: LatencySettings) -> bytes:

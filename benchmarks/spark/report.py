@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from benchmarks.running import console_for_tables, foot, paragraph, show_table
+from benchmarks.common import console_for_tables, footer, show_table, wrap
 from benchmarks.spark.cases import BRIDGES, IDLE, LATENCY, SINKS, STREAMS
 from benchmarks.spark.figures import BASELINES, Measurement, Spread, Summary, summarize
 
@@ -22,7 +22,7 @@ GOALS: Final[Mapping[str, tuple[str, str]]] = {
     LATENCY: ("asyncgroup", "≤ 50 ms"),
 }
 """What the case is meant to reach, and who."""
-NOTHING: Final = "-"
+NO_VALUE: Final = "-"
 
 
 def show(
@@ -42,11 +42,11 @@ def show(
     print_line = console_for_tables().print
     for name, reason in missing.items():
         print_line(f"{name}: not measured, {reason}", markup=False, highlight=False)
-    print_line(foot(used, started), markup=False, highlight=False)
+    print_line(footer(used, started), markup=False, highlight=False)
 
 
 def _caption(text: str) -> None:
-    console_for_tables().print(paragraph(text), highlight=False)
+    console_for_tables().print(wrap(text), highlight=False)
 
 
 def _groups(rows: Sequence[tuple[str, str, list[str]]], columns: int) -> list[list[list[str]]]:
@@ -174,12 +174,12 @@ def _scaled(spread: Spread, factor: float) -> Spread:
 
 
 def _median(spread: Spread | None, form: str) -> str:
-    return f"{spread.median:{form}}" if spread else NOTHING
+    return f"{spread.median:{form}}" if spread else NO_VALUE
 
 
 def _range(spread: Spread | None, form: str) -> str:
-    return f"{spread.low:{form}}–{spread.high:{form}}" if spread else NOTHING
+    return f"{spread.low:{form}}–{spread.high:{form}}" if spread else NO_VALUE
 
 
 def _thousands(spread: Spread | None) -> str:
-    return f"{_range(_scaled(spread, 1 / 1000), ',.0f')} k" if spread else NOTHING
+    return f"{_range(_scaled(spread, 1 / 1000), ',.0f')} k" if spread else NO_VALUE

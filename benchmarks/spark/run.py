@@ -21,13 +21,13 @@ from asyncgroup import AsyncGroupError
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
 from asyncgroup.testing.spark_jars import SPARK_KAFKA_VERSION, spark_kafka_jars
+from benchmarks.common import ClientFailed, choose, options_parser, positive_int, progress_on
 from benchmarks.machine import machine, versions
-from benchmarks.running import ClientFailed, chosen, count, options_parser, progress_on
 from benchmarks.spark.cases import CASES, CLIENTS
 from benchmarks.spark.figures import Measurement, summarize
-from benchmarks.spark.plan import Broker, measure_all
+from benchmarks.spark.measured_spark import measured_spark
 from benchmarks.spark.report import show
-from benchmarks.spark.sessions import measured_spark
+from benchmarks.spark.schedule import Broker, measure_all
 
 __all__ = ["main", "parse", "run"]
 
@@ -49,9 +49,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = options_parser("spark", __doc__, rounds=3)
     parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
     parser.add_argument(
-        "--rows", type=count, help="of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
+        "--rows", type=positive_int, help="of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
     )
-    parser.add_argument("--times", type=count, default=60, help="small batches that are timed (%(default)s)")
+    parser.add_argument(
+        "--times", type=positive_int, default=60, help="small batches that are timed (%(default)s)"
+    )
     parser.add_argument(
         "--seconds", type=float, default=15.0, help="that an idle query is watched (%(default)s)"
     )
@@ -63,8 +65,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.quick:
         options.rounds, options.rows, options.times, options.seconds = 1, options.rows or 20_000, 5, 1.0
         options.warm_ups, options.warm_up, options.settle = 1, 2, 1.0
-    options.clients = chosen(parser, "--only", options.only, list(CLIENTS))
-    options.cases = chosen(parser, "--cases", options.cases, list(CASES))
+    options.clients = choose(parser, "--only", options.only, list(CLIENTS))
+    options.cases = choose(parser, "--cases", options.cases, list(CASES))
     return options
 
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark.cases import SinkSettings
-from benchmarks.spark.tree import tree_cpu
+from benchmarks.spark.process_tree import tree_cpu
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

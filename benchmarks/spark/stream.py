@@ -8,19 +8,19 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark.cases import StreamSettings
-from benchmarks.spark.tree import tree_cpu
+from benchmarks.spark.process_tree import tree_cpu
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["measure", "reading"]
+__all__ = ["measure", "read_stream"]
 
-LOOK: Final = 0.02
+CHECK_SECONDS: Final = 0.02
 """Seconds between two looks for the end of the first batch."""
 
 
-def reading(
+def read_stream(
     spark: SparkSession, format_: str, servers: str, topic: str, options: dict[str, str]
 ) -> DataFrame:
     """A stream of a topic's records by one of the sources."""
@@ -32,7 +32,7 @@ def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | Non
     """Read a topic from start to end; what the first batch took, with all that starts before it, is left out."""
     settings = StreamSettings(**given)
     options = settings.options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(settings.batch)}
-    frame = reading(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
+    frame = read_stream(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
     with tempfile.TemporaryDirectory(prefix="asyncgroup-benchmark-") as checkpoint:
         writing = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writing.trigger(availableNow=True).start()
@@ -51,7 +51,7 @@ def _cpu_after_first_batch(query: StreamingQuery, limit: float) -> float | None:
     """CPU of all processes so far, read when the first batch is done."""
     end = time.perf_counter() + limit
     while query.isActive and query.lastProgress is None and time.perf_counter() < end:
-        time.sleep(LOOK)
+        time.sleep(CHECK_SECONDS)
     return tree_cpu(os.getpid())
 
 

@@ -1,5 +1,6 @@
-"""The broker's benchmark works: every broker starts, every client is counted, every cost is measured. How fast is no
-business of a test.
+"""The broker benchmark works: every broker starts, every client is counted, every cost is measured.
+
+The tests check no speed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from benchmarks.broker.clients import CLIENTS, Settings
 from benchmarks.broker.costs import COST_CASES
 from benchmarks.broker.figures import COSTS, Cost, Rate, summarize_costs, summarize_rates
 from benchmarks.broker.load import load
-from benchmarks.broker.servers import KFAKE, SERVERS, serving, understands
-from benchmarks.running import ClientFailed, run_worker
+from benchmarks.broker.servers import KFAKE, SERVERS, is_compatible, started_server
+from benchmarks.common import ClientFailed, run_worker
 
 SILENT = Progress(disable=True)
 ROOT = Path(__file__).parents[2]
@@ -42,21 +43,21 @@ async def test_rates_and_costs() -> None:
 
 @pytest.mark.asyncio
 async def test_the_mock_cluster_of_librdkafka() -> None:
-    """It is found in the library that confluent-kafka brings, takes what is loaded, and ends with its input."""
-    async with serving("librdkafka-mock", {"read": 2}) as server:
+    """It is found in confluent-kafka's library, accepts the loaded records, and ends with its standard input."""
+    async with started_server("librdkafka-mock", {"read": 2}) as server:
         await load(server.bootstrap_servers, "read", 2, records=301, size=50)
         settings = {"bootstrap_servers": server.bootstrap_servers, "topic": "read", "partitions": 2}
         settings |= {"records": 302, "size": 50, "limit": 20.0}
         figures = await run_worker(CLIENTS["confluent-kafka"][0], settings, limit=30.0)
         assert figures["records"] == 302
         assert await server.cpu() > 0
-    assert not understands("asyncgroup", server.name)
+    assert not is_compatible("asyncgroup", server.name)
 
 
 @pytest.mark.asyncio
 async def test_a_broker_that_does_not_start_says_why() -> None:
     with pytest.raises(ClientFailed, match="topic"):
-        async with serving("asyncgroup", {"no/topic": 1}):
+        async with started_server("asyncgroup", {"no/topic": 1}):
             pass
 
 
@@ -92,7 +93,7 @@ def test_it_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) ->
     }
 
 
-def test_all_is_measured_unless_told_otherwise() -> None:
+def test_everything_is_measured_by_default() -> None:
     options = broker_run.parse([])
     assert options.clients == list(CLIENTS)
     assert options.servers == list(SERVERS)
@@ -126,7 +127,7 @@ def test_costs_are_medians() -> None:
     assert summarize_costs(found) == [("idle", "kfake", 2, 1, 3)]
 
 
-def test_what_go_is_told_and_tells_is_the_same() -> None:
+def test_the_go_program_uses_the_same_settings_and_output() -> None:
     source = (KFAKE.sources / "main.go").read_text(encoding="utf-8")
     for name in ('`json:"topics"`', '"bootstrap_servers"', "cpu_seconds"):
         assert name in source

@@ -1,4 +1,4 @@
-"""The benchmarks work: every record is read, counted and committed. How fast is no business of a test."""
+"""The benchmark `consume` works: every record is read, counted and committed. The tests check no speed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_every_client_reads_all_and_commits() -> None:
 
 
 @pytest.mark.asyncio
-async def test_no_broker_is_told() -> None:
+async def test_no_broker_is_an_error() -> None:
     with pytest.raises(NoBrokersError):
         await run(
             "127.0.0.1:1", ["aiokafka.getmany"],
@@ -108,7 +108,7 @@ def test_ratios_are_taken_within_a_round() -> None:
 
 
 def test_progress_can_be_shown() -> None:
-    """The columns that the command uses draw without an error."""
+    """The columns of the progress bar are rendered without an error."""
     from benchmarks.consume import progress_on
 
     out = io.StringIO()

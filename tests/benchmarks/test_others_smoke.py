@@ -1,4 +1,4 @@
-"""The other benchmarks work: every process starts, reads, is counted. How fast is no business of a test."""
+"""The benchmarks `neighbours`, `memory` and `rebalance` work: every process starts, reads, is counted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from benchmarks import memory, neighbours, rebalance
 from benchmarks.memory import run as memory_run
 from benchmarks.neighbours import run as neighbours_run, sarama
 from benchmarks.neighbours.figures import Measurement as Neighbours, summarize as summarize_neighbours
-from benchmarks.neighbours.lanes import Lane, Settings as NeighboursSettings, Window
+from benchmarks.neighbours.meters import PartitionMeter, Settings as NeighboursSettings, Window
 from benchmarks.rebalance import run as rebalance_run
 from benchmarks.rebalance.figures import Measurement as Rebalance, first_receipts, summarize, worst_gaps
-from benchmarks.rebalance.story import LEAVER, Outcome, Receipt
+from benchmarks.rebalance.scenario import LEAVER, Outcome, Receipt
 
 SILENT = Progress(disable=True)
 SECOND = 1_000_000_000
@@ -78,7 +78,9 @@ async def test_rebalance() -> None:
 
 
 @pytest.mark.parametrize("module", [memory, neighbours, rebalance])
-def test_each_says_what_it_takes(module: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_has_help_and_rejects_unknown_clients(
+    module: object, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         module.main(["--help"])  # type: ignore[attr-defined]
     assert ended.value.code == 0
@@ -107,33 +109,33 @@ def test_ratios_of_neighbours_are_to_the_same_clients_partition_alone() -> None:
     assert (beside.gap, beside.worst_gap) == pytest.approx((0.15, 0.2))
 
 
-def lane_settings() -> NeighboursSettings:
-    """A window of ten seconds, one second after the first record."""
+def meter_settings() -> NeighboursSettings:
+    """Settings with a window of ten seconds that opens one second after the first record."""
     return NeighboursSettings(
         bootstrap_servers="", group_id="", topics=[], watched="", records=0, fetch_bytes=1,
         pause=0, every=0, warm_up=1.0, seconds=10.0,
     )  # fmt: skip
 
 
-def test_a_lane_counts_within_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = lane_settings()
+def test_a_meter_counts_within_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = meter_settings()
     times = [100.0, 100.5, 102.0, 105.0, 106.0, 111.5]
     clock = iter(times)
-    monkeypatch.setattr("benchmarks.neighbours.lanes.time.perf_counter", lambda: next(clock))
-    lane = Lane(Window(settings))
+    monkeypatch.setattr("benchmarks.neighbours.meters.time.perf_counter", lambda: next(clock))
+    meter = PartitionMeter(Window(settings))
     for _ in times:
-        lane.took(10)
-    figures = lane.figures(end=112.0)
-    assert lane.total == 60
+        meter.add(10)
+    figures = meter.figures(end=112.0)
+    assert meter.total == 60
     assert (figures["records"], figures["seconds"]) == (30, 10.0), "from 101 to 111"
     assert figures["gap"] == 5.0, "from 106 to the window's end"
     assert (figures["spanned"], figures["span"]) == (20, 4.0)
 
 
-def test_a_lane_without_records_is_one_gap() -> None:
-    window = Window(lane_settings())
+def test_a_meter_without_records_reports_one_gap() -> None:
+    window = Window(meter_settings())
     window.begin(100.0)
-    assert Lane(window).figures(end=500.0) == {
+    assert PartitionMeter(window).figures(end=500.0) == {
         "records": 0, "seconds": 10.0, "gap": 10.0, "spanned": 0, "span": 0.0
     }  # fmt: skip
 
@@ -145,7 +147,7 @@ def test_gaps_reach_over_the_edges_of_their_window() -> None:
     assert worst_gaps([], (0, SECOND)) == {}
 
 
-def test_a_rebalance_is_told_by_who_owned_what() -> None:
+def test_gaps_of_a_rebalance_depend_on_the_partitions_owner() -> None:
     outcome = Outcome(quiet=(0, SECOND), join=(SECOND, 2 * SECOND), leave=(2 * SECOND, 5 * SECOND))
     outcome.sent = {0: 4, 1: 3}
     outcome.receipts = [

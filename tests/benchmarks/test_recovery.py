@@ -1,4 +1,4 @@
-"""The benchmark `recovery`: figures from an outcome, and one short run."""
+"""The benchmark `recovery`: the figures of an outcome, and one short run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.progress import Progress
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from benchmarks.recovery import run as recovery_run
 from benchmarks.recovery.figures import Measurement, longest_gap, rows, summarize
-from benchmarks.recovery.story import Outcome
+from benchmarks.recovery.scenario import Outcome
 
 SECOND = 1_000_000_000
 
@@ -23,7 +23,7 @@ def test_delays_count_from_the_acknowledgement_and_since_the_fault() -> None:
                 (0, 0, 19 * SECOND),  # acknowledged before the fault: does not count
                 (0, 1, 11 * SECOND + SECOND // 2),
                 (0, 1, 14 * SECOND),
-                (0, 2, 12 * SECOND - 1000),  # handled before the producer knew of it
+                (0, 2, 12 * SECOND - 1000),  # handled before the producer got the acknowledgement
             ]
         },
         commits={"aiokafka": [9 * SECOND, 12 * SECOND, 13 * SECOND]},

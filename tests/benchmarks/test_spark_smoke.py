@@ -1,5 +1,6 @@
-"""Spark's benchmark works: every source, bridge and idle query is measured and every row counted. How fast is no business
-of a test.
+"""The Spark benchmark works: every source, bridge and idle query is measured and every row counted.
+
+The tests check no speed.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from rich.progress import Progress
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
-from benchmarks.running import ClientFailed
+from benchmarks.common import ClientFailed
 from benchmarks.spark import main, run as spark_run
+from benchmarks.spark.batch_meter import BatchMeter
 from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS
 from benchmarks.spark.figures import BASELINES, Measurement, summarize
-from benchmarks.spark.plan import Broker, Turn, measure_all, turns
+from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed, measured_spark
+from benchmarks.spark.process_tree import tree_cpu
 from benchmarks.spark.report import GOALS, show
-from benchmarks.spark.sessions import MeasuredSpark, TurnFailed, measured_spark
-from benchmarks.spark.tree import tree_cpu
-from benchmarks.spark.watch import Watch
+from benchmarks.spark.schedule import Broker, Turn, measure_all, turns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +40,7 @@ LITTLE = ("--quick", "--rows", "400", "--times", "2", "--seconds", "0.2", "--lim
 
 
 class InThisProcess(MeasuredSpark):
-    """Measures with the session that all tests share."""
+    """Runs the measured functions with the Spark session of the test suite."""
 
     def __init__(self, spark: SparkSession) -> None:
         from asyncgroup.spark import register
@@ -55,7 +56,7 @@ class InThisProcess(MeasuredSpark):
         return figures
 
     def _call(self, call: Callable[..., dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
-        # Spark looks a sink up in the active session, and a new thread has none; this makes it so
+        # Spark looks up a sink in the active session, and a new thread has none; this call sets it
         self._spark.createDataFrame([], "nothing int")
         return call(self._spark, settings)
 
@@ -110,7 +111,7 @@ async def test_sources_and_bridges(
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("kafka_at_hand")
 def test_the_command() -> None:
-    """A broker and a Spark of its own, all cases and clients."""
+    """Run the command with its own broker and Spark, all cases and clients."""
     command = [sys.executable, "-m", "benchmarks", "spark", *LITTLE, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
@@ -141,7 +142,7 @@ async def test_sinks(spark_with_kafka: SparkSession, capsys: pytest.CaptureFixtu
 
 
 class Dying(MeasuredSpark):
-    """Answers, but for one function: that is the end of Spark, if `dies`, and a failure otherwise."""
+    """Measures nothing: one function fails, and ends Spark if `dies`; the others return figures."""
 
     def __init__(self, function: str, *, dies: bool) -> None:
         self._function, self._dies = function, dies
@@ -153,23 +154,23 @@ class Dying(MeasuredSpark):
             raise TurnFailed("module:name: OutOfMemoryError\nJava heap space")
         return {"total": 1.0}
 
-    async def revive(self) -> bool:
-        self.asked.append("revive")
+    async def restart_if_lost(self) -> bool:
+        self.asked.append("restart_if_lost")
         return self._dies
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("dies", [True, False])
-async def test_a_turn_that_fails_is_told_and_the_others_go_on(dies: bool) -> None:
-    """A Spark that was started anew is warmed up again, and does not get what has killed the one before."""
+async def test_a_failed_turn_is_reported_and_the_others_continue(dies: bool) -> None:
+    """A restarted Spark is warmed up again, and does not repeat the case that ended the previous one."""
     options = little("--cases", "latency", "--rounds", "2")
     options.rounds, options.warm_ups = 2, 1
-    spark, missing = Dying("benchmarks.spark.aio:latency", dies=dies), dict[str, str]()
+    spark, missing = Dying("benchmarks.spark.aiokafka_client:latency", dies=dies), dict[str, str]()
     async with EmbeddedCluster() as cluster:
         broker = Broker(cluster.bootstrap_servers, None)
         found = await measure_all(broker, spark, options, SILENT, missing)
     assert [(each.client, each.round) for each in found] == [("asyncgroup", 1), ("asyncgroup", 2)]
-    theirs, ours = ["aio:latency", "revive"], ["bridge:latency"]
+    theirs, ours = ["aiokafka_client:latency", "restart_if_lost"], ["bridge:latency"]
     assert spark.asked == (theirs + ours * 3 if dies else (theirs + ours) * 3)
     assert missing["aiokafka in latency, warming up"].startswith("Java heap space")
     assert ("round 1" in " ".join(missing)) is not dies
@@ -179,21 +180,21 @@ async def test_a_turn_that_fails_is_told_and_the_others_go_on(dies: bool) -> Non
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
-async def test_spark_is_started_anew_when_its_java_is_gone() -> None:
+async def test_spark_is_restarted_when_its_java_has_ended() -> None:
     async with measured_spark({}) as spark:
         before = spark.version
         with pytest.raises(TurnFailed, match="no_such_function"):
-            await spark.measure("benchmarks.spark.session:no_such_function", {}, 60)
-        assert not await spark.revive()
+            await spark.measure("benchmarks.spark.spark_process:no_such_function", {}, 60)
+        assert not await spark.restart_if_lost()
         with pytest.raises(TurnFailed):
             await spark.measure("tests.benchmarks.test_spark_smoke:end_java", {}, 60)
-        assert await spark.revive()
-        assert await spark.measure("benchmarks.spark.session:alive", {}, 60) == {"rows": 1}
+        assert await spark.restart_if_lost()
+        assert await spark.measure("benchmarks.spark.spark_process:alive", {}, 60) == {"rows": 1}
         assert spark.version == before
 
 
 def end_java(spark: Any, _settings: object) -> None:
-    """As if it had run out of memory."""
+    """Kill Spark's Java, as if it had run out of memory."""
     spark.sparkContext._gateway.proc.kill()
     spark.range(1).count()
 
@@ -215,7 +216,7 @@ def test_it_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) ->
     assert arguments[0] in capsys.readouterr().err
 
 
-def test_all_is_measured_unless_told_otherwise() -> None:
+def test_everything_is_measured_by_default() -> None:
     options = spark_run.parse([])
     assert options.cases == list(CASES)
     assert options.clients == list(CLIENTS)
@@ -261,18 +262,20 @@ def test_ratios_are_taken_within_a_round() -> None:
 
 
 def test_the_first_and_the_last_batch_are_not_timed() -> None:
-    watch = Watch(40, 10)
-    assert watch.took(10, 100.0, 7.0)
-    assert watch.took(10, 102.0, 7.5)
-    assert watch.took(11, 104.0, 8.0)
-    assert not watch.took(9, 110.0, 9.0)
-    assert watch.figures() == {"rows": 40, "batches": 4, "rate": 5.25, "cpu": pytest.approx(1e6 / 21)}
-    alone = Watch(5, 10)
-    assert not alone.took(5, 100.0, None)
+    meter = BatchMeter(40, 10)
+    assert meter.add(10, 100.0, 7.0)
+    assert meter.add(10, 102.0, 7.5)
+    assert meter.add(11, 104.0, 8.0)
+    assert not meter.add(9, 110.0, 9.0)
+    assert meter.figures() == {"rows": 40, "batches": 4, "rate": 5.25, "cpu": pytest.approx(1e6 / 21)}
+    alone = BatchMeter(5, 10)
+    assert not alone.add(5, 100.0, None)
     assert alone.figures() == {"rows": 5, "batches": 1, "rate": 0.0, "cpu": None}
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells no CPU times of processes")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="the system has no /proc with CPU times of processes"
+)
 def test_the_cpu_of_children_counts() -> None:
     before = tree_cpu(os.getpid())
     subprocess.run([sys.executable, "-c", "sum(range(5_000_000))"], check=True)

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.java import JavaNotFound, find_java, require_java
 from tests.cli.programs import BackgroundCommand
-from tests.one_spark import do_without
+from tests.shared_spark import do_without
 
 
 @pytest.fixture(scope="session")

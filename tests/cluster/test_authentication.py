@@ -26,7 +26,7 @@ from tests.cluster.scripted import PORT, Call, World, silent
 from tests.cluster.support import LISTING, Events, cluster_of, listing, now
 from tests.cluster.test_scram import Server
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 Check = Callable[[bytes, dict[str, Any]], m.SaslAuthenticateResponse]
 

@@ -21,7 +21,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import World, silent
 from tests.cluster.support import HOSTS, LISTING, cluster_of, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 async def test_entering_learns_the_brokers() -> None:

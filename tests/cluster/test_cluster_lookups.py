@@ -18,7 +18,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, World, silent
 from tests.cluster.support import HOSTS, LISTING, cluster_of, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 # --- lookups that any node can answer ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, World, silent
 from tests.cluster.support import HOSTS, LISTING, cluster_of, listing, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 async def test_lanes_are_connections_of_their_own() -> None:

@@ -25,7 +25,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, World, silent
 from tests.cluster.support import CONFIG, HEARTBEAT, Events, connected, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 # --- requests ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, World, silent
 from tests.cluster.support import HOSTS, cluster_of
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 def coordinate(world: World, node_id: int, error_code: int = 0) -> None:

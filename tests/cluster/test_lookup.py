@@ -11,7 +11,7 @@ from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.lookup import HEDGE_SECONDS, Lookups
 from asyncgroup.errors import BrokerError, ClosedError, ConnectError, DecodeError, NoBrokersError
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 NODES = [Address(number, f"kafka{number}", 9092) for number in range(1, 5)]
 

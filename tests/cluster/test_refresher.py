@@ -10,9 +10,9 @@ import pytest
 
 from asyncgroup.cluster.refresher import Refresher
 from asyncgroup.errors import ClosedError, NoBrokersError
-from asyncgroup.lifecycle import Owner
+from asyncgroup.lifecycle import BackgroundTasks
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 class Work:
@@ -36,13 +36,13 @@ class Work:
 
 
 @asynccontextmanager
-async def refresher(work: Work) -> AsyncIterator[tuple[Refresher, Owner]]:
-    owner = Owner("Test")
-    await owner.start()
+async def refresher(work: Work) -> AsyncIterator[tuple[Refresher, BackgroundTasks]]:
+    tasks = BackgroundTasks("Test")
+    await tasks.start()
     try:
-        yield Refresher(owner, work), owner
+        yield Refresher(tasks, work), tasks
     finally:
-        await owner.stop()
+        await tasks.stop()
 
 
 async def test_calls_of_one_moment_share_a_run() -> None:
@@ -68,13 +68,13 @@ async def test_calls_during_a_run_share_the_next_one() -> None:
 
 async def test_each_run_has_its_own_outcome() -> None:
     work = Work(NoBrokersError("down"), None, ValueError("a bug"))
-    async with refresher(work) as (refresh, owner):
+    async with refresher(work) as (refresh, tasks):
         with pytest.raises(NoBrokersError):
             await refresh()
         await refresh()
         with pytest.raises(ValueError, match="a bug"):
             await refresh()
-        assert owner.is_open, "a failed run does not end its owner"
+        assert tasks.is_open, "a failed run does not stop the other tasks"
         await refresh()
 
 
@@ -98,12 +98,12 @@ async def test_a_failure_that_nobody_waits_for_is_no_warning() -> None:
 
 
 async def test_closing_tells_all_who_wait() -> None:
-    async with refresher(Work()) as (refresh, owner):
+    async with refresher(Work()) as (refresh, tasks):
         under_way = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         waiting = asyncio.create_task(refresh())
         await asyncio.sleep(0.1)
-        await owner.stop()
+        await tasks.stop()
         ends = await asyncio.gather(under_way, waiting, return_exceptions=True)
         assert [type(end) for end in ends] == [ClosedError, ClosedError]
         with pytest.raises(ClosedError):
@@ -111,9 +111,9 @@ async def test_closing_tells_all_who_wait() -> None:
 
 
 async def test_closing_in_the_very_moment_of_the_call() -> None:
-    async with refresher(Work()) as (refresh, owner):
+    async with refresher(Work()) as (refresh, tasks):
         caller = asyncio.create_task(refresh())
         await asyncio.sleep(0)
-        await owner.stop()
+        await tasks.stop()
         with pytest.raises(ClosedError):
             await caller

@@ -12,7 +12,7 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.lifecycle import Owner
+from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 
@@ -39,12 +39,12 @@ def fill(
 
 
 class Client:
-    """Fetchers on a cluster, in an owner of their own."""
+    """Fetchers on a cluster, in a task group of their own."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, owner: Owner) -> None:
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, tasks: BackgroundTasks) -> None:
         self.cluster, self.config = cluster, config
         self.errors: list[Exception] = []
-        self.fetchers = Fetchers(cluster, config, owner.spawn, self.errors.append)
+        self.fetchers = Fetchers(cluster, config, tasks.spawn, self.errors.append)
 
     def consumer(self, topic: str, partition: int, offset: int = 0) -> PartitionConsumer:
         """A partition consumer that is not fetched yet."""
@@ -70,14 +70,14 @@ async def client(
         cluster.random.seed(1)
         cluster.track(topics)
         await cluster.refresh()
-        owner = Owner("client")
-        await owner.start()
-        made = Client(cluster, full, owner)
+        tasks = BackgroundTasks("client")
+        await tasks.start()
+        made = Client(cluster, full, tasks)
         made.fetchers.start()
         try:
             yield made
         finally:
-            await owner.stop()
+            await tasks.stop()
 
 
 def fetches(brokers: EmbeddedCluster, node: int | None = None) -> list[Exchange]:

@@ -38,7 +38,7 @@ async def test_one_that_could_not_be_opened_leaves_nothing_open(
     async def start() -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(consumer._owner, "start", start)
+    monkeypatch.setattr(consumer._tasks, "start", start)
     with pytest.raises(asyncio.CancelledError):
         await consumer.__aenter__()
     assert not consumer.cluster.is_open

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from tests.consumer.support import TP, batch, corrupt, legacy
@@ -37,7 +37,7 @@ def filled(data: bytes, offset: int = 0, **how: object) -> RecordBuffer:
 
 
 def by_columns(buffer: RecordBuffer, end: int) -> list[int]:
-    columns = Columns()
+    columns = RecordColumns()
     while buffer.read_columns(columns, end):
         pass
     assert len(columns) == len(columns.keys) == len(columns.values)
@@ -84,7 +84,7 @@ def test_both_ways_can_follow_each_other() -> None:
 def test_a_corrupt_batch_stays_and_is_left_out_where_that_is_allowed() -> None:
     data = batch(0, count=5) + corrupt(batch(5, count=5)) + batch(10, count=5)
     buffer = filled(data)
-    columns = Columns()
+    columns = RecordColumns()
     assert buffer.read_columns(columns, 100)
     for _ in range(2):
         with pytest.raises(CorruptRecordsError, match="orders-3 at offset 5"):
@@ -102,7 +102,7 @@ def test_bytes_that_are_no_batch_are_met_behind_what_came_before() -> None:
     data = batch(0, count=5) + b"\0" * 16 + b"\x09" + b"\0" * 100
     buffer = filled(data)
     assert by_columns(buffer, 5) == [0, 1, 2, 3, 4], "the fault lies behind the end"
-    columns = Columns()
+    columns = RecordColumns()
     with pytest.raises(CorruptRecordsError, match="partition orders-3"):
         buffer.read_columns(columns, 6)
 

@@ -46,7 +46,7 @@ def test_one_failure_too_many_is_told_once_and_the_count_begins_anew(most: int) 
         assert told is not None
         assert (told.tp, told.tries, told.__cause__) == (TP, most + 1, ERROR)
         assert (
-            str(told) == f"partition orders-3: {most + 1} tries to fetch it failed, the last one by: {ERROR}"
+            str(told) == f"partition orders-3: {most + 1} fetch attempts failed, the last one with: {ERROR}"
         )
     assert failures.count == 3 * (most + 1), "the pauses go on growing"
 

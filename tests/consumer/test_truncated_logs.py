@@ -292,7 +292,7 @@ async def test_without_a_policy_the_reader_is_told_that_the_topic_is_another_one
         await recreate(place, 30)
         for _ in range(2):
             with pytest.raises(
-                TopicRecreatedError, match="orders-0: the topic was deleted and made anew"
+                TopicRecreatedError, match="orders-0: the topic was deleted and created again"
             ) as caught:
                 await asyncio.wait_for(anext(consumer), 20)
             assert caught.value.position == 10

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.errors import BrokerError, ErrorCode
-from tests.scenario.support import Script, member
+from tests.scenario.support import WorkHandler, member
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -22,7 +22,7 @@ async def env() -> AsyncIterator[VirtualEnvironment]:
         yield environment
 
 
-class Fails(Script):
+class Fails(WorkHandler):
     """Raises in one of its methods."""
 
     def __init__(self, env: VirtualEnvironment, method: str) -> None:
@@ -43,24 +43,24 @@ class Fails(Script):
 async def test_a_session_that_finds_no_start_offsets_calls_nothing(env: VirtualEnvironment) -> None:
     """Found by review: `cleanup` came without its `setup`, and what it raised hid why the session had failed."""
     env.cluster.faults.on("OffsetFetch", times=None).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env) as group:
         with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-            await group.consume("orders", script)
-    assert script.calls == []
+            await group.consume("orders", handler)
+    assert handler.calls == []
 
 
 async def test_a_session_that_ends_while_it_looks_for_offsets_calls_nothing(env: VirtualEnvironment) -> None:
     held = env.cluster.faults.on("OffsetFetch").hold()
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env) as group:
-        task = asyncio.ensure_future(group.consume("orders", script))
+        task = asyncio.ensure_future(group.consume("orders", handler))
         await held.wait_hit()
         closing = asyncio.ensure_future(group.aclose())
         await asyncio.sleep(1)
         held.release()
         await asyncio.gather(task, closing)
-    assert script.calls == []
+    assert handler.calls == []
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ async def test_a_session_that_ends_while_it_looks_for_offsets_calls_nothing(env:
 )
 async def test_what_was_begun_is_ended(env: VirtualEnvironment, method: str, calls: list[str]) -> None:
     """Found by review: `on_revoked` came for partitions that `on_assigned` had never named."""
-    script = Fails(env, method)
+    handler = Fails(env, method)
     async with member(env) as group:
         with pytest.raises(ValueError, match="no "):
-            await group.consume("orders", script)
-    assert script.calls == calls
+            await group.consume("orders", handler)
+    assert handler.calls == calls

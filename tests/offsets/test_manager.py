@@ -355,7 +355,7 @@ async def test_cancelled_while_it_opens_it_leaves_nothing_open(monkeypatch: pyte
         async def start() -> None:
             raise asyncio.CancelledError
 
-        monkeypatch.setattr(offsets._owner, "start", start)
+        monkeypatch.setattr(offsets._tasks, "start", start)
         with pytest.raises(asyncio.CancelledError):
             await offsets.__aenter__()
         assert not offsets.cluster.is_open

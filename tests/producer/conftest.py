@@ -1,5 +1,5 @@
 """Fixture of the producer tests."""
 
-from tests.complaints import quiet
+from tests.asyncio_errors import no_asyncio_errors
 
-__all__ = ["quiet"]
+__all__ = ["no_asyncio_errors"]

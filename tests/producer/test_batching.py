@@ -11,7 +11,7 @@ from asyncgroup.errors import QueueFull
 from asyncgroup.producer.sender import PRODUCE_LANE
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 # --- when they go, and together with what --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.errors import ConfigError
 from tests.producer.support import TOPIC, produced, stored, writing
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------

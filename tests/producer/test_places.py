@@ -17,7 +17,7 @@ from asyncgroup.producer import Producer
 from asyncgroup.producer.partitioners import partition_for_key
 from tests.producer.support import TOPIC, produced, stored, writing
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 STAMP = 1_700_000_000_000
 

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Record, Session
 from tests.real.support import RunningKafka
-from tests.scenario.support import Ends, Gate, Script, Work, nothing, running
+from tests.scenario.support import Gate, SessionEndHook, Work, WorkHandler, no_work, running
 from tests.stories.members import ROOT
 from tests.stories.real import RealEnvironment
 
@@ -34,13 +34,17 @@ async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealE
 
 
 class OneMember:
-    """A member with a script, and what the coordinator knows of it."""
+    """A member with a recording handler, and what the coordinator knows of it."""
 
     def __init__(
-        self, env: RealEnvironment, work: Work = nothing, script: type[Script] = Script, **config: Any
+        self,
+        env: RealEnvironment,
+        work: Work = no_work,
+        handler: type[WorkHandler] = WorkHandler,
+        **config: Any,
     ) -> None:
-        self.env, self.ends = env, Ends()
-        self.script = script(env, work)
+        self.env, self.ends = env, SessionEndHook()
+        self.handler = handler(env, work)
         options = ConsumerConfig(**env.config("ann", **config))
         self.group = ConsumerGroup(env.bootstrap_servers, env.group_id, options, hooks=[self.ends, env.bell])
 
@@ -57,14 +61,14 @@ class OneMember:
 async def test_revoked(env: RealEnvironment):
     gate = Gate(0, 2)
     one = OneMember(env, gate)
-    async with one.group, running(one.group.consume(env.topic, one.script)) as consuming:
+    async with one.group, running(one.group.consume(env.topic, one.handler)) as consuming:
         await gate.reached.wait()
         bob = await env.member("bob")
-        await env.bell.until(lambda: one.script.sessions[0].ended, "the rebalance seen", env.limit)
+        await env.bell.until(lambda: one.handler.sessions[0].ended, "the rebalance seen", env.limit)
         gate.open.set()
         await consuming
         assert one.ends.names == ["Rebalanced"]
-        assert "record 0@3" not in one.script.calls
+        assert "record 0@3" not in one.handler.calls
     await env.settled(bob)
     await env.bell.until(lambda: len(bob.log.handled) == 2, "bob does the rest of partition 0", env.limit)
     assert bob.log.handled == [(env.topic, 0, 3), (env.topic, 0, 4)]
@@ -75,31 +79,31 @@ async def test_lost(env: RealEnvironment):
     """Another client ends the membership: nothing is committed, `on_lost`, and run() joins anew."""
     gate = Gate(0, 2)
     one = OneMember(env, gate, auto_commit_interval=3000.0)
-    async with one.group, running(one.group.run(env.topic, one.script)):
+    async with one.group, running(one.group.run(env.topic, one.handler)):
         await gate.reached.wait()
-        old = one.script.sessions[0].member_id
+        old = one.handler.sessions[0].member_id
         await env.admin.remove_member(env.group_id, old)
-        await env.bell.until(lambda: one.script.sessions[0].is_lost, "the loss seen", env.limit)
+        await env.bell.until(lambda: one.handler.sessions[0].is_lost, "the loss seen", env.limit)
         assert await one.committed() == {}
         gate.open.set()
-        await one.script.until("claim 0@0", 2)
+        await one.handler.until("claim 0@0", 2)
         assert one.ends.names == ["MemberLost"]
-        assert "lost [0, 1, 2, 3]" in one.script.calls
+        assert "lost [0, 1, 2, 3]" in one.handler.calls
         assert one.group.session is not None
         assert one.group.session.member_id != old
 
 
 async def test_a_claim_returns(env: RealEnvironment):
-    class Returns(Script):
+    class Returns(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             async for record in claim:
                 claim.mark(record)
                 if (claim.partition, record.offset) == (1, 2):
                     return
 
-    one = OneMember(env, script=Returns)
+    one = OneMember(env, handler=Returns)
     async with one.group:
-        await one.group.consume(env.topic, one.script)
+        await one.group.consume(env.topic, one.handler)
         assert one.ends.names == ["ClaimReturned"]
         assert (await one.committed())[1] == 3
     await one.left_at_once()
@@ -113,7 +117,7 @@ async def test_a_handler_raises(env: RealEnvironment):
     one = OneMember(env, work)
     with pytest.raises(ZeroDivisionError) as caught:
         async with one.group:
-            await one.group.run(env.topic, one.script)
+            await one.group.run(env.topic, one.handler)
     note = " ".join(caught.value.__notes__)
     assert f"{env.topic}-2" in note
     assert "offset 3" in note
@@ -124,9 +128,9 @@ async def test_a_handler_raises(env: RealEnvironment):
 
 async def test_aclose(env: RealEnvironment):
     one = OneMember(env, auto_commit_interval=3000.0)
-    async with one.group, running(one.group.run(env.topic, one.script)) as consuming:
+    async with one.group, running(one.group.run(env.topic, one.handler)) as consuming:
         for partition in range(4):
-            await one.script.until(f"done {partition}@4")
+            await one.handler.until(f"done {partition}@4")
         await one.group.aclose()
         assert await consuming is None
     assert one.ends.names == ["GroupClosed"]
@@ -137,14 +141,14 @@ async def test_aclose(env: RealEnvironment):
 async def test_cancelled(env: RealEnvironment):
     gate = Gate(0, 2)
     one = OneMember(env, gate, auto_commit_interval=3000.0)
-    async with one.group, running(one.group.run(env.topic, one.script)) as consuming:
+    async with one.group, running(one.group.run(env.topic, one.handler)) as consuming:
         await gate.reached.wait()
         consuming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await consuming
         await one.left_at_once()
     assert one.ends.names == ["CallerCancelled"]
-    assert one.script.calls.count("cancelled 0") == 1
+    assert one.handler.calls.count("cancelled 0") == 1
     assert (await one.committed())[0] == 2
 
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from asyncgroup import BrokerError, Claim, ConsumerConfig, ConsumerGroup, ErrorCode, Session
 from tests.real.support import RunningKafka
-from tests.scenario.support import Gate, Script, running
+from tests.scenario.support import Gate, WorkHandler, running
 from tests.stories.real import RealEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -25,7 +25,7 @@ async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealE
         yield environment
 
 
-class Topical(Script):
+class Topical(WorkHandler):
     """Names topics by their first part."""
 
     async def on_assigned(self, session: Session, partitions: Any) -> None:
@@ -45,27 +45,27 @@ def one(env: RealEnvironment, name: str = "ann", **config: Any) -> ConsumerGroup
 async def test_topics_change_under_a_member(env: RealEnvironment):
     """By name; to a pattern that matches nothing yet; and to what it matches later."""
     a, b = await env.create_topic("aa", 1), await env.create_topic("bb", 1)
-    script = Topical(env)
-    async with one(env) as group, running(group.run(a, script)):
-        await script.until("assigned aa")
+    handler = Topical(env)
+    async with one(env) as group, running(group.run(a, handler)):
+        await handler.until("assigned aa")
         group.set_topics([a, b])
-        await script.until("assigned aa,bb")
-        assert script.sessions[1].member_id == script.sessions[0].member_id
+        await handler.until("assigned aa,bb")
+        assert handler.sessions[1].member_id == handler.sessions[0].member_id
         group.set_topics(re.compile(f"cc.*{env.topic.removeprefix('orders')}"))
-        await script.until("assigned ")
+        await handler.until("assigned ")
         assert group.health().waits_for is not None
         c = await env.create_topic("cc", 1)
         await env.produce(2, [0], c)
-        await script.until("cc@1")
+        await handler.until("cc@1")
         assert group.health().is_healthy
 
 
 @pytest.mark.parametrize("leave", [None, True])
 async def test_a_static_member_stays_unless_it_is_told_to_go(env: RealEnvironment, leave: bool | None):
-    script = Script(env)
+    handler = WorkHandler(env)
     async with one(env, group_instance_id="desk-1", session_timeout=20.0) as group:
-        async with running(group.run(env.topic, script)):
-            await script.until("claim 3@0")
+        async with running(group.run(env.topic, handler)):
+            await handler.until("claim 3@0")
             await group.aclose(leave=leave)
     described = await env.admin.describe(env.group_id)
     assert described is not None
@@ -73,33 +73,33 @@ async def test_a_static_member_stays_unless_it_is_told_to_go(env: RealEnvironmen
 
 
 async def test_a_fenced_member(env: RealEnvironment):
-    script, second = Script(env), Script(env)
+    handler, second = WorkHandler(env), WorkHandler(env)
     async with one(env, group_instance_id="desk-1") as group:
-        async with running(group.run(env.topic, script)) as consuming:
-            await script.until("claim 3@0")
+        async with running(group.run(env.topic, handler)) as consuming:
+            await handler.until("claim 3@0")
             async with one(env, "bob", group_instance_id="desk-1") as other:
                 async with running(other.run(env.topic, second)):
                     with pytest.raises(BrokerError) as caught:
                         await consuming
                     assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
-                    assert "lost [0, 1, 2, 3]" in script.calls
+                    assert "lost [0, 1, 2, 3]" in handler.calls
                     await second.until("claim 3@0")
 
 
 async def test_a_handler_that_takes_all_of_its_time(env: RealEnvironment):
     """It is cancelled in time: the member joins before the coordinator gives it up."""
     gate = Gate(0, 2)
-    script = Script(env, gate)
+    handler = WorkHandler(env, gate)
     await env.produce(5, [0])
-    async with one(env, rebalance_timeout=4.0) as group, running(group.run(env.topic, script)):
+    async with one(env, rebalance_timeout=4.0) as group, running(group.run(env.topic, handler)):
         await gate.reached.wait()
         bob = await env.member("bob", rebalance_timeout=4.0)
-        await script.until("cancelled 0")
+        await handler.until("cancelled 0")
         gate.open.set()
-        await script.until("assigned [0, 1]")
-        first, later = script.sessions
+        await handler.until("assigned [0, 1]")
+        first, later = handler.sessions
         assert (later.member_id, later.generation_id) == (first.member_id, first.generation_id + 1)
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         assert bob.log.handled == []
         await bob.leave()
 
@@ -108,7 +108,7 @@ async def test_members_beat_together(env: RealEnvironment):
     """Both hear of the third one's coming within a moment, far less than a heartbeat."""
     heard: dict[str, float] = {}
 
-    class Hears(Script):
+    class Hears(WorkHandler):
         def __init__(self, name: str) -> None:
             super().__init__(env)
             self.name = name

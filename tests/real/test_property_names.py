@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
 from asyncgroup.java import require_java
-from asyncgroup.property_names import BY_CLASS, REFUSED, REST, SECURITY
+from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.testing.apache_kafka import QUICK_START, kafka_jars
 
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")
@@ -36,8 +36,8 @@ def test_every_name_of_java_is_known(java_class: str, ours: type[ClientConfig], 
     page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     names = set(re.findall(r'<a id="([a-z0-9._-]+)"></a>', page))
     assert len(names) >= least
-    read = {*BY_CLASS["ClientConfig"], *BY_CLASS[ours.__name__]}
-    known = read | set(REST) | set(SECURITY) | set(REFUSED) | set(IGNORED)
+    read = {*PROPERTIES["ClientConfig"], *PROPERTIES[ours.__name__]}
+    known = read | set(REST) | set(SECURITY) | set(UNSUPPORTED) | set(IGNORED)
     assert {
         name for name in names if name not in known and not name.startswith(tuple(IGNORED_PREFIXES))
     } == set()

@@ -13,19 +13,19 @@ from tests.stories.environment import Environment
 from tests.stories.virtual import GROUP_APIS, VirtualEnvironment, transcript
 
 __all__ = [
-    "Ends",
     "Gate",
+    "PartitionZeroReader",
     "Read",
-    "Reader",
-    "Script",
-    "asked",
+    "SessionEndHook",
+    "WorkHandler",
     "committed",
+    "group_requests",
     "member",
     "now",
     "orders",
+    "read_offsets",
     "read_with",
     "running",
-    "take",
 ]
 
 Read = Callable[[Claim], Awaitable[None]]
@@ -37,14 +37,14 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def nothing(_session: Session, _claim: Claim, _record: Record) -> None:
+async def no_work(_session: Session, _claim: Claim, _record: Record) -> None:
     """No work at all."""
 
 
-class Script(Handler):
+class WorkHandler(Handler):
     """Marks each record when `work(session, claim, record)` is done. `calls` says what happened, in order."""
 
-    def __init__(self, env: Environment, work: Work = nothing) -> None:
+    def __init__(self, env: Environment, work: Work = no_work) -> None:
         self.env, self.work = env, work
         self.calls: list[str] = []
         self.sessions: list[Session] = []
@@ -104,7 +104,7 @@ class Gate:
             await self.open.wait()
 
 
-class Ends:
+class SessionEndHook:
     """A hook object that keeps the cause of every session's end."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ async def running(call: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
         await asyncio.wait([task])
 
 
-def asked(env: VirtualEnvironment, name: str = "ann") -> list[str]:
+def group_requests(env: VirtualEnvironment, name: str = "ann") -> list[str]:
     """What the member has asked coordinators, without its name."""
     exchanges = env.cluster.history.of(*GROUP_APIS, client_id=name)
     return [line.removeprefix(f"{name} ") for line in transcript(exchanges)]
@@ -160,7 +160,7 @@ def orders(partition: int) -> TopicPartition:
     return TopicPartition("orders", partition)
 
 
-class Reader(Script):
+class PartitionZeroReader(WorkHandler):
     """Reads partition 0 by a function of the test's; the session lives on when it is done. `done` tells."""
 
     def __init__(self, env: VirtualEnvironment, read: Read) -> None:
@@ -178,7 +178,7 @@ class Reader(Script):
 async def read_with(env: VirtualEnvironment, read: Read, **config: object) -> None:
     """One member reads partition 0 by `read`; what `read` raises comes out."""
     async with member(env, **config) as group:
-        reader = Reader(env, read)
+        reader = PartitionZeroReader(env, read)
         async with running(group.run("orders", reader)) as consuming:
             done = asyncio.create_task(reader.done.wait())
             await asyncio.wait([done, consuming], return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +187,7 @@ async def read_with(env: VirtualEnvironment, read: Read, **config: object) -> No
                 await consuming
 
 
-async def take(claim: Claim, count: int) -> list[int]:
+async def read_offsets(claim: Claim, count: int) -> list[int]:
     """The next offsets, out of a loop that is left by `break`."""
     offsets = []
     async for record in claim:

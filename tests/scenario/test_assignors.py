@@ -13,14 +13,16 @@ from asyncgroup.group.assignors.sticky_user_data import decode_member_data
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned
-from tests.scenario.support import Script, member
+from tests.scenario.support import WorkHandler, member
 from tests.stories.members import LocalMember, Member
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
 
-def said(env: VirtualEnvironment, name: str, protocol: str) -> list[m.ConsumerProtocolSubscription]:
+def subscriptions_of(
+    env: VirtualEnvironment, name: str, protocol: str
+) -> list[m.ConsumerProtocolSubscription]:
     """What a member said of itself for an assignor, join by join, the one that only gets it an id left out."""
     joins = [e.request for e in env.cluster.history.of("JoinGroup", client_id=name) if e.request.member_id]
     return [
@@ -63,7 +65,7 @@ async def test_sticky_members_come_and_go(network: object) -> None:
         assert all(had[name] < has[name] for name in has), "bob's three went to the three others"
         assert set().union(*has.values()) == set(range(12))
 
-        claims = [decode_member_data(each.user_data) for each in said(env, "ann", "sticky")]
+        claims = [decode_member_data(each.user_data) for each in subscriptions_of(env, "ann", "sticky")]
         assert [claim.generation for claim in claims] == [-1, 1, 2, 3, 4]
         assert [len(claim.partitions) for claim in claims] == [0, 12, 6, 4, 3]
 
@@ -78,7 +80,7 @@ async def test_one_sticky_object_for_two_members(env: VirtualEnvironment) -> Non
     cat = await env.member("cat", **shared)
     after = await env.settled(ann, bob, cat)
     for name in ("ann", "bob"):
-        (claim,) = [decode_member_data(each.user_data) for each in said(env, name, "sticky")][-1:]
+        (claim,) = [decode_member_data(each.user_data) for each in subscriptions_of(env, name, "sticky")][-1:]
         assert [tp.partition for tp in claim.partitions] == before.assignment[name]["orders"]
         assert set(after.assignment[name]["orders"]) <= set(before.assignment[name]["orders"])
 
@@ -103,7 +105,7 @@ async def test_a_sticky_static_leader_restarts(env: VirtualEnvironment) -> None:
     kept = {name: set(topics["orders"]) for name, topics in last.assignment.items()}
     assert kept["ann-again"] <= set(before.assignment["ann"]["orders"])
     assert kept["bob"] <= set(before.assignment["bob"]["orders"])
-    claim = decode_member_data(said(env, "ann-again", "sticky")[-1].user_data)
+    claim = decode_member_data(subscriptions_of(env, "ann-again", "sticky")[-1].user_data)
     assert claim.generation == before.generation
     assert [tp.partition for tp in claim.partitions] == before.assignment["ann"]["orders"]
 
@@ -125,14 +127,14 @@ async def test_the_coordinator_chooses_what_all_have(env: VirtualEnvironment) ->
 # -- user data ----------------------------------------------------------------------------------------------------------
 
 
-class Told(RangeAssignor):
+class UserDataAssignor(RangeAssignor):
     """Tells every member how many there are; the member sees it, and says it the next time unless told otherwise."""
 
-    name = "told"
+    name = "user-data"
 
     def __init__(self) -> None:
         self.silent = False
-        self.heard: list[tuple[Assignment, int]] = []
+        self.assignments: list[tuple[Assignment, int]] = []
 
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
@@ -142,27 +144,27 @@ class Told(RangeAssignor):
         return {member: Assignment(tuple(partitions), text) for member, partitions in plan.items()}
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
-        self.heard.append((assignment, generation_id))
+        self.assignments.append((assignment, generation_id))
 
 
 async def test_user_data_comes_with_the_assignment_and_goes_with_the_next_join(
     env: VirtualEnvironment,
 ) -> None:
-    told = Told()
-    ann = await env.member("ann", assignors=(told,), user_data=b"configured", rack_id="r1")
+    assignor = UserDataAssignor()
+    ann = await env.member("ann", assignors=(assignor,), user_data=b"configured", rack_id="r1")
     await env.settled(ann)
     assert now(ann).assignment_user_data == b"1 members"
-    bob = await env.member("bob", assignors=(Told(),))
+    bob = await env.member("bob", assignors=(UserDataAssignor(),))
     await env.settled(ann, bob)
     assert now(ann).assignment_user_data == now(bob).assignment_user_data == b"2 members"
-    told.silent = True
+    assignor.silent = True
     await bob.leave()
     await env.settled(ann)
     assert now(ann).assignment_user_data is None
-    cat = await env.member("cat", assignors=(Told(),))
+    cat = await env.member("cat", assignors=(UserDataAssignor(),))
     await env.settled(ann, cat)
 
-    subscriptions = said(env, "ann", "told")
+    subscriptions = subscriptions_of(env, "ann", "user-data")
     assert [each.user_data for each in subscriptions] == [
         b"configured",
         b"1 members",
@@ -170,11 +172,11 @@ async def test_user_data_comes_with_the_assignment_and_goes_with_the_next_join(
         b"configured",
     ]
     assert {each.rack_id for each in subscriptions} == {"r1"}
-    assert [each.user_data for each in said(env, "bob", "told")] == [None]
-    assert [generation for _, generation in told.heard] == [1, 2, 3, 4]
+    assert [each.user_data for each in subscriptions_of(env, "bob", "user-data")] == [None]
+    assert [generation for _, generation in assignor.assignments] == [1, 2, 3, 4]
     orders = [TopicPartition("orders", number) for number in range(4)]
-    assert told.heard[0][0] == Assignment(tuple(orders), b"1 members")
-    assert told.heard[1][0] == Assignment(tuple(orders[:2]), b"2 members")
+    assert assignor.assignments[0][0] == Assignment(tuple(orders), b"1 members")
+    assert assignor.assignments[1][0] == Assignment(tuple(orders[:2]), b"2 members")
 
 
 # -- plans that cannot be -----------------------------------------------------------------------------------------------
@@ -199,5 +201,5 @@ class Wrong(RangeAssignor):
 async def test_a_plan_that_cannot_be(env: VirtualEnvironment, given: tuple[str, int], named: str) -> None:
     async with member(env, assignors=(Wrong(("orders", 0), given),)) as group:
         with pytest.raises(AssignmentError, match=f"assignor 'wrong' made a plan with {named}"):
-            await group.run("orders", Script(env))
+            await group.run("orders", WorkHandler(env))
     assert env.cluster.group("g").members == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Record, Session
-from tests.scenario.support import Ends, Script, committed, member, now, orders, running
+from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -71,13 +71,13 @@ async def test_a_slow_claim_stalls_and_resumes_at_half_its_share(network):
             await asyncio.sleep(4.0)
 
     async with pair() as env:
-        script = Script(env, work)
+        handler = WorkHandler(env, work)
         await fill(env, 100, 0)
-        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", script)):
-            await script.until("record 0@0")
+        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", handler)):
+            await handler.until("record 0@0")
             began = now()
-            await script.until("done 0@99")
-            assert [call for call in script.calls if call.startswith("record 0")] == [
+            await handler.until("done 0@99")
+            assert [call for call in handler.calls if call.startswith("record 0")] == [
                 f"record 0@{offset}" for offset in range(100)
             ]
             (word, partition, stalled_at, held), (word2, _, resumed_at, held2), *_ = stalls.events
@@ -97,7 +97,7 @@ async def test_no_empty_bubble(network):
     """The buffer of a slow claim is filled up again before the handler has used it up: it never waits for a fetch."""
     waits: list[float] = []
 
-    class Measures(Script):
+    class Measures(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             asked_at = now()
             async for record in claim:
@@ -108,10 +108,10 @@ async def test_no_empty_bubble(network):
 
     async with pair() as env:
         env.network.latency = 0.05
-        script = Measures(env)
+        handler = Measures(env)
         await fill(env, 120, 0)
-        async with member(env, **BUDGET) as group, running(group.run("orders", script)):
-            await script.until("done 0@119")
+        async with member(env, **BUDGET) as group, running(group.run("orders", handler)):
+            await handler.until("done 0@119")
     assert max(waits[1:]) < 0.05
 
 
@@ -124,19 +124,19 @@ async def test_a_neighbour_is_not_slowed_down(network, seconds: float):
             await asyncio.sleep(seconds)
 
     async with pair() as env:
-        script, stalls = Script(env, work), Stalls()
+        handler, stalls = WorkHandler(env, work), Stalls()
         await fill(env, 200, 0)
         async with (
             member(env, hooks=(stalls,), close_timeout=1.0, **BUDGET) as group,
-            running(group.run("orders", script)),
+            running(group.run("orders", handler)),
         ):
-            await script.until("record 0@0")
+            await handler.until("record 0@0")
             await asyncio.sleep(3.0)
             began = now()
             await fill(env, 500, 1, batch=5)
-            await script.until("done 1@499")
+            await handler.until("done 1@499")
             assert now() - began <= 0.5
-            busy = len([call for call in script.calls if call.startswith("done 0")])
+            busy = len([call for call in handler.calls if call.startswith("done 0")])
             assert busy == pytest.approx((now() - began + 3.0) // seconds, abs=2)
             if seconds < 0.1:
                 assert stalls.events == [], "20 ms for a record is progress"
@@ -144,9 +144,9 @@ async def test_a_neighbour_is_not_slowed_down(network, seconds: float):
 
 async def test_a_claim_that_is_never_read(network):
     """A handler that does not iterate holds its share and no more; heartbeats and the neighbour go on."""
-    ends = Ends()
+    ends = SessionEndHook()
 
-    class Idle(Script):
+    class Idle(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             if claim.partition == 1:
                 await super().consume_claim(session, claim)
@@ -154,11 +154,11 @@ async def test_a_claim_that_is_never_read(network):
                 await claim.wait_ended()
 
     async with pair() as env:
-        script = Idle(env)
+        handler = Idle(env)
         await fill(env, 300, 0)
         await fill(env, 300, 1)
-        async with member(env, hooks=(ends,), **BUDGET) as group, running(group.run("orders", script)):
-            await script.until("done 1@299")
+        async with member(env, hooks=(ends,), **BUDGET) as group, running(group.run("orders", handler)):
+            await handler.until("done 1@299")
             await asyncio.sleep(60.0)
             assert ends.names == []
             (claim, _) = group.session.claims
@@ -170,27 +170,27 @@ async def test_a_claim_that_is_never_read(network):
 async def test_a_batch_larger_than_the_share_comes_through(network):
     """Each claim is guaranteed one batch, whatever it weighs."""
     async with pair() as env:
-        script = Script(env)
+        handler = WorkHandler(env)
         await fill(env, 200, 0, batch=100)  # 100,000 bytes at once
-        async with member(env, **BUDGET) as group, running(group.run("orders", script)):
-            await script.until("done 0@199")
+        async with member(env, **BUDGET) as group, running(group.run("orders", handler)):
+            await handler.until("done 0@199")
 
 
 async def test_a_paused_claim_does_not_stall(network):
     """Paused means by the user, stalled by the handler's pace: never both for one reason."""
     stalls = Stalls()
     async with pair() as env:
-        script = Script(env)
+        handler = WorkHandler(env)
         await fill(env, 50, 0)
         async with member(env, hooks=(stalls,), **BUDGET) as group:
             group.pause([orders(0)])
-            async with running(group.run("orders", script)):
-                await script.until("claim 1@0")
+            async with running(group.run("orders", handler)):
+                await handler.until("claim 1@0")
                 await asyncio.sleep(10.0)
                 (claim, _) = group.session.claims
                 assert (claim.paused, claim.stalled) == (True, False)
                 group.resume([orders(0)])
-                await script.until("done 0@49")
+                await handler.until("done 0@49")
                 assert stalls.events == []
 
 
@@ -202,13 +202,13 @@ async def test_max_processing_time_is_a_knob(network):
         await asyncio.sleep(1.0)
 
     async with pair() as env:
-        script = Script(env, work)
+        handler = WorkHandler(env, work)
         await fill(env, 30, 0)
         async with (
             member(env, hooks=(stalls,), max_processing_time=1.5, **BUDGET) as group,
-            running(group.run("orders", script)),
+            running(group.run("orders", handler)),
         ):
-            await script.until("done 0@29")
+            await handler.until("done 0@29")
     assert stalls.events == []
 
 
@@ -223,10 +223,10 @@ async def test_seek_frees_a_stalled_claim(network):
             assert not claim.stalled
 
     async with pair() as env:
-        script = Script(env, work)
+        handler = WorkHandler(env, work)
         await fill(env, 100, 0)
-        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", script)):
-            await script.until("done 0@99")
-            assert "record 0@1" not in script.calls
-            assert script.calls.count("record 0@60") == 1
+        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", handler)):
+            await handler.until("done 0@99")
+            assert "record 0@1" not in handler.calls
+            assert handler.calls.count("record 0@60") == 1
     assert [word for word, *_ in stalls.events] == ["stalled", "resumed"]

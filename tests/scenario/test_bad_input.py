@@ -20,7 +20,7 @@ from asyncgroup import (
 )
 from asyncgroup.errors import AssignmentError, UsageError
 from asyncgroup.group import RangeAssignor
-from tests.scenario.support import Script, committed, member, now, running
+from tests.scenario.support import WorkHandler, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -120,22 +120,22 @@ async def test_impossible_topics(env: VirtualEnvironment, topics, named: str):
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_a_topic_deleted_under_way(env: VirtualEnvironment, how: str):
     """The leader sees it in the metadata and joins anew, and then it is an unknown topic as any other."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
-    async with member(env) as group, running(getattr(group, how)("orders", script)) as consuming:
-        await script.until("done 0@4")
+    async with member(env) as group, running(getattr(group, how)("orders", handler)) as consuming:
+        await handler.until("done 0@4")
         env.cluster.delete_topic("orders")
         if how == "run":
             with pytest.raises(BrokerError, match=r"'orders'.*UNKNOWN_TOPIC_OR_PARTITION"):
                 await consuming
         else:
             await consuming
-        assert type(script.sessions[0].cause).__name__ == "PartitionsChanged"
+        assert type(handler.sessions[0].cause).__name__ == "PartitionsChanged"
 
 
 async def test_a_pattern_that_matches_nothing_waits(env: VirtualEnvironment):
     """No error: the topic may come later. The member joins without claims."""
-    async with member(env) as group, running(group.run(re.compile("payments-.*"), Script(env))):
+    async with member(env) as group, running(group.run(re.compile("payments-.*"), WorkHandler(env))):
         ann = group
         await env.bell.until(
             lambda: ann.session is not None and not ann.session.claims, "a session", env.limit
@@ -145,7 +145,7 @@ async def test_a_pattern_that_matches_nothing_waits(env: VirtualEnvironment):
 # -- who handles it -----------------------------------------------------------------------------------------------------
 
 
-class HalfAsync(Script):
+class HalfAsync(WorkHandler):
     def setup(self, session):  # type: ignore[override]
         """Forgot the `async`."""
 
@@ -154,7 +154,7 @@ class HalfAsync(Script):
     ("handler", "named"),
     [
         (lambda session, claim: None, r"in_thread\(fn\)"),
-        (Script, "not its class"),
+        (WorkHandler, "not its class"),
         (None, "handler=None"),
         (HalfAsync.__new__(HalfAsync), r"HalfAsync\.setup"),
     ],
@@ -276,16 +276,16 @@ async def test_after_closing_and_before_opening(env: VirtualEnvironment):
 
 async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
     """Found by review: it waited for ever, and left a lock behind on which the group's own `aclose` failed."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(1, [0])
-    async with member(env) as group, running(group.run("orders", script)) as consuming:
-        await script.until("done 0@0")
+    async with member(env) as group, running(group.run("orders", handler)) as consuming:
+        await handler.until("done 0@0")
 
         async def call(method: Callable[[], Coroutine[Any, Any, None]]) -> None:
             with pytest.raises(UsageError, match="'g' belongs to another event loop"):
                 await method()
 
-        for method in (group.aclose, group.__aenter__, lambda: group.run("orders", script)):
+        for method in (group.aclose, group.__aenter__, lambda: group.run("orders", handler)):
             await asyncio.to_thread(asyncio.run, call(method))
         assert not consuming.done()
     assert committed(env) == {0: 1}
@@ -293,13 +293,13 @@ async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
 
 async def test_a_commit_after_the_end(env: VirtualEnvironment):
     """A session that is over refuses, by name, what comes too late; nothing of it reaches the broker."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(2, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@1")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@1")
         await group.aclose()
         before = committed(env)
-        (session,) = script.sessions
+        (session,) = handler.sessions
         with pytest.raises(RuntimeError, match=r"'g' generation 1 .* over"):
             await session.commit()
         with pytest.raises(ConfigError, match="orders-0"):

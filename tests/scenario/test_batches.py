@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import Claim, ConfigError, Session
-from tests.scenario.support import Script, committed, member, now, orders, read_with, running
+from tests.scenario.support import WorkHandler, committed, member, now, orders, read_with, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -87,18 +87,18 @@ async def test_batches_end_with_the_claim(env: VirtualEnvironment):
     """A batch that is being gathered is left alone: nobody has seen it, the next owner will."""
     seen: list[int] = []
 
-    class Gathers(Script):
+    class Gathers(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             seen.extend([len(batch) async for batch in claim.batches(max_records=100, max_wait=1000.0)])
             self.note(f"end {claim.partition}")
 
-    script = Gathers(env)
+    handler = Gathers(env)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)) as consuming:
+    async with member(env) as group, running(group.run("orders", handler)) as consuming:
         await asyncio.sleep(5.0)
         await group.aclose()
         await consuming
-    assert script.calls.count("end 0") == 1
+    assert handler.calls.count("end 0") == 1
     assert seen == []
     assert committed(env) == {}
 

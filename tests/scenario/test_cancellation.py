@@ -10,13 +10,13 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
-from tests.scenario.support import Script, committed, member, running
+from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
 
-class Careful(Script):
+class SlowFinally(WorkHandler):
     """A handler whose `finally` needs to wait: for a file, a database, another service."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -28,13 +28,13 @@ class Careful(Script):
             self.note(f"tidied {claim.partition}")
 
 
-async def tidy_end(env: VirtualEnvironment, script: Script) -> None:
+async def check_clean_end(env: VirtualEnvironment, handler: WorkHandler) -> None:
     """What has to have happened whoever cancelled: everything, in order, once."""
-    assert sorted(call for call in script.calls if call.startswith("tidied")) == [
+    assert sorted(call for call in handler.calls if call.startswith("tidied")) == [
         f"tidied {partition}" for partition in range(4)
     ]
-    assert [call for call in script.calls if call.startswith("cancelled")].count("cancelled 0") == 1
-    assert script.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
+    assert [call for call in handler.calls if call.startswith("cancelled")].count("cancelled 0") == 1
+    assert handler.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
     assert committed(env) == {0: 5}
     assert env.cluster.group("g").members == {}
 
@@ -44,123 +44,123 @@ async def tidy_end(env: VirtualEnvironment, script: Script) -> None:
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_task_cancelled(env: VirtualEnvironment, how: str):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
-        async with running(getattr(group, how)("orders", script)) as consuming:
-            await script.until("done 0@4")
+        async with running(getattr(group, how)("orders", handler)) as consuming:
+            await handler.until("done 0@4")
             consuming.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await consuming
-        await tidy_end(env, script)
+        await check_clean_end(env, handler)
 
 
 async def test_task_cancelled_again_and_again(env: VirtualEnvironment):
     """An impatient caller changes nothing: handlers still get one cancellation, commit and leave still happen."""
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
-        async with running(group.run("orders", script)) as consuming:
-            await script.until("done 0@4")
+        async with running(group.run("orders", handler)) as consuming:
+            await handler.until("done 0@4")
             for _ in range(6):
                 consuming.cancel()
                 await asyncio.wait([consuming], timeout=0.5)
             with pytest.raises(asyncio.CancelledError):
                 await consuming
-        await tidy_end(env, script)
+        await check_clean_end(env, handler)
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_move_on_after(env: VirtualEnvironment, how: str):
     """A cancelled anyio scope cancels every later await of its task again; handlers are not in it."""
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
         with anyio.move_on_after(5.0) as scope:
-            await getattr(group, how)("orders", script)
+            await getattr(group, how)("orders", handler)
         assert scope.cancelled_caught
-        await tidy_end(env, script)
+        await check_clean_end(env, handler)
 
 
 async def test_fail_after(env: VirtualEnvironment):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(TimeoutError):
             with anyio.fail_after(5.0):
-                await group.run("orders", script)
-        await tidy_end(env, script)
+                await group.run("orders", handler)
+        await check_clean_end(env, handler)
 
 
 async def test_anyio_task_group_cancelled(env: VirtualEnvironment):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(group.run, "orders", script)
-            await script.until("done 0@4")
+            tasks.start_soon(group.run, "orders", handler)
+            await handler.until("done 0@4")
             tasks.cancel_scope.cancel()
-        await tidy_end(env, script)
+        await check_clean_end(env, handler)
 
 
 async def test_a_sibling_in_an_anyio_group_fails(env: VirtualEnvironment):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
 
     async def sibling() -> None:
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         raise LookupError("the sibling's own trouble")
 
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(ExceptionGroup) as caught:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(group.run, "orders", script)
+                tasks.start_soon(group.run, "orders", handler)
                 tasks.start_soon(sibling)
         assert [type(error) for error in caught.value.exceptions] == [LookupError]
-        await tidy_end(env, script)
+        await check_clean_end(env, handler)
 
 
 async def test_a_sibling_in_an_asyncio_group_fails(env: VirtualEnvironment):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
 
     async def sibling() -> None:
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         raise LookupError("the sibling's own trouble")
 
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(ExceptionGroup) as caught:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(group.run("orders", script))
+                tasks.create_task(group.run("orders", handler))
                 tasks.create_task(sibling())
         assert [type(error) for error in caught.value.exceptions] == [LookupError]
-        await tidy_end(env, script)
+        await check_clean_end(env, handler)
 
 
 async def test_the_whole_block_cancelled(env: VirtualEnvironment):
     """The scope is outside of `async with`: closing happens within a cancelled scope, and completely."""
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     with anyio.move_on_after(5.0):
         async with member(env, auto_commit_interval=3000.0) as group:
-            await group.run("orders", script)
-    await tidy_end(env, script)
+            await group.run("orders", handler)
+    await check_clean_end(env, handler)
 
 
 async def test_asyncio_timeout(env: VirtualEnvironment):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5.0):
-                await group.run("orders", script)
-        await tidy_end(env, script)
+                await group.run("orders", handler)
+        await check_clean_end(env, handler)
 
 
 async def test_cancelled_while_joining(env: VirtualEnvironment):
     """A parked join is given up, and the member id that was given is given back."""
     env.cluster.faults.on("JoinGroup", nth=2).hold()
-    async with member(env) as group, running(group.run("orders", Script(env))) as consuming:
+    async with member(env) as group, running(group.run("orders", WorkHandler(env))) as consuming:
         await env.bell.until(lambda: len(env.cluster.history.of("JoinGroup")) == 2, "a join", env.limit)
         consuming.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -171,7 +171,7 @@ async def test_cancelled_while_joining(env: VirtualEnvironment):
 
 
 async def test_cancelled_during_setup(env: VirtualEnvironment):
-    class SlowSetup(Script):
+    class SlowSetup(WorkHandler):
         async def setup(self, session: Session) -> None:
             self.note("setup")
             try:
@@ -180,15 +180,15 @@ async def test_cancelled_during_setup(env: VirtualEnvironment):
                 await asyncio.sleep(1.0)
                 self.note("setup undone")
 
-    script = SlowSetup(env)
-    async with member(env) as group, running(group.run("orders", script)) as consuming:
-        await script.until("setup")
+    handler = SlowSetup(env)
+    async with member(env) as group, running(group.run("orders", handler)) as consuming:
+        await handler.until("setup")
         consuming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await consuming
-        assert script.calls[:2] == ["setup", "setup undone"]
-        assert script.calls[-1] == "cleanup"
-        assert not any(call.startswith("claim") for call in script.calls)
+        assert handler.calls[:2] == ["setup", "setup undone"]
+        assert handler.calls[-1] == "cleanup"
+        assert not any(call.startswith("claim") for call in handler.calls)
         assert env.cluster.group("g").members == {}
 
 
@@ -197,7 +197,7 @@ async def test_what_a_handler_raises_while_cancelled_is_logged(
 ):
     """The caller gets its CancelledError; the handler's own error is not lost without a trace."""
 
-    class Fails(Script):
+    class Fails(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             self.note(f"claim {claim.partition}")
             try:
@@ -206,9 +206,9 @@ async def test_what_a_handler_raises_while_cancelled_is_logged(
                 if claim.partition == 0:
                     raise LookupError("the file is gone")
 
-    script = Fails(env)
-    async with member(env) as group, running(group.run("orders", script)) as consuming:
-        await script.until("claim 3")
+    handler = Fails(env)
+    async with member(env) as group, running(group.run("orders", handler)) as consuming:
+        await handler.until("claim 3")
         consuming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await consuming
@@ -219,13 +219,13 @@ async def test_what_a_handler_raises_while_cancelled_is_logged(
 
 
 async def test_enter_and_exit_in_different_tasks(env: VirtualEnvironment):
-    script = Careful(env)
+    handler = SlowFinally(env)
     await env.produce(5, [0])
     config = ConsumerConfig(**env.config("ann", auto_commit_interval=3000.0))
     group = ConsumerGroup(env.bootstrap_servers, "g", config)
     await asyncio.create_task(group.__aenter__())
-    async with running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         await asyncio.create_task(group.__aexit__(None, None, None))
     assert committed(env) == {0: 5}
     assert env.cluster.group("g").members == {}
@@ -233,7 +233,7 @@ async def test_enter_and_exit_in_different_tasks(env: VirtualEnvironment):
 
 async def test_exit_stack_closed_elsewhere(env: VirtualEnvironment):
     """As servers' lifespans do it: a stack filled in one task, closed in another, in any order."""
-    script = Careful(env)
+    handler = SlowFinally(env)
     stack = AsyncExitStack()
 
     async def start_up() -> list[ConsumerGroup]:
@@ -245,8 +245,8 @@ async def test_exit_stack_closed_elsewhere(env: VirtualEnvironment):
         ]
 
     ann, bob = await asyncio.create_task(start_up())
-    async with running(ann.run("orders", script)), running(bob.run("orders", Script(env))):
-        await script.until("assigned [0, 1]")
+    async with running(ann.run("orders", handler)), running(bob.run("orders", WorkHandler(env))):
+        await handler.until("assigned [0, 1]")
         await asyncio.create_task(stack.aclose())
     assert env.cluster.group("g").members == {}
 
@@ -259,10 +259,10 @@ async def opened(env: VirtualEnvironment):
 
 
 async def test_group_from_a_fixture(opened: ConsumerGroup, env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
     with anyio.move_on_after(5.0):
-        await opened.run("orders", script)
+        await opened.run("orders", handler)
     assert committed(env) == {0: 5}
 
 
@@ -273,9 +273,9 @@ async def test_a_cancelled_scope_between_enter_and_exit(env: VirtualEnvironment)
     with anyio.CancelScope() as scope:
         await group.__aenter__()
         scope.cancel()
-    script = Script(env)
-    async with running(group.run("orders", script)):
-        await script.until("assigned [0, 1, 2, 3]")
+    handler = WorkHandler(env)
+    async with running(group.run("orders", handler)):
+        await handler.until("assigned [0, 1, 2, 3]")
         await group.aclose()
 
 
@@ -287,31 +287,31 @@ async def test_aclose_called_by_a_handler(env: VirtualEnvironment):
     group: ConsumerGroup
 
     async def enough(_session: Session, _claim: Claim, record: object) -> None:
-        if script.calls[-1] == "record 0@2":
+        if handler.calls[-1] == "record 0@2":
             await group.aclose()
 
-    script = Script(env, enough)
+    handler = WorkHandler(env, enough)
     await env.produce(5, [0])
     async with member(env) as group:
-        await group.run("orders", script)
-        assert script.calls.count("cancelled 0") == 0
-        assert "done 0@2" in script.calls
-        assert "record 0@3" not in script.calls
+        await group.run("orders", handler)
+        assert handler.calls.count("cancelled 0") == 0
+        assert "done 0@2" in handler.calls
+        assert "record 0@3" not in handler.calls
         assert committed(env) == {0: 3}
     assert env.cluster.group("g").members == {}
 
 
 async def test_two_closers(env: VirtualEnvironment):
-    script = Careful(env)
-    async with member(env) as group, running(group.run("orders", script)) as consuming:
-        await script.until("assigned [0, 1, 2, 3]")
+    handler = SlowFinally(env)
+    async with member(env) as group, running(group.run("orders", handler)) as consuming:
+        await handler.until("assigned [0, 1, 2, 3]")
         await asyncio.gather(group.aclose(), group.aclose())
         await consuming
         await group.aclose()
 
 
 async def test_a_second_consume_waits_for_the_first(env: VirtualEnvironment):
-    first, second = Script(env), Script(env)
+    first, second = WorkHandler(env), WorkHandler(env)
     async with (
         member(env) as group,
         running(group.consume("orders", first)) as one,

@@ -9,14 +9,14 @@ import pytest
 
 from asyncgroup import BrokerError, Claim, ClosedError, ConfigError, ErrorCode, Session
 from asyncgroup.errors import UsageError
-from tests.scenario.support import Ends, Script, asked, member, now, running
+from tests.scenario.support import SessionEndHook, WorkHandler, group_requests, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
 
-class Topical(Script):
-    """A script that names topics; marks nothing but what it reads."""
+class Topical(WorkHandler):
+    """A handler that names topics; marks nothing but what it reads."""
 
     async def on_assigned(self, session: Session, partitions) -> None:
         self.note("assigned " + ",".join(map(str, partitions)))
@@ -38,81 +38,81 @@ async def narrow(env: VirtualEnvironment, *names: str, partitions: int = 1) -> N
 async def test_other_topics_in_the_middle_of_run(env: VirtualEnvironment):
     """The member keeps its id, what it did is committed, and it goes on with the new topics."""
     await narrow(env, "a", "b")
-    script, ends = Topical(env), Ends()
+    handler, ends = Topical(env), SessionEndHook()
     await env.produce(3, [0], "a")
     await env.produce(3, [0], "b")
     async with (
         member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
-        running(group.run("a", script)) as run,
+        running(group.run("a", handler)) as run,
     ):
-        await script.until("a-0@2")
+        await handler.until("a-0@2")
         group.set_topics(["a"])
-        assert script.sessions[0].cause is None, "the same topics"
-        before = len(asked(env))
+        assert handler.sessions[0].cause is None, "the same topics"
+        before = len(group_requests(env))
         group.set_topics(["b"])
-        assert script.sessions[0].ended
-        await script.until("b-0@2")
+        assert handler.sessions[0].ended
+        await handler.until("b-0@2")
         assert ends.names == ["TopicsChanged"]
-        assert asked(env)[before:] == [
+        assert group_requests(env)[before:] == [
             "OffsetCommit",
             "JoinGroup",
             "SyncGroup with the plan",
             "OffsetFetch",
         ]
-        assert script.sessions[1].member_id == script.sessions[0].member_id
+        assert handler.sessions[1].member_id == handler.sessions[0].member_id
         assert not run.done()
         group.set_topics(re.compile("[ab]"))
-        await script.until("assigned a-0,b-0")
-        assert script.calls.count("a-0@0") == 1, "it was committed"
+        await handler.until("assigned a-0,b-0")
+        assert handler.calls.count("a-0@0") == 1, "it was committed"
 
 
 async def test_other_topics_in_the_middle_of_consume(env: VirtualEnvironment):
     """consume() returns; its next call says what it wants."""
     await narrow(env, "a", "b")
-    script, ends = Topical(env), Ends()
+    handler, ends = Topical(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group:
-        async with running(group.consume("a", script)) as consuming:
-            await script.until("assigned a-0")
+        async with running(group.consume("a", handler)) as consuming:
+            await handler.until("assigned a-0")
             group.set_topics("b")
             await consuming
         assert ends.names == ["TopicsChanged"]
-        async with running(group.consume(["a", "b"], script)):
-            await script.until("assigned a-0,b-0")
+        async with running(group.consume(["a", "b"], handler)):
+            await handler.until("assigned a-0,b-0")
 
 
 async def test_other_topics_while_joining(env: VirtualEnvironment):
     """The join under way is finished; its session calls nothing of the handler."""
     await narrow(env, "a", "b")
-    script = Topical(env)
+    handler = Topical(env)
     held = env.cluster.faults.on("JoinGroup", nth=2).hold()
-    async with member(env) as group, running(group.run("a", script)):
+    async with member(env) as group, running(group.run("a", handler)):
         await held.wait_hit()
         group.set_topics("b")
         held.release()
-        await script.until("assigned b-0")
-        assert script.calls[:2] == ["setup", "assigned b-0"]
+        await handler.until("assigned b-0")
+        assert handler.calls[:2] == ["setup", "assigned b-0"]
 
 
 async def test_other_topics_that_do_not_exist(env: VirtualEnvironment):
-    script = Topical(env)
+    handler = Topical(env)
     async with member(env) as group:
-        async with running(group.run("orders", script)) as run:
-            await script.until("setup")
+        async with running(group.run("orders", handler)) as run:
+            await handler.until("setup")
             group.set_topics("nowhere")
             with pytest.raises(BrokerError, match="'nowhere'"):
                 await run
 
 
 async def test_topics_are_set_where_something_consumes(env: VirtualEnvironment):
-    script = Topical(env)
+    handler = Topical(env)
     async with member(env) as group:
         with pytest.raises(UsageError, match="consumes nothing"):
             group.set_topics("orders")
-        async with running(group.run("orders", script)):
-            await script.until("setup")
+        async with running(group.run("orders", handler)):
+            await handler.until("setup")
             with pytest.raises(ConfigError, match="there is none"):
                 group.set_topics([])
-            assert not script.sessions[0].ended
+            assert not handler.sessions[0].ended
     with pytest.raises(ClosedError):
         group.set_topics("orders")
 
@@ -121,51 +121,51 @@ async def test_topics_are_set_where_something_consumes(env: VirtualEnvironment):
 
 
 async def test_a_pattern_notices_new_and_deleted_topics(env: VirtualEnvironment):
-    script, ends = Topical(env), Ends()
+    handler, ends = Topical(env), SessionEndHook()
     await narrow(env, "log-a")
     async with (
         member(env, hooks=(ends,), auto_offset_reset="latest") as group,
-        running(group.run(re.compile("log-.*"), script)),
+        running(group.run(re.compile("log-.*"), handler)),
     ):
-        await script.until("assigned log-a-0")
+        await handler.until("assigned log-a-0")
         await narrow(env, "log-b", "other")
         await env.produce(2, [0], "log-b")  # before anybody knows of the topic
         created = now()
-        await script.until("assigned log-a-0,log-b-0")
+        await handler.until("assigned log-a-0,log-b-0")
         assert now() - created <= env.refresh_interval + 0.1
         # it came into being under the member's eyes: `latest` is no reason to skip anything
-        await script.until("log-b-0@1")
+        await handler.until("log-b-0@1")
         assert ends.names == ["TopicsChanged"]
         assert "matches log-b" in str(ends.causes[0])
         env.cluster.delete_topic("log-a")
-        await script.until("assigned log-b-0")
+        await handler.until("assigned log-b-0")
 
 
 async def test_a_pattern_notices_them_in_a_loop_of_ones_own_as_well(env: VirtualEnvironment):
     """The memory is the group object's, not that of one call."""
-    script = Topical(env)
+    handler = Topical(env)
     await narrow(env, "log-a")
     async with member(env, auto_offset_reset="latest") as group:
-        async with running(group.consume(re.compile("log-.*"), script)) as consuming:
-            await script.until("assigned log-a-0")
+        async with running(group.consume(re.compile("log-.*"), handler)) as consuming:
+            await handler.until("assigned log-a-0")
             await narrow(env, "log-b")
             await env.produce(2, [0], "log-b")
             await consuming
-        async with running(group.consume(re.compile("log-.*"), script)):
-            await script.until("log-b-0@1")
+        async with running(group.consume(re.compile("log-.*"), handler)):
+            await handler.until("log-b-0@1")
 
 
 async def test_a_pattern_that_matches_nothing_lives_and_wakes(env: VirtualEnvironment):
-    script = Topical(env)
-    async with member(env) as group, running(group.run(re.compile("log-.*"), script)):
-        await script.until("assigned ")
+    handler = Topical(env)
+    async with member(env) as group, running(group.run(re.compile("log-.*"), handler)):
+        await handler.until("assigned ")
         await asyncio.sleep(3 * env.session_timeout)
-        assert script.calls == ["setup", "assigned "]
+        assert handler.calls == ["setup", "assigned "]
         assert group.health().waits_for == "a topic that its pattern matches"
         assert group.health().is_healthy
         await narrow(env, "log-a")
         await env.produce(1, [0], "log-a")
-        await script.until("log-a-0@0")
+        await handler.until("log-a-0@0")
 
 
 async def test_each_member_watches_for_its_own_pattern(env: VirtualEnvironment):
@@ -230,21 +230,21 @@ async def test_made_anew_at_once(env: VirtualEnvironment):
 
 async def test_the_other_topics_go_on_while_one_is_gone(env: VirtualEnvironment):
     await narrow(env, "a", "b")
-    script = Topical(env)
+    handler = Topical(env)
     async with (
         member(env, metadata_refresh_interval=600.0) as group,
-        running(group.run(["a", "b"], script)) as run,
+        running(group.run(["a", "b"], handler)) as run,
     ):
-        await script.until("assigned a-0,b-0")
+        await handler.until("assigned a-0,b-0")
         env.cluster.delete_topic("a")
-        await script.until("assigned b-0")
+        await handler.until("assigned b-0")
         await env.produce(1, [0], "b")
-        await script.until("b-0@0")
+        await handler.until("b-0@0")
         health = group.health()
         assert not health.is_healthy
         assert "topic 'a' does not exist any more" in str(health)
         env.cluster.create_topic("a", 2)
-        await script.until("assigned a-0,a-1,b-0")
+        await handler.until("assigned a-0,a-1,b-0")
         assert not run.done()
         assert group.health().is_healthy
 
@@ -252,10 +252,10 @@ async def test_the_other_topics_go_on_while_one_is_gone(env: VirtualEnvironment)
 async def test_deleted_for_good(env: VirtualEnvironment):
     """After session_timeout its error comes out of run(); who asks for it again is told at once."""
     await narrow(env, "a", "b")
-    script = Topical(env)
+    handler = Topical(env)
     async with member(env, metadata_refresh_interval=600.0) as group:
-        async with running(group.run(["a", "b"], script)) as run:
-            await script.until("assigned a-0,b-0")
+        async with running(group.run(["a", "b"], handler)) as run:
+            await handler.until("assigned a-0,b-0")
             env.cluster.delete_topic("a")
             began = now()
             with pytest.raises(BrokerError, match=r"topic 'a'.*not made anew within 10 s") as caught:
@@ -264,18 +264,18 @@ async def test_deleted_for_good(env: VirtualEnvironment):
             assert env.session_timeout <= now() - began <= 2 * env.session_timeout
         began = now()
         with pytest.raises(BrokerError, match=r"topic 'a'.*it does not exist"):
-            await group.run(["a", "b"], script)
+            await group.run(["a", "b"], handler)
         assert now() - began < env.session_timeout
 
 
 async def test_one_that_never_was(env: VirtualEnvironment):
-    script = Topical(env)
+    handler = Topical(env)
     async with member(env) as group:
         began = now()
         with pytest.raises(BrokerError, match="'nowhere'"):
-            await group.run(["nowhere", "orders"], script)
+            await group.run(["nowhere", "orders"], handler)
         assert now() - began < env.session_timeout
-    assert script.calls == []
+    assert handler.calls == []
 
 
 def _forget(env: VirtualEnvironment, *members) -> None:
@@ -296,14 +296,14 @@ async def test_partitions_added_later_start_at_the_beginning(env: VirtualEnviron
         async with member(env, "first") as group, running(group.run("a", first := Topical(env))):
             await first.until("a-0@2")
             await first.until("a-1@2")
-    script = Topical(env)
-    async with member(env, auto_offset_reset=policy) as group, running(group.run("a", script)):
-        await script.until("assigned a-0,a-1")
+    handler = Topical(env)
+    async with member(env, auto_offset_reset=policy) as group, running(group.run("a", handler)):
+        await handler.until("assigned a-0,a-1")
         await asyncio.sleep(2.0)
         env.cluster.create_partitions("a", 3)
         await env.produce(3, [2], "a")  # before anybody knows of it
-        await script.until("a-2@2")
-        assert [call for call in script.calls if "@" in call] == ["a-2@0", "a-2@1", "a-2@2"]
+        await handler.until("a-2@2")
+        assert [call for call in handler.calls if "@" in call] == ["a-2@0", "a-2@1", "a-2@2"]
 
 
 async def test_the_leader_watches_topics_that_only_others_want(env: VirtualEnvironment):
@@ -326,16 +326,16 @@ async def test_the_leader_watches_topics_that_only_others_want(env: VirtualEnvir
 
 async def test_a_topic_that_some_broker_does_not_know_for_a_while(env: VirtualEnvironment):
     """It was there before, so run() goes on trying for about a session timeout, and no longer."""
-    script = Topical(env)
-    async with member(env) as group, running(group.run("orders", script)) as run:
-        await script.until("setup")
+    handler = Topical(env)
+    async with member(env) as group, running(group.run("orders", handler)) as run:
+        await handler.until("setup")
         fault = env.cluster.faults.on("ListOffsets", times=None).error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         bob = await env.member("bob")
         await fault.wait_hit()
         await asyncio.sleep(5.0)
         assert not run.done()
         env.cluster.faults.clear()
-        await script.until("assigned orders-0,orders-1")
+        await handler.until("assigned orders-0,orders-1")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in str(group.health().errors)
         began = now()
         env.cluster.faults.on("ListOffsets", times=None).error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,4 +1,4 @@
-"""Groups whose coordinator takes its time to write and to read `__consumer_offsets`, and loses its place meanwhile."""
+"""Groups whose coordinator takes its time to write and to read `__consumer_offsets`, and loses its offsets_partition meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tests.scenario.kept_offsets import OFFSETS, check_nothing_is_lost, offsets_place
+from tests.scenario.coordinator_checks import OFFSETS, check_acknowledged_offsets, offsets_partition_of
 from tests.scenario.support import now
 from tests.stories import failover
 from tests.stories.environment import Group
@@ -28,7 +28,7 @@ async def test_a_coordinator_dies_and_its_heir_takes_time_to_read():
             p.error_code for e in answers if e.response for t in e.response.topics for p in t.partitions
         }
         assert 14 in errors  # COORDINATOR_LOAD_IN_PROGRESS
-        check_nothing_is_lost(env)
+        check_acknowledged_offsets(env)
 
 
 async def test_the_partition_moves_round_the_cluster_under_two_members():
@@ -36,33 +36,33 @@ async def test_the_partition_moves_round_the_cluster_under_two_members():
         ann = await env.member("ann")
         bob = await env.member("bob")
         before = await env.settled(ann, bob)
-        place = offsets_place(env)
+        offsets_partition = offsets_partition_of(env)
         for _ in range(6):
             await env.produce(5, range(4))
             await asyncio.sleep(0.05)
-            env.cluster.move_leader(OFFSETS, place, env.cluster.coordinator(env.group_id) % 3 + 1)
+            env.cluster.move_leader(OFFSETS, offsets_partition, env.cluster.coordinator(env.group_id) % 3 + 1)
             await env.all_handled()
             await env.all_committed()
-            check_nothing_is_lost(env)
+            check_acknowledged_offsets(env)
         assert await env.settled(ann, bob) == before
-        assert env.cluster.partition(OFFSETS, place).leader_epoch == 6
+        assert env.cluster.partition(OFFSETS, offsets_partition).leader_epoch == 6
 
 
-async def a_commit_is_on_its_way(env: VirtualEnvironment) -> None:
+async def wait_for_commit(env: VirtualEnvironment) -> None:
     """Wait for the next OffsetCommit, but not for ever: there may be nobody to ask."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(3.0):
             await env.cluster.history.wait_for("OffsetCommit", since=now())
 
 
-async def trouble(env: VirtualEnvironment, rng: random.Random, steps: int, append_delay: float) -> None:
+async def inject_faults(env: VirtualEnvironment, rng: random.Random, steps: int, append_delay: float) -> None:
     """Nodes that stop and start, partitions that move: mostly while a commit is on its way."""
-    place = offsets_place(env)
+    offsets_partition = offsets_partition_of(env)
     down: int | None = None
     for _ in range(steps):
         await env.produce(2, range(4))
         if rng.random() < 0.8:
-            await a_commit_is_on_its_way(env)
+            await wait_for_commit(env)
             await asyncio.sleep(rng.random() * append_delay)
         else:
             await asyncio.sleep(rng.random() * 4)
@@ -73,13 +73,13 @@ async def trouble(env: VirtualEnvironment, rng: random.Random, steps: int, appen
             down = rng.choice([env.cluster.coordinator(env.group_id), 1, 2, 3])
             await env.cluster.stop_node(down)
         else:
-            env.cluster.move_leader(OFFSETS, place, rng.choice([1, 2, 3]))
-        check_nothing_is_lost(env)
+            env.cluster.move_leader(OFFSETS, offsets_partition, rng.choice([1, 2, 3]))
+        check_acknowledged_offsets(env)
     if down is not None:
         await env.cluster.start_node(down)
 
 
-async def weather(seed: int, steps: int) -> None:
+async def run_random(seed: int, steps: int) -> None:
     rng = random.Random(seed)
     delays = {
         "offsets_append_delay": rng.choice([0.01, 0.05, 0.2]),
@@ -88,20 +88,20 @@ async def weather(seed: int, steps: int) -> None:
     async with VirtualEnvironment.made(**delays) as env:
         ann, bob = await env.member("ann"), await env.member("bob")
         await env.settled(ann, bob)
-        await trouble(env, rng, steps, delays["offsets_append_delay"])
+        await inject_faults(env, rng, steps, delays["offsets_append_delay"])
         await env.all_handled()
         await env.all_committed()
         group = await env.settled(ann, bob)
         assert isinstance(group, Group)
-        check_nothing_is_lost(env)
+        check_acknowledged_offsets(env)
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_bad_weather(seed: int):
-    await weather(seed, 6)
+async def test_random_faults(seed: int):
+    await run_random(seed, 6)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 300))
-async def test_long_bad_weather(seed: int):
-    await weather(seed, 30)
+async def test_many_random_faults(seed: int):
+    await run_random(seed, 30)

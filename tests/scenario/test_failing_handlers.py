@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from asyncgroup import Claim, ConfigError, ErrorCode, Handler, Session, in_thread
-from tests.scenario.support import Ends, Script, committed, member, running
+from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -18,7 +18,7 @@ class Boom(Exception):
     """What a user's handler may raise."""
 
 
-class FailsIn(Script):
+class FailsIn(WorkHandler):
     """Raises in the methods named, after 3 records of partition 0 if in consume_claim."""
 
     def __init__(self, env: VirtualEnvironment, *methods: str) -> None:
@@ -74,28 +74,28 @@ TABLE = {
 @pytest.mark.parametrize("how", ["consume", "run"])
 @pytest.mark.parametrize("method", TABLE)
 async def test_raises(env: VirtualEnvironment, method: str, how: str):
-    script, ends = FailsIn(env, method), Ends()
+    handler, ends = FailsIn(env, method), SessionEndHook()
     await env.produce(5, [0, 1])
     async with member(env, hooks=(ends,), auto_commit_interval=3000.0) as group:
-        async with running(getattr(group, how)("orders", script)) as consuming:
+        async with running(getattr(group, how)("orders", handler)) as consuming:
             if method in ("on_revoked", "cleanup"):  # those need an end that has another reason
-                await script.until("done 0@4")
-                await script.until("done 1@4")
+                await handler.until("done 0@4")
+                await handler.until("done 1@4")
                 await env.member("bob")
             with pytest.raises(Boom) as caught:
                 await consuming
-        assert caught.value is script.errors[method]
+        assert caught.value is handler.errors[method]
         assert method in " ".join(caught.value.__notes__)
         assert "'g'" in " ".join(caught.value.__notes__)
         assert committed(env) == TABLE[method]
-        assert script.calls[-1] == "cleanup"
-        assert script.calls.count("cleanup") == 1
+        assert handler.calls[-1] == "cleanup"
+        assert handler.calls.count("cleanup") == 1
         assert ends.names == ["Rebalanced" if method in ("on_revoked", "cleanup") else "HandlerFailed"]
     for bob in env.members:
         await bob.leave()
 
     # nothing is lost: the next one begins where the work was finished
-    after = Script(env)
+    after = WorkHandler(env)
     async with member(env, "carl") as group, running(group.run("orders", after)):
         await after.until(f"claim 0@{TABLE[method].get(0, 0)}")
         await after.until(f"claim 1@{TABLE[method].get(1, 0)}")
@@ -103,15 +103,15 @@ async def test_raises(env: VirtualEnvironment, method: str, how: str):
 
 async def test_on_lost_raises(env: VirtualEnvironment):
     """Also what is raised in on_lost comes out; nothing is committed."""
-    script = FailsIn(env, "on_lost")
+    handler = FailsIn(env, "on_lost")
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
-        async with running(group.run("orders", script)) as consuming:
-            await script.until("done 0@4")
+        async with running(group.run("orders", handler)) as consuming:
+            await handler.until("done 0@4")
             env.cluster.faults.on("Heartbeat").error(ErrorCode.ILLEGAL_GENERATION)
             with pytest.raises(Boom, match="boom in on_lost"):
                 await consuming
-        assert script.calls[-2:] == ["lost [0, 1, 2, 3]", "cleanup"]
+        assert handler.calls[-2:] == ["lost [0, 1, 2, 3]", "cleanup"]
     assert committed(env) == {}
 
 
@@ -135,33 +135,33 @@ class Mute(Exception):
 @pytest.mark.parametrize("error", [Frozen("why"), Mute()], ids=["frozen", "mute"])
 async def test_raises_what_is_hard_to_handle(env: VirtualEnvironment, error: Exception, method: str):
     """Found by review: the claim was dead, and its session lived on as if nothing had been."""
-    script = FailsIn(env, method)
-    script.errors[method] = error
+    handler = FailsIn(env, method)
+    handler.errors[method] = error
     await env.produce(5, [0])
     async with member(env) as group:
-        task = asyncio.create_task(group.run("orders", script))
+        task = asyncio.create_task(group.run("orders", handler))
         if method == "cleanup":
-            await script.until("done 0@4")
+            await handler.until("done 0@4")
             env.cluster.create_partitions("orders", 5)
         await asyncio.wait([task], timeout=60.0)
         assert task.done()
         assert task.exception() is error
         assert str(group.health())
-        assert script.calls[-1] == "cleanup"
+        assert handler.calls[-1] == "cleanup"
 
 
 async def test_two_methods_raise(env: VirtualEnvironment):
     """The first one comes out, and names the other in a note: never an ExceptionGroup."""
-    script = FailsIn(env, "consume_claim", "cleanup")
+    handler = FailsIn(env, "consume_claim", "cleanup")
     await env.produce(5, [0])
     async with member(env) as group:
         with pytest.raises(Boom, match="boom in consume_claim") as caught:
-            await group.run("orders", script)
+            await group.run("orders", handler)
         assert "boom in cleanup" in " ".join(caught.value.__notes__)
 
 
 async def test_two_claims_raise_at_once(env: VirtualEnvironment):
-    class Both(Script):
+    class Both(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             if claim.partition < 2:
                 raise Boom(f"boom {claim.partition}")
@@ -177,7 +177,7 @@ async def test_two_claims_raise_at_once(env: VirtualEnvironment):
 async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: str):
     """A stray CancelledError of the handler's own must not pass for a success."""
 
-    class Stray(Script):
+    class Stray(WorkHandler):
         async def setup(self, session: Session) -> None:
             await super().setup(session)
             if method == "setup":
@@ -186,7 +186,7 @@ async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: st
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             raise asyncio.CancelledError
 
-    ends = Ends()
+    ends = SessionEndHook()
     async with member(env, hooks=(ends,)) as group:
         with pytest.raises(asyncio.CancelledError):
             await group.consume("orders", Stray(env))
@@ -209,7 +209,7 @@ async def test_run_after_a_failure(env: VirtualEnvironment):
     """The same group object can go on with a better handler, under the same member id."""
     await env.produce(5, [0])
     async with member(env) as group:
-        bad, good = FailsIn(env, "consume_claim"), Script(env)
+        bad, good = FailsIn(env, "consume_claim"), WorkHandler(env)
         with pytest.raises(Boom):
             await group.run("orders", bad)
         async with running(group.run("orders", good)):
@@ -241,16 +241,16 @@ async def test_the_exception_is_logged_once_and_health_names_it(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture, method: str, how: str
 ):
     """With its type and its place: topic, partition and offset of a claim, else the method."""
-    script = FailsIn(env, method)
+    handler = FailsIn(env, method)
     await env.produce(5, [0])
     async with member(env) as group:
-        async with running(getattr(group, how)("orders", script)) as consuming:
+        async with running(getattr(group, how)("orders", handler)) as consuming:
             if method == "cleanup":
-                await script.until("done 0@4")
+                await handler.until("done 0@4")
                 env.cluster.create_partitions("orders", 5)
             with pytest.raises(Boom):
                 await consuming
-        logged = [r for r in caplog.records if r.exc_info and r.exc_info[1] is script.errors[method]]
+        logged = [r for r in caplog.records if r.exc_info and r.exc_info[1] is handler.errors[method]]
         (record,) = logged
         assert (record.levelname, record.name) == ("ERROR", "asyncgroup.group")
         place = {"consume_claim": "consume_claim of orders-0 raised at offset 3"}.get(
@@ -267,7 +267,7 @@ async def test_the_exception_is_logged_once_and_health_names_it(
         )
 
         # a handler that works ends the problem
-        good = Script(env)
+        good = WorkHandler(env)
         async with running(group.run("orders", good)):
             await good.until("setup")
             await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
@@ -276,25 +276,25 @@ async def test_the_exception_is_logged_once_and_health_names_it(
 async def test_a_later_exception_is_logged_too_and_the_first_stays_the_problem(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
-    script = FailsIn(env, "consume_claim", "cleanup")
+    handler = FailsIn(env, "consume_claim", "cleanup")
     await env.produce(5, [0])
     async with member(env) as group:
         with pytest.raises(Boom):
-            await group.run("orders", script)
+            await group.run("orders", handler)
         assert "boom in consume_claim" in group.health().problems[0]
     logged = [r.exc_info[1] for r in caplog.records if r.exc_info and r.levelname == "ERROR"]
-    assert logged == [script.errors["consume_claim"], script.errors["cleanup"]]
+    assert logged == [handler.errors["consume_claim"], handler.errors["cleanup"]]
 
 
 async def test_what_is_raised_while_the_caller_is_cancelled_is_logged_once(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
-    script = FailsIn(env, "cleanup")
+    handler = FailsIn(env, "cleanup")
     async with member(env) as group:
-        task = asyncio.create_task(group.run("orders", script))
-        await script.until("claim 1@0")
+        task = asyncio.create_task(group.run("orders", handler))
+        await handler.until("claim 1@0")
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-    logged = [r for r in caplog.records if r.exc_info and r.exc_info[1] is script.errors["cleanup"]]
+    logged = [r for r in caplog.records if r.exc_info and r.exc_info[1] is handler.errors["cleanup"]]
     assert [r.getMessage() for r in logged] == ["group g: cleanup raised: Boom: boom in cleanup"]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.scenario.support import Script, member, running
+from tests.scenario.support import WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -16,7 +16,7 @@ LONG = 20.0
 """Seconds that a fetch may be parked, so that nobody overlooks who waits for it."""
 
 
-class Timed(Script):
+class Timed(WorkHandler):
     """Knows when each session was set up."""
 
     def __init__(self, env: VirtualEnvironment) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.scenario.support import Script, member, running
+from tests.scenario.support import WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.asyncio
 
 async def test_a_topic_that_grew_while_its_static_leader_was_away(env: VirtualEnvironment):
     """It finds its old plan in force (KIP-814), which knows nothing of the new partitions: it makes another one."""
-    first = Script(env)
+    first = WorkHandler(env)
     async with member(env, group_instance_id="place") as group, running(group.run("orders", first)):
         await first.until("assigned [0, 1, 2, 3]")
         await group.aclose()
     env.cluster.create_partitions("orders", 6)
     await env.produce(1, [5])
-    again = Script(env)
+    again = WorkHandler(env)
     async with member(env, group_instance_id="place") as group, running(group.run("orders", again)):
         await again.until("done 5@0")
     assert "assigned [0, 1, 2, 3]" in again.calls
@@ -30,10 +30,10 @@ async def test_a_topic_that_grew_while_its_static_leader_was_away(env: VirtualEn
 
 async def test_a_static_leader_that_comes_back_to_the_same_topic_makes_no_new_plan(env: VirtualEnvironment):
     for _ in range(2):
-        script = Script(env)
-        async with member(env, group_instance_id="place") as group, running(group.run("orders", script)):
-            await script.until("assigned [0, 1, 2, 3]")
+        handler = WorkHandler(env)
+        async with member(env, group_instance_id="place") as group, running(group.run("orders", handler)):
+            await handler.until("assigned [0, 1, 2, 3]")
             await asyncio.sleep(30.0)
-            assert script.calls.count("assigned [0, 1, 2, 3]") == 1
+            assert handler.calls.count("assigned [0, 1, 2, 3]") == 1
             await group.aclose()
     assert env.cluster.group("g").generation == 1

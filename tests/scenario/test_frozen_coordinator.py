@@ -11,8 +11,17 @@ import asyncio
 import pytest
 
 from asyncgroup import ErrorCode as E
-from tests.scenario.frozen import FrozenCoordinator
-from tests.scenario.support import Ends, Script, asked, committed, member, now, orders, running
+from tests.scenario.frozen_coordinator import FrozenCoordinator
+from tests.scenario.support import (
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    group_requests,
+    member,
+    now,
+    orders,
+    running,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -38,11 +47,11 @@ async def after_a_heartbeat(env: VirtualEnvironment) -> FrozenCoordinator:
     return frozen
 
 
-async def go_on(env: VirtualEnvironment, script: Script) -> None:
+async def go_on(env: VirtualEnvironment, handler: WorkHandler) -> None:
     """Records are handled and committed as before."""
     await env.produce(1, [0])
     last = env.produced[orders(0)]
-    await script.until(f"done 0@{last - 1}")
+    await handler.until(f"done 0@{last - 1}")
     await env.bell.until(lambda: committed(env).get(0) == last, f"a commit at {last}", env.limit)
 
 
@@ -53,13 +62,13 @@ async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
     env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
 ):
     """The last lookup before the failover still named the old coordinator, and a heartbeat waits there."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
         member(env, hooks=(ends,), group_instance_id=instance_id) as group,
-        running(group.run("orders", script)),
+        running(group.run("orders", handler)),
     ):
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         frozen = await after_a_heartbeat(env)
         await asyncio.sleep(env.heartbeat_interval + env.session_timeout / 3 + 2.0)
         with frozen.answering_from_stale_state(code, lookups=lookups) as faults:
@@ -71,7 +80,7 @@ async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
         await asyncio.sleep(2 * env.session_timeout)
         assert ends.names == []
         assert env.cluster.group("g").generation == 1
-        await go_on(env, script)
+        await go_on(env, handler)
 
 
 @pytest.mark.parametrize("lookups", [False, True])
@@ -81,15 +90,15 @@ async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
     env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
 ):
     """The commit was sent once more to the old coordinator, which a lookup still named; no heartbeat is due."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     config = {
         "group_instance_id": instance_id,
         "heartbeat_interval": 8.0,
         "request_timeout": 2.0,
         "auto_commit_interval": 0.5,
     }
-    async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         frozen = await after_a_heartbeat(env)
         partition = on_another_node(frozen)
         await env.produce(1, [partition])
@@ -103,7 +112,7 @@ async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
         await asyncio.sleep(2 * env.session_timeout)
         assert ends.names == []
         assert env.cluster.group("g").generation == 1
-        await go_on(env, script)
+        await go_on(env, handler)
 
 
 @pytest.mark.parametrize("by_commit", [False, True])
@@ -111,13 +120,13 @@ async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
     env: VirtualEnvironment, by_commit: bool
 ):
     """The refusal is checked, and true: the session ends within a moment of it."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     interval = 0.5 if by_commit else 3000.0
     async with (
         member(env, hooks=(ends,), auto_commit_interval=interval) as group,
-        running(group.run("orders", script)),
+        running(group.run("orders", handler)),
     ):
-        await script.until("claim 3@0")
+        await handler.until("claim 3@0")
         await asyncio.sleep(1.1 * env.heartbeat_interval)
         FrozenCoordinator(env).fail_over()
         on = env.cluster.faults.on
@@ -129,11 +138,11 @@ async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
             await env.produce(1, [0])
         await refusal.wait_hit()
         began = now()
-        await script.until("cleanup")
+        await handler.until("cleanup")
         assert now() - began < 0.1
         refusal.cancel()
         also.cancel()
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
         assert ends.names == ["MemberLost"]
 
 
@@ -141,14 +150,14 @@ async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_secon
     env: VirtualEnvironment,
 ):
     """Nothing was in doubt: no lookup, no further heartbeat."""
-    script, ends = Script(env), Ends()
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler, ends = WorkHandler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         await asyncio.sleep(2.5 * env.heartbeat_interval)
         env.cluster.faults.on("Heartbeat").error(E.UNKNOWN_MEMBER_ID)
-        before = len(asked(env))
-        await script.until("setup", 2)
-        assert asked(env)[before : before + 2] == [
+        before = len(group_requests(env))
+        await handler.until("setup", 2)
+        assert group_requests(env)[before : before + 2] == [
             "Heartbeat UNKNOWN_MEMBER_ID",
             "JoinGroup MEMBER_ID_REQUIRED",
         ]
@@ -158,18 +167,18 @@ async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_secon
 @pytest.mark.parametrize("times", [1, 2])
 async def test_the_late_refusal_of_a_join_does_not_cost_the_member_id(env: VirtualEnvironment, times: int):
     """The coordinator still has the member, and would wait for its join until the session expires."""
-    script = Script(env)
-    async with member(env, "a") as group, running(group.run("orders", script)):
-        await script.until("setup")
-        first = script.sessions[0].member_id
+    handler = WorkHandler(env)
+    async with member(env, "a") as group, running(group.run("orders", handler)):
+        await handler.until("setup")
+        first = handler.sessions[0].member_id
         refused = env.cluster.faults.on("JoinGroup", where=lambda r: r.member_id == first, times=times)
         refused.error(E.UNKNOWN_MEMBER_ID)
         lookups = len(env.cluster.history.of("FindCoordinator", client_id="a"))
         begun = now()
-        other = Script(env)
+        other = WorkHandler(env)
         async with member(env, "b") as late, running(late.run("orders", other)):
             await other.until("setup")
-            assert (script.sessions[-1].member_id == first) is (times == 1)
+            assert (handler.sessions[-1].member_id == first) is (times == 1)
             if times == 1:
                 assert len(env.cluster.history.of("FindCoordinator", client_id="a")) == lookups + 1
                 assert now() - begun < env.heartbeat_interval + 1

@@ -18,7 +18,7 @@ from asyncgroup import (
     Session,
     TopicPartition,
 )
-from tests.scenario.support import Gate, Script, member, running
+from tests.scenario.support import Gate, WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -45,18 +45,18 @@ async def test_before_and_after(env: VirtualEnvironment):
 
 
 async def test_at_work(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0, 1])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
-        await script.until("done 1@4")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
+        await handler.until("done 1@4")
         await asyncio.sleep(4.0)
         group.pause([("orders", 2)])
         health = group.health()
         assert isinstance(health, Health)
         assert health.is_healthy
         assert (health.state, health.waits_for, health.problems, health.errors) == ("stable", None, (), ())
-        assert health.member_id == script.sessions[0].member_id
+        assert health.member_id == handler.sessions[0].member_id
         assert health.generation_id == 1
         assert health.last_heartbeat == pytest.approx(1.0, abs=0.1)
         assert health.last_fetch is not None
@@ -78,9 +78,9 @@ async def test_at_work(env: VirtualEnvironment):
 async def test_without_partitions(env: VirtualEnvironment):
     await env.create_topic("narrow", 1)
     await env.settled(await env.member("bob", ["narrow"]))
-    script = Script(env)
-    async with member(env, "zoe") as group, running(group.run("narrow", script)):
-        await script.until("assigned []")
+    handler = WorkHandler(env)
+    async with member(env, "zoe") as group, running(group.run("narrow", handler)):
+        await handler.until("assigned []")
         await asyncio.sleep(0.1)
         health = group.health()
         assert health.is_healthy
@@ -89,10 +89,10 @@ async def test_without_partitions(env: VirtualEnvironment):
 
 async def test_lag_and_stalls(env: VirtualEnvironment):
     gate = Gate(0, 2)
-    script = Script(env, gate)
+    handler = WorkHandler(env, gate)
     await env.produce(50, [0])
     async with member(env, max_partition_fetch_bytes=400, buffer_bytes=400) as group:
-        async with running(group.run("orders", script)):
+        async with running(group.run("orders", handler)):
             await gate.reached.wait()
             await asyncio.sleep(2.0)
             health = group.health()
@@ -118,10 +118,10 @@ async def test_lag_and_stalls(env: VirtualEnvironment):
 async def test_what_a_member_waits_for_on_its_way(
     env: VirtualEnvironment, api: str, nth: int, state: str, waits: str
 ):
-    script = Script(env)
+    handler = WorkHandler(env)
     times = None if api == "FindCoordinator" else 1
     held = env.cluster.faults.on(api, nth=nth, times=times, client_id="ann").hold()
-    async with member(env) as group, running(group.run("orders", script)):
+    async with member(env) as group, running(group.run("orders", handler)):
         await held.wait_hit()
         await asyncio.sleep(4.0)
         health = group.health()
@@ -130,13 +130,13 @@ async def test_what_a_member_waits_for_on_its_way(
         assert f"waits for {waits}" in str(health)
         assert health.is_healthy, "so far this is the ordinary course"
         held.release()
-        await script.until("claim 3@0")
+        await handler.until("claim 3@0")
         assert group.health().state == "stable"
 
 
 async def test_a_long_join_is_healthy_within_the_rebalance_timeout(env: VirtualEnvironment):
     held = env.cluster.faults.on("JoinGroup", nth=2).hold()
-    async with member(env, rebalance_timeout=40.0) as group, running(group.run("orders", Script(env))):
+    async with member(env, rebalance_timeout=40.0) as group, running(group.run("orders", WorkHandler(env))):
         await held.wait_hit()
         await asyncio.sleep(39.0)
         assert group.health().is_healthy
@@ -144,7 +144,7 @@ async def test_a_long_join_is_healthy_within_the_rebalance_timeout(env: VirtualE
 
 
 async def test_setup_and_cleanup_are_named(env: VirtualEnvironment):
-    class Slow(Script):
+    class Slow(WorkHandler):
         async def setup(self, session: Session) -> None:
             await super().setup(session)
             await asyncio.sleep(5.0)
@@ -153,14 +153,14 @@ async def test_setup_and_cleanup_are_named(env: VirtualEnvironment):
             await super().cleanup(session)
             await asyncio.sleep(5.0)
 
-    script = Slow(env)
-    async with member(env, close_timeout=100.0) as group, running(group.run("orders", script)):
-        await script.until("setup")
+    handler = Slow(env)
+    async with member(env, close_timeout=100.0) as group, running(group.run("orders", handler)):
+        await handler.until("setup")
         await asyncio.sleep(2.0)
         assert group.health().waits_for == "setup to end: 2.0 s"
-        await script.until("claim 3@0")
+        await handler.until("claim 3@0")
         closing = asyncio.ensure_future(group.aclose())
-        await script.until("cleanup")
+        await handler.until("cleanup")
         await asyncio.sleep(3.0)
         assert re.fullmatch(r"cleanup to end: 3\.0 s of \d+\.\d s", group.health().waits_for or "")
         await closing
@@ -168,12 +168,12 @@ async def test_setup_and_cleanup_are_named(env: VirtualEnvironment):
 
 async def test_a_handler_that_is_waited_for_is_named(env: VirtualEnvironment):
     gate = Gate(3, 0)
-    script = Script(env, gate)
+    handler = WorkHandler(env, gate)
     await env.produce(1, [3])
-    async with member(env, rebalance_timeout=60.0) as group, running(group.run("orders", script)):
+    async with member(env, rebalance_timeout=60.0) as group, running(group.run("orders", handler)):
         await gate.reached.wait()
         bob = await env.member("bob")
-        await env.bell.until(lambda: script.sessions[0].ended, "the rebalance", env.limit)
+        await env.bell.until(lambda: handler.sessions[0].ended, "the rebalance", env.limit)
         await asyncio.sleep(4.1)
         health = group.health()
         assert (health.state, health.is_healthy) == ("draining", True)
@@ -189,10 +189,10 @@ async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnv
         except asyncio.CancelledError:
             await asyncio.sleep(60.0)
 
-    script = Script(env, stubborn)
+    handler = WorkHandler(env, stubborn)
     await env.produce(1, [2])
-    async with member(env, close_timeout=10.0) as group, running(group.run("orders", script)):
-        await script.until("record 2@0")
+    async with member(env, close_timeout=10.0) as group, running(group.run("orders", handler)):
+        await handler.until("record 2@0")
         closing = asyncio.ensure_future(group.aclose())
         await asyncio.sleep(20.0)
         health = group.health()
@@ -205,9 +205,9 @@ async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnv
 
 
 async def test_no_coordinator(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     fault = env.cluster.faults.on("FindCoordinator", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    async with member(env) as group, running(group.run("orders", script)):
+    async with member(env) as group, running(group.run("orders", handler)):
         await fault.wait_hit(3)
         await asyncio.sleep(0.01)
         health = group.health()
@@ -217,15 +217,15 @@ async def test_no_coordinator(env: VirtualEnvironment):
         assert health.errors[0].count == 3
         assert "3 times" in str(health)
         env.cluster.faults.clear()
-        await script.until("claim 3@0")
+        await handler.until("claim 3@0")
         assert group.health().is_healthy
         assert group.health().errors, "what was is kept"
 
 
 async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         for node_id in (1, 2, 3):
             await env.cluster.stop_node(node_id)
         await asyncio.sleep(4.0)
@@ -248,9 +248,9 @@ async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
 
 async def test_brokers_that_are_silent(env: VirtualEnvironment):
     """Nothing fails yet, but nothing is answered either."""
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         await asyncio.sleep(1.0)
         env.network.blackhole("10.2.0.1")
         await asyncio.sleep(3.5)
@@ -265,9 +265,9 @@ async def test_brokers_that_are_silent(env: VirtualEnvironment):
 
 
 async def test_one_silent_broker_of_three(env: VirtualEnvironment):
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         coordinator = env.cluster.coordinator("g")
         silent = next(n for n in (1, 2, 3) if n != coordinator)
         await asyncio.sleep(1.0)
@@ -283,9 +283,9 @@ async def test_one_silent_broker_of_three(env: VirtualEnvironment):
 
 
 async def test_a_partition_that_is_refused(env: VirtualEnvironment):
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Fetch", topic="orders", times=None).error(
             ErrorCode.KAFKA_STORAGE_ERROR
         )
@@ -299,12 +299,12 @@ async def test_a_partition_that_is_refused(env: VirtualEnvironment):
 
 
 async def test_commits_that_fail(env: VirtualEnvironment):
-    script = Script(env)
-    async with member(env, commit_retry_max=0) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env, commit_retry_max=0) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         env.cluster.faults.on("OffsetCommit", times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         await env.produce(1, [0])
-        await script.until("done 0@0")
+        await handler.until("done 0@0")
         await asyncio.sleep(3.0)
         health = group.health()
         assert not health.is_healthy
@@ -315,9 +315,9 @@ async def test_commits_that_fail(env: VirtualEnvironment):
 
 
 async def test_heartbeats_that_fail(env: VirtualEnvironment):
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Heartbeat", times=None).error(ErrorCode.NOT_COORDINATOR)
         await fault.wait_hit(3)
         await asyncio.sleep(0.05)
@@ -332,14 +332,14 @@ async def test_heartbeats_that_fail(env: VirtualEnvironment):
 async def test_between_sessions(env: VirtualEnvironment):
     """A pause before the next join says that it is one, and why."""
 
-    class Returns(Script):
+    class Returns(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             self.note("returned")
 
-    script = Returns(env)
+    handler = Returns(env)
     async with member(env, retry_backoff=5.0, retry_backoff_max=5.0) as group:
-        async with running(group.run("orders", script)):
-            await script.until("cleanup")
+        async with running(group.run("orders", handler)):
+            await handler.until("cleanup")
             await asyncio.sleep(2.0)
             health = group.health()
             assert health.state == "waiting to join again"
@@ -384,12 +384,12 @@ IDLE = ("closed", "not consuming", "leaving")
 
 async def test_in_the_middle_of_anything(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
     """It never raises, whatever happens to the member, and ends well when the member is well again."""
-    asks, script = Asks(), Script(env)
-    async with member(env, hooks=(asks,)) as group, running(group.run("orders", script)):
+    asks, handler = Asks(), WorkHandler(env)
+    async with member(env, hooks=(asks,)) as group, running(group.run("orders", handler)):
         asks.group = group
-        await script.until("claim 3@0")
+        await handler.until("claim 3@0")
         bob = await env.member("bob")
-        await script.until("assigned [0, 1]")
+        await handler.until("assigned [0, 1]")
         await env.produce(5, range(4))
         await env.kill_node(env.cluster.coordinator("g"))
         await asyncio.sleep(5.0)
@@ -397,7 +397,7 @@ async def test_in_the_middle_of_anything(env: VirtualEnvironment, caplog: pytest
         await asyncio.sleep(20.0)
         env.network.cut("10.2.0.1")
         env.network.heal("10.2.0.1")
-        await script.until("assigned [0, 1]", 2)
+        await handler.until("assigned [0, 1]", 2)
         env.cluster.delete_topic("orders")
         await asyncio.sleep(3.0)
         env.cluster.create_topic("orders", 4, 2)

@@ -7,7 +7,15 @@ import asyncio
 import pytest
 
 from asyncgroup import BrokerError, ErrorCode as E, Session
-from tests.scenario.support import Ends, Script, asked, committed, member, now, running
+from tests.scenario.support import (
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    group_requests,
+    member,
+    now,
+    running,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -43,89 +51,89 @@ ENDS = [
 @pytest.mark.parametrize("code", LIVES_ON, **NAME)
 async def test_lives_on(env: VirtualEnvironment, code: E):
     """The claims go on, and the next heartbeat comes after a pause, sooner than its turn."""
-    script, ends = Script(env), Ends()
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler, ends = WorkHandler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Heartbeat").error(code)
         await fault.wait_hit()
         errors = group.errors()
-        before = len(asked(env))
-        await env.bell.until(lambda: asked(env)[-1] == BEAT, "a good heartbeat", env.limit)
-        assert asked(env)[before:] == LIVES_ON[code]
+        before = len(group_requests(env))
+        await env.bell.until(lambda: group_requests(env)[-1] == BEAT, "a good heartbeat", env.limit)
+        assert group_requests(env)[before:] == LIVES_ON[code]
         bad, good = env.cluster.history.of("Heartbeat")[-2:]
         assert 0.08 <= good.time - bad.time <= 0.12
         assert code.name in str(await anext(errors))
         await env.produce(3, [0])
-        await script.until("done 0@2")
+        await handler.until("done 0@2")
         assert ends.names == []
 
 
 @pytest.mark.parametrize("code", LOST, **NAME)
 async def test_lost(env: VirtualEnvironment, code: E):
     """Nothing more is committed; run() joins anew."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
         member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
-        running(group.run("orders", script)),
+        running(group.run("orders", handler)),
     ):
-        await script.until("done 0@4")
-        first = script.sessions[0]
+        await handler.until("done 0@4")
+        first = handler.sessions[0]
         env.cluster.faults.on("Heartbeat").error(code)
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
         assert ends.names == ["MemberLost"]
         assert code.name in str(ends.causes[0])
-        assert "lost [0, 1, 2, 3]" in script.calls
-        assert not any(call.startswith("revoked") for call in script.calls)
-        assert asked(env)[5:] == [f"Heartbeat {code.name}", *LOST[code]]
-        assert (script.sessions[1].member_id == first.member_id) is (code == E.ILLEGAL_GENERATION)
+        assert "lost [0, 1, 2, 3]" in handler.calls
+        assert not any(call.startswith("revoked") for call in handler.calls)
+        assert group_requests(env)[5:] == [f"Heartbeat {code.name}", *LOST[code]]
+        assert (handler.sessions[1].member_id == first.member_id) is (code == E.ILLEGAL_GENERATION)
         assert committed(env) == {}
-        await script.until("claim 0@0", 2)
+        await handler.until("claim 0@0", 2)
 
 
 @pytest.mark.parametrize("code", ENDS, **NAME)
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_final_errors(env: VirtualEnvironment, code: E, how: str):
     """They come out, with the names of member and group; what was marked is not committed."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with member(env, hooks=(ends,), auto_commit_interval=3000.0) as group:
         env.cluster.faults.on("Heartbeat").error(code)
         with pytest.raises(BrokerError, match=f"'ann-.*'g'.*{code.name}"):
-            await getattr(group, how)("orders", script)
-    assert "done 0@4" in script.calls
-    assert "lost [0, 1, 2, 3]" in script.calls
+            await getattr(group, how)("orders", handler)
+    assert "done 0@4" in handler.calls
+    assert "lost [0, 1, 2, 3]" in handler.calls
     assert ends.names == ["MemberLost"]
     assert committed(env) == {}
     # the member id is known still, so the coordinator is told that it goes
-    assert asked(env)[5:] == [f"Heartbeat {code.name}", "LeaveGroup"]
+    assert group_requests(env)[5:] == [f"Heartbeat {code.name}", "LeaveGroup"]
 
 
 async def test_lost_consume_returns(env: VirtualEnvironment):
     """consume() returns after a loss; only what cannot heal is raised."""
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env) as group:
         env.cluster.faults.on("Heartbeat").error(E.UNKNOWN_MEMBER_ID)
-        await group.consume("orders", script)
-        assert script.sessions[0].is_lost
+        await group.consume("orders", handler)
+        assert handler.sessions[0].is_lost
 
 
 async def test_rebalance(env: VirtualEnvironment):
     """Joins again under the same id; the marks are committed before, under the old generation."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
         member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
-        running(group.run("orders", script)),
+        running(group.run("orders", handler)),
     ):
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         env.cluster.faults.on("Heartbeat").error(E.REBALANCE_IN_PROGRESS)
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
         rebalance = ["Heartbeat REBALANCE_IN_PROGRESS", "OffsetCommit", JOIN, SYNC, OFFSETS]
-        assert asked(env)[5:] == rebalance
-        assert script.sessions[0].member_id == script.sessions[1].member_id
+        assert group_requests(env)[5:] == rebalance
+        assert handler.sessions[0].member_id == handler.sessions[1].member_id
         assert ends.names == ["Rebalanced"]
-        await script.until("claim 0@5")
+        await handler.until("claim 0@5")
 
 
 async def test_heartbeats_go_on_while_handlers_drain(env: VirtualEnvironment):
@@ -135,21 +143,21 @@ async def test_heartbeats_go_on_while_handlers_drain(env: VirtualEnvironment):
         await session.wait_ended()
         await asyncio.sleep(25.0)  # longer than the session timeout
 
-    class SlowCleanup(Script):
+    class SlowCleanup(WorkHandler):
         async def cleanup(self, session: Session) -> None:
             await asyncio.sleep(25.0)
             self.note("cleanup")
 
-    script, ends = SlowCleanup(env, slow), Ends()
+    handler, ends = SlowCleanup(env, slow), SessionEndHook()
     await env.produce(1, [0])
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("record 0@0")
-        first = script.sessions[0]
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("record 0@0")
+        first = handler.sessions[0]
         bob = await env.member("bob")
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
         assert ends.names == ["Rebalanced"]
         assert committed(env) == {0: 1}
-        assert script.sessions[1].member_id == first.member_id
+        assert handler.sessions[1].member_id == first.member_id
         beats = env.cluster.history.of("Heartbeat", client_id="ann")
         assert len([beat for beat in beats if beat.response.error_code == E.REBALANCE_IN_PROGRESS]) >= 15
         await bob.leave()
@@ -158,21 +166,21 @@ async def test_heartbeats_go_on_while_handlers_drain(env: VirtualEnvironment):
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_a_cut_connection(env: VirtualEnvironment, when):
     """Transport trouble is not the member's end: lookup, a new connection, the next heartbeat."""
-    script, ends = Script(env), Ends()
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler, ends = WorkHandler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Heartbeat").disconnect(when)
         await fault.wait_hit()
         await asyncio.sleep(0.5)
-        assert asked(env)[-2:] == [FIND, BEAT]
+        assert group_requests(env)[-2:] == [FIND, BEAT]
         assert ends.names == []
 
 
 async def test_a_heartbeat_that_is_never_answered(env: VirtualEnvironment):
     """It is given up in time for another one within the session; the connection is not trusted any more."""
-    script, ends = Script(env), Ends()
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler, ends = WorkHandler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         env.cluster.faults.on("Heartbeat", nth=2).drop()
         await asyncio.sleep(30.0)
         good, dropped, after, *_ = env.cluster.history.of("Heartbeat")
@@ -184,11 +192,11 @@ async def test_a_heartbeat_that_is_never_answered(env: VirtualEnvironment):
 
 async def test_a_stuck_commit_does_not_cost_the_membership(env: VirtualEnvironment):
     """Commits and heartbeats share a connection: one that hangs behind the other is given up in time."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(1, [0])
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         env.cluster.faults.on("OffsetCommit").drop()
-        await script.until("done 0@0")
+        await handler.until("done 0@0")
         await asyncio.sleep(40.0)
         assert ends.names == []
         assert env.cluster.group("g").generation == 1
@@ -200,25 +208,25 @@ async def test_a_stuck_commit_does_not_cost_the_membership(env: VirtualEnvironme
 
 async def test_a_zombie_told_by_its_heartbeat(env: VirtualEnvironment):
     """Its heartbeats were held up for longer than its session, while records came in all the time."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
         member(env, "zed", hooks=(ends,), auto_commit_interval=3000.0) as group,
-        running(group.run("orders", script)),
+        running(group.run("orders", handler)),
     ):
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         held = env.cluster.faults.on("Heartbeat", client_id="zed", times=None).hold()
         await env.bell.until(lambda: env.cluster.group("g").state == "Empty", "expelled", env.limit)
         ann = await env.member("ann")
         await env.settled(ann)
         await env.all_handled()
         await env.produce(5, [0])
-        await script.until("done 0@9")  # a zombie goes on for as long as nobody tells it
+        await handler.until("done 0@9")  # a zombie goes on for as long as nobody tells it
         assert ends.names == []
         held.release()
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
         assert ends.names == ["MemberLost"]
-        assert script.sessions[0].member_id != script.sessions[1].member_id
+        assert handler.sessions[0].member_id != handler.sessions[1].member_id
         assert env.cluster.history.of("OffsetCommit", client_id="zed") == []
 
 
@@ -230,31 +238,31 @@ async def test_a_zombie_told_by_its_commit(env: VirtualEnvironment, code: E):
     async def work(_session: Session, _claim: object, record) -> None:
         if (record.partition, record.offset) == (0, 2):
             gate.set()
-            await script.sessions[0].wait_ended()
+            await handler.sessions[0].wait_ended()
 
-    script, ends = Script(env, work), Ends()
+    handler, ends = WorkHandler(env, work), SessionEndHook()
     await env.produce(5, [0])
     env.cluster.faults.on("OffsetCommit").error(code)
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await gate.wait()
         began = now()
-        await script.until("cleanup")
+        await handler.until("cleanup")
         assert now() - began < env.heartbeat_interval
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
         assert ends.names == ["MemberLost"]
-        assert "record 0@3" not in script.calls[: script.calls.index("cleanup")]
+        assert "record 0@3" not in handler.calls[: handler.calls.index("cleanup")]
         assert committed(env) == {}
-        assert (script.sessions[1].member_id == script.sessions[0].member_id) is (
+        assert (handler.sessions[1].member_id == handler.sessions[0].member_id) is (
             code == E.ILLEGAL_GENERATION
         )
 
 
 async def test_a_static_zombie_is_fenced(env: VirtualEnvironment):
     """Another process took over the place of the same instance id: this one ends, and does not fight for it."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, group_instance_id="desk-1", hooks=(ends,)) as group:
-        async with running(group.run("orders", script)) as consuming:
-            await script.until("claim 3@0")
+        async with running(group.run("orders", handler)) as consuming:
+            await handler.until("claim 3@0")
             twin = await env.member("twin", group_instance_id="desk-1")
             with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
                 await consuming

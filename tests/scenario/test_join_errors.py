@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup import BrokerError, ErrorCode as E
 from asyncgroup.errors import TransportError
-from tests.scenario.support import Ends, Script, asked, member, running
+from tests.scenario.support import SessionEndHook, WorkHandler, group_requests, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -56,30 +56,30 @@ def name_of(code: E) -> str:
 async def test_join_heals(env: VirtualEnvironment, code: E):
     """The second JoinGroup, the one with a member id, is refused once."""
     env.cluster.faults.on("JoinGroup", nth=2).error(code)
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("setup")
-        assert asked(env) == [FIND, ID_REQUIRED, f"JoinGroup {name_of(code)}", *HEALS[code]] or (
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("setup")
+        assert group_requests(env) == [FIND, ID_REQUIRED, f"JoinGroup {name_of(code)}", *HEALS[code]] or (
             # repeats are counted
-            code == E.MEMBER_ID_REQUIRED and asked(env) == [FIND, f"{ID_REQUIRED} × 2", *HEALS[code]]
+            code == E.MEMBER_ID_REQUIRED and group_requests(env) == [FIND, f"{ID_REQUIRED} × 2", *HEALS[code]]
         )
         joins = env.cluster.history.of("JoinGroup")
         assert joins[2].time - joins[1].time >= 0.08, "every retry backs off"
         first_id = joins[0].response.member_id
-        assert (script.sessions[0].member_id == first_id) is (code != E.UNKNOWN_MEMBER_ID)
-        assert list(env.cluster.group("g").members) == [script.sessions[0].member_id]
+        assert (handler.sessions[0].member_id == first_id) is (code != E.UNKNOWN_MEMBER_ID)
+        assert list(env.cluster.group("g").members) == [handler.sessions[0].member_id]
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
 async def test_sync_heals(env: VirtualEnvironment, code: E):
     """A refused SyncGroup leads to another JoinGroup; the generation that counts is the last one."""
     env.cluster.faults.on("SyncGroup").error(code)
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("setup")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("setup")
         expected = [FIND, ID_REQUIRED, JOIN, f"{SYNC} {name_of(code)}", *HEALS[code]]
-        assert asked(env) == expected
-        (session,) = script.sessions
+        assert group_requests(env) == expected
+        (session,) = handler.sessions
         view = env.cluster.group("g")
         assert (view.state, view.generation) == ("Stable", session.generation_id)
         assert session.assignment == {"orders": [0, 1, 2, 3]}
@@ -94,13 +94,13 @@ async def test_sync_heals(env: VirtualEnvironment, code: E):
 async def test_final_errors(env: VirtualEnvironment, api: str, code: E):
     """They come out of run(), with the group's name; nothing is tried again."""
     env.cluster.faults.on(api, nth=2 if api == "JoinGroup" else 1, times=None).error(code)
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env) as group:
         with pytest.raises(BrokerError, match="'g'") as caught:
-            await group.run("orders", script)
+            await group.run("orders", handler)
     assert caught.value.code == code
-    assert script.calls == []
-    before_leaving = [line for line in asked(env) if not line.startswith("LeaveGroup")]
+    assert handler.calls == []
+    before_leaving = [line for line in group_requests(env) if not line.startswith("LeaveGroup")]
     refused = {"JoinGroup": ["JoinGroup"], "SyncGroup": [JOIN, SYNC]}[api]
     assert before_leaving == [FIND, ID_REQUIRED, *refused[:-1], f"{refused[-1]} {name_of(code)}"]
 
@@ -110,21 +110,21 @@ async def test_final_errors(env: VirtualEnvironment, api: str, code: E):
 async def test_a_cut_connection_heals(env: VirtualEnvironment, api: str, when):
     """The coordinator is looked up again; the member keeps the id that it was given."""
     env.cluster.faults.on(api, nth=2 if api == "JoinGroup" else 1).disconnect(when)
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("setup")
-        assert asked(env)[-4:] == LOOK_UP
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("setup")
+        assert group_requests(env)[-4:] == LOOK_UP
         first, *_ = env.cluster.history.of("JoinGroup")
-        assert script.sessions[0].member_id == first.response.member_id
+        assert handler.sessions[0].member_id == first.response.member_id
         assert len(env.cluster.group("g").members) == 1
 
 
 async def test_a_coordinator_that_loads_for_long_is_waited_for(env: VirtualEnvironment):
     """Pauses grow up to rejoin_backoff and stay there; loading is no failure that uses the tries up."""
     env.cluster.faults.on("JoinGroup", times=40).error(E.COORDINATOR_LOAD_IN_PROGRESS)
-    script = Script(env)
-    async with member(env, rejoin_backoff=1.5) as group, running(group.consume("orders", script)):
-        await script.until("setup")
+    handler = WorkHandler(env)
+    async with member(env, rejoin_backoff=1.5) as group, running(group.consume("orders", handler)):
+        await handler.until("setup")
         times = [e.time for e in env.cluster.history.of("JoinGroup")][:41]
         pauses = [later - earlier for earlier, later in pairwise(times)]
         assert pauses[0] < 0.13
@@ -136,16 +136,16 @@ async def test_a_coordinator_that_loads_for_long_is_waited_for(env: VirtualEnvir
 async def test_a_coordinator_that_never_comes(env: VirtualEnvironment, code: E):
     """consume() raises after rejoin_retry_max tries more; run() goes on until there is one."""
     fault = env.cluster.faults.on("JoinGroup", times=None).error(code)
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, rejoin_retry_max=4) as group:
         with pytest.raises(BrokerError, match=code.name):
-            await group.consume("orders", script)
+            await group.consume("orders", handler)
         assert fault.hits == 5
-        async with running(group.run("orders", script)) as consuming:
+        async with running(group.run("orders", handler)) as consuming:
             await env.bell.until(lambda: fault.hits >= 25, "many tries", env.limit)
             assert not consuming.done()
             env.cluster.faults.clear()
-            await script.until("setup")
+            await handler.until("setup")
 
 
 async def test_member_id_required_for_ever(env: VirtualEnvironment):
@@ -153,37 +153,37 @@ async def test_member_id_required_for_ever(env: VirtualEnvironment):
     fault = env.cluster.faults.on("JoinGroup", times=None).error(E.MEMBER_ID_REQUIRED)
     async with member(env, rejoin_retry_max=4) as group:
         with pytest.raises(BrokerError, match="MEMBER_ID_REQUIRED"):
-            await group.consume("orders", Script(env))
+            await group.consume("orders", WorkHandler(env))
     assert fault.hits <= 6
 
 
 async def test_unknown_member_for_ever(env: VirtualEnvironment):
     """As above: sarama retries this one at once and without end."""
     fault = env.cluster.faults.on("JoinGroup", nth=2, times=None).error(E.UNKNOWN_MEMBER_ID)
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, rejoin_retry_max=4) as group:
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-            await group.consume("orders", script)
+            await group.consume("orders", handler)
         assert fault.hits == 5
-        async with running(group.run("orders", script)) as consuming:
+        async with running(group.run("orders", handler)) as consuming:
             await env.bell.until(lambda: fault.hits >= 25, "many tries", env.limit)
             assert not consuming.done(), "it heals by itself as soon as the coordinator does"
             env.cluster.faults.clear()
-            await script.until("setup")
+            await handler.until("setup")
 
 
 async def test_prepared_once_however_often_the_join_fails(env: VirtualEnvironment):
     """One rebalance: claims end, revoke hook, cleanup and commit once; then as many joins as it takes."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         env.cluster.faults.on("Heartbeat").error(E.REBALANCE_IN_PROGRESS)
         env.cluster.faults.on("JoinGroup", times=3).error(E.REBALANCE_IN_PROGRESS)
         env.cluster.faults.on("SyncGroup", times=3).error(E.REBALANCE_IN_PROGRESS)
-        await script.until("setup", 2)
-        assert script.calls.count("revoked [0, 1, 2, 3]") == 1
-        assert script.calls.count("cleanup") == 1
+        await handler.until("setup", 2)
+        assert handler.calls.count("revoked [0, 1, 2, 3]") == 1
+        assert handler.calls.count("cleanup") == 1
         assert ends.names == ["Rebalanced"]
         assert len(env.cluster.history.of("OffsetCommit")) == 1
 
@@ -196,10 +196,10 @@ async def test_prepared_once_however_often_the_join_fails(env: VirtualEnvironmen
 )
 async def test_find_coordinator_heals(env: VirtualEnvironment, code: E):
     env.cluster.faults.on("FindCoordinator", times=2).error(code)
-    script = Script(env)
-    async with member(env) as group, running(group.consume("orders", script)):
-        await script.until("setup")
-        assert asked(env) == [f"FindCoordinator {code.name} × 2", FIND, *NEW_MEMBER]
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.consume("orders", handler)):
+        await handler.until("setup")
+        assert group_requests(env) == [f"FindCoordinator {code.name} × 2", FIND, *NEW_MEMBER]
 
 
 @pytest.mark.parametrize(
@@ -209,17 +209,17 @@ async def test_find_coordinator_ends(env: VirtualEnvironment, code: E):
     env.cluster.faults.on("FindCoordinator").error(code)
     async with member(env) as group:
         with pytest.raises(BrokerError, match=f"'g'.*{code.name}"):
-            await group.run("orders", Script(env))
-    assert asked(env) == [f"FindCoordinator {code.name}"]
+            await group.run("orders", WorkHandler(env))
+    assert group_requests(env) == [f"FindCoordinator {code.name}"]
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_find_coordinator_asks_another_node(env: VirtualEnvironment, when):
     """A node that drops the question costs one more question, no pause and no try."""
     env.cluster.faults.on("FindCoordinator").disconnect(when)
-    script = Script(env)
-    async with member(env) as group, running(group.consume("orders", script)):
-        await script.until("setup")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.consume("orders", handler)):
+        await handler.until("setup")
         first, second = env.cluster.history.of("FindCoordinator")
         assert first.node_id != second.node_id
         assert first.time == second.time
@@ -228,23 +228,23 @@ async def test_find_coordinator_asks_another_node(env: VirtualEnvironment, when)
 async def test_find_coordinator_that_is_never_answered(env: VirtualEnvironment):
     """A silent node delays the lookup by a second, not by a request timeout."""
     env.cluster.faults.on("FindCoordinator").drop()
-    script = Script(env)
-    async with member(env) as group, running(group.consume("orders", script)):
-        await script.until("setup")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.consume("orders", handler)):
+        await handler.until("setup")
         first, second = env.cluster.history.of("FindCoordinator")
         assert second.time - first.time == pytest.approx(1.0)
 
 
 async def test_no_broker_at_all_while_joining(env: VirtualEnvironment):
     """consume() says so after its tries; run() waits for better times."""
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, connect_timeout=2.0) as group:
         env.network.refuse("10.0.0.1")
         env.network.cut("10.2.0.1")
         with pytest.raises(TransportError, match=r"10\.0\.0\.1"):
-            await group.consume("orders", script)
-        async with running(group.run("orders", script)) as consuming:
+            await group.consume("orders", handler)
+        async with running(group.run("orders", handler)) as consuming:
             await asyncio.sleep(120.0)
             assert not consuming.done()
             env.network.heal()
-            await script.until("setup")
+            await handler.until("setup")

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup import Claim, CommitFailedError, Session
 from asyncgroup.errors import ClosedError
-from tests.scenario.support import Script, committed, member, orders, running
+from tests.scenario.support import WorkHandler, committed, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -18,7 +18,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Marks(Script):
+class Marks(WorkHandler):
     """Marks whatever comes and commits nothing; `commit()` is another task's business."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -29,12 +29,15 @@ class Marks(Script):
 
 async def test_an_end_waits_for_a_commit_from_outside(env: VirtualEnvironment):
     """A task of the user's commits while the session ends: it hears the answer, though nothing else is committed."""
-    script = Marks(env)
+    handler = Marks(env)
     await env.produce(5, [0])
-    async with member(env, auto_commit=False) as group, running(group.consume("orders", script)) as consuming:
-        await script.until("done 0@4")
+    async with (
+        member(env, auto_commit=False) as group,
+        running(group.consume("orders", handler)) as consuming,
+    ):
+        await handler.until("done 0@4")
         env.cluster.faults.on("OffsetCommit").delay(0.5)
-        commit = asyncio.create_task(script.sessions[0].commit())
+        commit = asyncio.create_task(handler.sessions[0].commit())
         await asyncio.sleep(0.1)
         await group.aclose()
         await consuming
@@ -45,13 +48,13 @@ async def test_an_end_waits_for_a_commit_from_outside(env: VirtualEnvironment):
 
 async def test_a_commit_that_the_end_cannot_wait_for(env: VirtualEnvironment):
     """It fails as a commit, partition by partition; and the member leaves past it, in time."""
-    script = Marks(env)
+    handler = Marks(env)
     await env.produce(5, [0])
     config = {"auto_commit": False, "close_timeout": 5.0, "request_timeout": 100.0}
-    async with member(env, **config) as group, running(group.consume("orders", script)) as consuming:
-        await script.until("done 0@4")
+    async with member(env, **config) as group, running(group.consume("orders", handler)) as consuming:
+        await handler.until("done 0@4")
         env.cluster.faults.on("OffsetCommit").hold()
-        commit = asyncio.create_task(script.sessions[0].commit())
+        commit = asyncio.create_task(handler.sessions[0].commit())
         await asyncio.sleep(0.1)
         begun = now()
         await group.aclose()
@@ -65,11 +68,11 @@ async def test_a_commit_that_the_end_cannot_wait_for(env: VirtualEnvironment):
 
 async def test_the_leave_goes_past_a_commit_that_is_not_answered(env: VirtualEnvironment):
     """Otherwise the group would wait for the session timeout before it gives the partitions to others."""
-    script = Marks(env)
+    handler = Marks(env)
     await env.produce(5, [0])
     config = {"close_timeout": 5.0, "request_timeout": 100.0, "auto_commit_interval": 3000.0}
-    async with member(env, **config) as group, running(group.consume("orders", script)) as consuming:
-        await script.until("done 0@4")
+    async with member(env, **config) as group, running(group.consume("orders", handler)) as consuming:
+        await handler.until("done 0@4")
         env.cluster.faults.on("OffsetCommit", times=None).hold()
         begun = now()
         await group.aclose()

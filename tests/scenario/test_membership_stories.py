@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup import Claim, Session
 from asyncgroup.testing import run_virtual
-from tests.scenario.support import Script, asked, member, running
+from tests.scenario.support import WorkHandler, group_requests, member, running
 from tests.stories import membership
 from tests.stories.virtual import VirtualEnvironment, lines
 
@@ -143,7 +143,7 @@ async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
     """consume() in a loop of one's own: the member keeps its id, and one rebalance is enough."""
     await env.create_topic("payments", 2)
 
-    class Leaves(Script):
+    class Leaves(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             self.note(f"claim {claim.topic}-{claim.partition}")
             await self.enough.wait()
@@ -159,7 +159,7 @@ async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
             await second.until("claim payments-1")
             assert second.sessions[0].member_id == first.sessions[0].member_id
             assert second.sessions[0].generation_id == 2
-            assert asked(env)[5:] == lines("JoinGroup\n SyncGroup with the plan\n OffsetFetch")
+            assert group_requests(env)[5:] == lines("JoinGroup\n SyncGroup with the plan\n OffsetFetch")
 
 
 def test_a_story_replays_exactly():

@@ -12,7 +12,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from asyncgroup.broker import Fault
-from tests.scenario.kept_offsets import OFFSETS, check_generations, check_nothing_is_lost, offsets_place
+from tests.scenario.coordinator_checks import (
+    OFFSETS,
+    check_acknowledged_offsets,
+    check_generations,
+    offsets_partition_of,
+)
 from tests.stories.environment import Group
 from tests.stories.members import Member
 from tests.stories.virtual import VirtualEnvironment
@@ -54,9 +59,9 @@ async def the_plan_is_on_its_way(env: VirtualEnvironment) -> None:
 async def the_plan_is_in_the_log(env: VirtualEnvironment) -> None:
     fault = the_plan(env)
     await fault.wait_hit()
-    log = env.cluster.partition(OFFSETS, offsets_place(env)).log
+    log = env.cluster.partition(OFFSETS, offsets_partition_of(env)).log
     before = log.end_offset
-    env.cluster.hold_followers(OFFSETS, offsets_place(env))
+    env.cluster.hold_followers(OFFSETS, offsets_partition_of(env))
     fault.cancel()
     await asyncio.sleep(2 * APPEND_DELAY)
     assert log.end_offset > before
@@ -74,13 +79,13 @@ async def it_dies(env: VirtualEnvironment) -> None:
 
 
 async def it_hands_over(env: VirtualEnvironment) -> None:
-    env.cluster.move_leader(OFFSETS, offsets_place(env), env.cluster.coordinator("g") % 3 + 1)
+    env.cluster.move_leader(OFFSETS, offsets_partition_of(env), env.cluster.coordinator("g") % 3 + 1)
 
 
 async def it_hands_over_and_back(env: VirtualEnvironment) -> None:
     old = env.cluster.coordinator("g")
     await it_hands_over(env)
-    env.cluster.move_leader(OFFSETS, offsets_place(env), old)
+    env.cluster.move_leader(OFFSETS, offsets_partition_of(env), old)
 
 
 async def it_hands_over_to_one_that_dies(env: VirtualEnvironment) -> None:
@@ -113,7 +118,7 @@ async def test_a_coordinator_loses_its_place(
         coming = asyncio.create_task(env.member("carl"))
         await moment(env)
         await turn(env)
-        env.cluster.release_followers(OFFSETS, offsets_place(env))
+        env.cluster.release_followers(OFFSETS, offsets_partition_of(env))
         env.admin.cluster.coordinators.forget("g")
         group = await env.settled(ann, bob, await coming)
         assert group.generation > before.generation
@@ -121,7 +126,7 @@ async def test_a_coordinator_loses_its_place(
         await env.produce(5, range(4))
         await env.all_handled()
         await env.all_committed()
-        check_nothing_is_lost(env)
+        check_acknowledged_offsets(env)
         check_generations(env)
 
 
@@ -147,16 +152,16 @@ async def weather(seed: int, steps: int) -> None:
                 await members.pop(rng.randrange(len(members))).leave()
             await asyncio.sleep(rng.choice([0.0, 0.01, 0.3, 3.0]) * rng.random())
             if rng.random() < 0.3:
-                env.cluster.hold_followers(OFFSETS, offsets_place(env))
+                env.cluster.hold_followers(OFFSETS, offsets_partition_of(env))
                 await asyncio.sleep(rng.random() * 2)
             down = env.cluster.coordinator("g")
             await rng.choice([it_dies, it_hands_over, it_hands_over_and_back])(env)
-            env.cluster.release_followers(OFFSETS, offsets_place(env))
+            env.cluster.release_followers(OFFSETS, offsets_partition_of(env))
             env.admin.cluster.coordinators.forget("g")
             await asyncio.sleep(rng.random() * 5)
             if not env.cluster.nodes[down].running:
                 await env.cluster.start_node(down)
-            check_nothing_is_lost(env)
+            check_acknowledged_offsets(env)
             check_generations(env)
         await env.all_handled()
         await env.all_committed()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import Claim, CommitFailedError, ErrorCode, Session
-from tests.scenario.support import Script, committed, member, orders, running
+from tests.scenario.support import WorkHandler, committed, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -32,19 +32,19 @@ async def next_epoch(env: VirtualEnvironment) -> int:
 
 async def test_the_epoch_of_the_last_record_goes_with_the_commit(env: VirtualEnvironment):
     """Not the one of the session's start, which would let others see a truncation that never was (sarama #3418)."""
-    script = Script(env)
+    handler = WorkHandler(env)
     first = epoch(env)
     await env.produce(2, [0])
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("done 0@1")
-        (session,) = script.sessions
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@1")
+        (session,) = handler.sessions
         await session.commit()
         assert stored(env) == (2, first)
         second = await next_epoch(env)
         await session.commit()
         assert stored(env) == (2, first), "nothing new was read under it"
         await env.produce(1, [0])
-        await script.until("done 0@2")
+        await handler.until("done 0@2")
         await session.commit()
         assert stored(env) == (3, second)
         assert second > first
@@ -57,29 +57,29 @@ async def test_the_epoch_of_the_last_record_goes_with_the_commit(env: VirtualEnv
 
 
 async def test_a_batch_has_the_epoch_of_its_last_record(env: VirtualEnvironment):
-    class Batches(Script):
+    class Batches(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             async for batch in claim.batches(max_wait=1.0):
                 claim.mark(batch)
                 assert batch.leader_epoch == batch[-1].leader_epoch
                 self.note(f"batch to {batch.last_offset}")
 
-    script = Batches(env)
+    handler = Batches(env)
     await env.produce(2, [0])
     second = await next_epoch(env)
     await env.produce(2, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("batch to 3")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("batch to 3")
         await group.aclose()
     assert stored(env) == (4, second)
 
 
 async def test_a_commit_whose_caller_is_cancelled_is_carried_out(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(3, [0])
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("done 0@2")
-        (session,) = script.sessions
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@2")
+        (session,) = handler.sessions
         env.cluster.faults.on("OffsetCommit").delay(2.0)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -92,11 +92,11 @@ async def test_a_commit_whose_caller_is_cancelled_is_carried_out(env: VirtualEnv
 
 async def test_a_commit_under_way_ends_with_the_session(env: VirtualEnvironment):
     """The caller is gone and the session too: its task is not left behind, whatever becomes of the commit."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(1, [0])
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("done 0@0")
-        (session,) = script.sessions
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@0")
+        (session,) = handler.sessions
         env.cluster.faults.on("OffsetCommit").delay(5.0)
         call = asyncio.create_task(session.commit())
         await asyncio.sleep(1.0)
@@ -107,17 +107,17 @@ async def test_a_commit_under_way_ends_with_the_session(env: VirtualEnvironment)
 
 async def test_a_topic_that_the_broker_does_not_know_is_reported_once(env: VirtualEnvironment):
     """Automatic commits do not go on for ever (sarama #1095); the other partitions' marks are committed meanwhile."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.create_topic("payments", 1)
     await env.produce(1, [0])
-    async with member(env) as group, running(group.run(["orders", "payments"], script)):
+    async with member(env) as group, running(group.run(["orders", "payments"], handler)):
         errors = group.errors()
-        await script.until("done 0@0")
+        await handler.until("done 0@0")
         await asyncio.sleep(2.0)
         fault = env.cluster.faults.on("OffsetCommit", topic="payments", times=4).error(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-        script.sessions[0].mark_offset("payments", 0, 5)
+        handler.sessions[0].mark_offset("payments", 0, 5)
         await asyncio.sleep(10.0)
         assert fault.hits == 4
         error = await anext(errors)
@@ -134,10 +134,10 @@ async def test_an_automatic_commit_under_way_at_the_end_is_no_failure(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
     """Found by the demo's Ctrl-C: its task was told that the commits were closed, and took that for a bug."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(1, [0])
-    async with member(env, close_timeout=2.0) as group, running(group.run("orders", script)) as run:
-        await script.until("done 0@0")
+    async with member(env, close_timeout=2.0) as group, running(group.run("orders", handler)) as run:
+        await handler.until("done 0@0")
         env.cluster.faults.on("OffsetCommit").delay(60.0)
         await asyncio.sleep(2.0)
         await group.aclose()
@@ -148,22 +148,22 @@ async def test_an_automatic_commit_under_way_at_the_end_is_no_failure(
 
 async def test_a_topic_made_anew_under_a_session_gets_no_mark_of_the_old_one(env: VirtualEnvironment):
     """The old marks end in an error, and the next session reads the new topic from its start."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(3, [0])
-    async with member(env) as group, running(group.run("orders", script)):
+    async with member(env) as group, running(group.run("orders", handler)):
         errors = group.errors()
-        await script.until("done 0@2")
+        await handler.until("done 0@2")
         await asyncio.sleep(2.0)
-        script.sessions[0].mark_offset("orders", 0, 500)
+        handler.sessions[0].mark_offset("orders", 0, 500)
         env.cluster.delete_topic("orders")
         env.cluster.create_topic("orders", 4)
         while not isinstance(error := await anext(errors), CommitFailedError):
             pass
         assert "orders-0: commit of orders-0 at 500" in str(error)
         assert "deleted and made anew" in str(error)
-        await script.until("claim 0@0", times=2)
+        await handler.until("claim 0@0", times=2)
         assert committed(env) == {}
         await env.produce(2, [0])
-        await script.until("done 0@1", times=2)
+        await handler.until("done 0@1", times=2)
         await asyncio.sleep(2.0)
         assert committed(env) == {0: 2}

@@ -7,7 +7,15 @@ import asyncio
 import pytest
 
 from asyncgroup import BrokerError, Claim, CommitFailedError, ErrorCode as E, Session
-from tests.scenario.support import Ends, Script, asked, committed, member, orders, running
+from tests.scenario.support import (
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    group_requests,
+    member,
+    orders,
+    running,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -39,7 +47,7 @@ FAILS = [
 ]
 
 
-class Commits(Script):
+class Commits(WorkHandler):
     """Commits by hand after each record of partition 0; `outcomes` holds what each commit raised."""
 
     def __init__(self, env: VirtualEnvironment) -> None:
@@ -61,13 +69,13 @@ class Commits(Script):
 @pytest.mark.parametrize("code", HEALS, **NAME)
 async def test_commit_heals(env: VirtualEnvironment, code: E):
     """The same call tries again after a pause, and succeeds."""
-    script, ends = Commits(env), Ends()
+    handler, ends = Commits(env), SessionEndHook()
     await env.produce(1, [0])
     env.cluster.faults.on(COMMIT).error(code)
-    async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("done 0@0")
-        assert script.outcomes == [None]
-        assert asked(env)[5:] == [f"{COMMIT} {code.name}", *HEALS[code]]
+    async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@0")
+        assert handler.outcomes == [None]
+        assert group_requests(env)[5:] == [f"{COMMIT} {code.name}", *HEALS[code]]
         refused, good = env.cluster.history.of(COMMIT)
         assert 0.08 <= good.time - refused.time <= 0.12
         assert committed(env) == {0: 1}
@@ -76,26 +84,26 @@ async def test_commit_heals(env: VirtualEnvironment, code: E):
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_commit_over_a_cut_connection(env: VirtualEnvironment, when):
-    script = Commits(env)
+    handler = Commits(env)
     await env.produce(1, [0])
     env.cluster.faults.on(COMMIT).disconnect(when)
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("done 0@0")
-        assert script.outcomes == [None]
-        assert asked(env)[-2:] == [FIND, COMMIT]
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@0")
+        assert handler.outcomes == [None]
+        assert group_requests(env)[-2:] == [FIND, COMMIT]
         assert committed(env) == {0: 1}
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
 async def test_commit_that_does_not_heal(env: VirtualEnvironment, code: E):
     """commit_retry_max tries more, then the error; the mark is kept and goes out with the next commit."""
-    script, ends = Commits(env), Ends()
+    handler, ends = Commits(env), SessionEndHook()
     await env.produce(2, [0])
     fault = env.cluster.faults.on(COMMIT, times=4).error(code)
-    async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("done 0@1")
+    async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@1")
         assert fault.hits == 4
-        first, second = script.outcomes
+        first, second = handler.outcomes
         assert second is None
         assert first is not None
         assert list(first.errors) == [orders(0)]
@@ -106,7 +114,7 @@ async def test_commit_that_does_not_heal(env: VirtualEnvironment, code: E):
 
 @pytest.mark.parametrize("code", LOST, **NAME)
 async def test_commit_tells_that_the_member_is_lost(env: VirtualEnvironment, code: E):
-    script, ends = Commits(env), Ends()
+    handler, ends = Commits(env), SessionEndHook()
     await env.produce(3, [0])
     env.cluster.faults.on(COMMIT).error(code)
     async with member(env, auto_commit=False, hooks=(ends,)) as group:
@@ -114,32 +122,32 @@ async def test_commit_tells_that_the_member_is_lost(env: VirtualEnvironment, cod
             code is E.FENCED_INSTANCE_ID
         ):  # another member has our instance id: joining anew would fence it in turn
             with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
-                await group.consume("orders", script)
+                await group.consume("orders", handler)
         else:
-            await group.consume("orders", script)
-    (error,) = script.outcomes
+            await group.consume("orders", handler)
+    (error,) = handler.outcomes
     assert error is not None
     assert code.name in str(error)
     assert ends.names == ["MemberLost"]
     assert len(env.cluster.history.of(COMMIT)) == 1
-    assert "lost [0, 1, 2, 3]" in script.calls
+    assert "lost [0, 1, 2, 3]" in handler.calls
 
 
 @pytest.mark.parametrize("code", FAILS, **NAME)
 async def test_commit_fails(env: VirtualEnvironment, code: E):
     """Raised to who commits, at once; the session lives, the mark is kept."""
-    script, ends = Commits(env), Ends()
+    handler, ends = Commits(env), SessionEndHook()
     await env.produce(1, [0])
     fault = env.cluster.faults.on(COMMIT).error(code)
-    async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("done 0@0")
-        (error,) = script.outcomes
+    async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@0")
+        (error,) = handler.outcomes
         assert error is not None
         assert isinstance(error.errors[orders(0)], BrokerError)
         assert fault.hits == 1
         await env.produce(1, [0])
-        await script.until("done 0@1")
-        assert script.outcomes[1] is None
+        await handler.until("done 0@1")
+        assert handler.outcomes[1] is None
         assert committed(env) == {0: 2}
         assert ends.names == []
 
@@ -149,21 +157,21 @@ async def test_one_topic_of_two_fails(env: VirtualEnvironment):
     await env.create_topic("payments", 1)
     failures: list[CommitFailedError] = []
 
-    class OnceAll(Script):
+    class OnceAll(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             async for record in claim:
                 claim.mark(record)
                 self.note(f"done {claim.topic}")
 
-    script = OnceAll(env)
+    handler = OnceAll(env)
     await env.produce(1, [0])
     await env.produce(1, [0], "payments")
     env.cluster.faults.on(COMMIT, topic="payments").error(E.TOPIC_AUTHORIZATION_FAILED)
-    async with member(env, auto_commit=False) as group, running(group.run(["orders", "payments"], script)):
-        await script.until("done orders")
-        await script.until("done payments")
+    async with member(env, auto_commit=False) as group, running(group.run(["orders", "payments"], handler)):
+        await handler.until("done orders")
+        await handler.until("done payments")
         try:
-            await script.sessions[0].commit()
+            await handler.sessions[0].commit()
         except CommitFailedError as error:
             failures.append(error)
         assert [[str(tp) for tp in failure.errors] for failure in failures] == [["payments-0"]]
@@ -172,10 +180,10 @@ async def test_one_topic_of_two_fails(env: VirtualEnvironment):
 
 async def test_auto_commit_that_fails_is_told(env: VirtualEnvironment):
     """Nobody waits for an automatic commit: its errors are in errors(), and it goes on trying."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(1, [0])
     env.cluster.faults.on(COMMIT, times=2).error(E.GROUP_AUTHORIZATION_FAILED)
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         errors = group.errors()
         assert "GROUP_AUTHORIZATION_FAILED" in str(await anext(errors))
         assert "orders-0" in str(await anext(errors))
@@ -186,20 +194,20 @@ async def test_auto_commit_that_fails_is_told(env: VirtualEnvironment):
 
 async def test_auto_commit_off_commits_nothing(env: VirtualEnvironment):
     """As in sarama: not even at the end."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         await asyncio.sleep(10.0)
         await group.aclose()
     assert env.cluster.history.of(COMMIT) == []
 
 
 async def test_nothing_new_is_not_committed_again(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         await asyncio.sleep(10.0)
         await group.aclose()
     assert len(env.cluster.history.of(COMMIT)) == 1
@@ -207,14 +215,14 @@ async def test_nothing_new_is_not_committed_again(env: VirtualEnvironment):
 
 async def test_concurrent_commits_keep_their_order(env: VirtualEnvironment):
     """Ten callers at once: one request at a time, offsets only grow, and every call is true when it returns."""
-    script = Script(env)
+    handler = WorkHandler(env)
     seen: list[int] = []
     await env.produce(10, [0])
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("claim 0@0")
-        (session,) = script.sessions
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@0")
+        (session,) = handler.sessions
         env.cluster.faults.on(COMMIT, times=None).delay(0.5)
-        await script.until("done 0@9")
+        await handler.until("done 0@9")
 
         async def commit() -> None:
             await session.commit()
@@ -233,14 +241,14 @@ async def test_concurrent_commits_keep_their_order(env: VirtualEnvironment):
 
 async def test_reset_offset(env: VirtualEnvironment):
     """Marks can be taken back on purpose: the next owner begins there."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         await asyncio.sleep(2.0)
         assert committed(env) == {0: 5}
-        script.sessions[0].reset_offset("orders", 0, 2, "again, please")
-        await script.sessions[0].commit()
+        handler.sessions[0].reset_offset("orders", 0, 2, "again, please")
+        await handler.sessions[0].commit()
         assert committed(env) == {0: 2}
         assert env.cluster.group("g").offsets[orders(0)].metadata == "again, please"
 
@@ -260,11 +268,11 @@ FETCH_HEALS = {
 @pytest.mark.parametrize("code", FETCH_HEALS, **NAME)
 async def test_fetch_heals(env: VirtualEnvironment, code: E):
     """The same session goes on: no rebalance because a coordinator moves."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     env.cluster.faults.on(FETCH).error(code)
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
-        assert asked(env)[4:] == [f"{FETCH} {code.name}", *FETCH_HEALS[code]]
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        assert group_requests(env)[4:] == [f"{FETCH} {code.name}", *FETCH_HEALS[code]]
         refused, good = env.cluster.history.of(FETCH)
         assert 0.08 <= good.time - refused.time <= 0.12
         assert ends.names == []
@@ -273,49 +281,49 @@ async def test_fetch_heals(env: VirtualEnvironment, code: E):
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_fetch_over_a_cut_connection(env: VirtualEnvironment, when):
-    script = Script(env)
+    handler = WorkHandler(env)
     env.cluster.faults.on(FETCH).disconnect(when)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
-        assert asked(env)[-2:] == [FIND, FETCH]
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        assert group_requests(env)[-2:] == [FIND, FETCH]
 
 
 async def test_fetch_that_does_not_heal_soon(env: VirtualEnvironment):
     """After its tries the session ends, its claims never started, and run() begins another one."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     env.cluster.faults.on(FETCH, times=8).error(E.COORDINATOR_LOAD_IN_PROGRESS)
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
-        assert script.calls.count("setup") == 1
-        assert script.calls.count("assigned [0, 1, 2, 3]") == 1
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        assert handler.calls.count("setup") == 1
+        assert handler.calls.count("assigned [0, 1, 2, 3]") == 1
 
 
 @pytest.mark.parametrize("code", [E.GROUP_AUTHORIZATION_FAILED, E.INVALID_GROUP_ID], **NAME)
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_fetch_fails(env: VirtualEnvironment, code: E, how: str):
-    script = Script(env)
+    handler = WorkHandler(env)
     env.cluster.faults.on(FETCH).error(code)
     async with member(env) as group:
         with pytest.raises(BrokerError, match=f"committed offsets of group 'g'.*{code.name}"):
-            await getattr(group, how)("orders", script)
-    assert "setup" not in script.calls
+            await getattr(group, how)("orders", handler)
+    assert "setup" not in handler.calls
     assert committed(env) == {}
 
 
 async def test_fetch_of_a_partition_that_may_not_be_read(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     env.cluster.faults.on(FETCH, topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
     async with member(env) as group:
         with pytest.raises(BrokerError, match=r"orders-0.*TOPIC_AUTHORIZATION_FAILED"):
-            await group.run("orders", script)
+            await group.run("orders", handler)
 
 
 async def test_one_lookup_for_all_partitions(env: VirtualEnvironment):
     """However many partitions: one OffsetFetch, and one ListOffsets for each leader of those without an offset."""
     await env.create_topic("wide", 60)
-    script = Script(env)
-    async with member(env) as group, running(group.run("wide", script)):
-        await script.until("claim 59@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("wide", handler)):
+        await handler.until("claim 59@0")
         assert len(env.cluster.history.of(FETCH)) == 1
         listed = env.cluster.history.of("ListOffsets")
         assert sorted(exchange.node_id for exchange in listed) == [1, 2, 3]

@@ -11,7 +11,7 @@ from asyncgroup import Claim, Session
 from asyncgroup.consumer.resets import wall_clock
 from asyncgroup.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, RetriesExhausted
 from asyncgroup.producer import Producer
-from tests.scenario.support import Script, member, running
+from tests.scenario.support import WorkHandler, member, running
 from tests.scenario.test_start_offsets import commit
 from tests.stories.virtual import VirtualEnvironment
 
@@ -27,20 +27,20 @@ async def test_nothing_committed_by_duration(env: VirtualEnvironment, policy: ti
     async with Producer(env.bootstrap_servers) as producer:
         for age in (2 * DAY_MS, DAY_MS, 1000, 500):
             await producer.send("orders", b"x", partition=0, timestamp=now - age)
-    script = Script(env)
-    async with member(env, auto_offset_reset=policy) as group, running(group.run("orders", script)):
-        await script.until(f"claim 0@{first}")
-        await script.until("claim 3@0")
-        await script.until("done 0@3")
-        assert f"record 0@{first - 1}" not in script.calls
+    handler = WorkHandler(env)
+    async with member(env, auto_offset_reset=policy) as group, running(group.run("orders", handler)):
+        await handler.until(f"claim 0@{first}")
+        await handler.until("claim 3@0")
+        await handler.until("done 0@3")
+        assert f"record 0@{first - 1}" not in handler.calls
 
 
 async def test_a_session_asks_each_leader_once_for_what_has_no_commit(env: VirtualEnvironment):
     """sarama asks twice for each partition, one after another (H6)."""
     env.cluster.create_topic("wide", 200)
-    script = Script(env)
-    async with member(env) as group, running(group.run("wide", script)):
-        await script.until("claim 199@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("wide", handler)):
+        await handler.until("claim 199@0")
         asked = env.cluster.history.of("ListOffsets", client_id="ann")
         assert sorted(exchange.node_id for exchange in asked) == [1, 2, 3]
         assert len(env.cluster.history.of("OffsetFetch", client_id="ann")) == 1
@@ -48,14 +48,14 @@ async def test_a_session_asks_each_leader_once_for_what_has_no_commit(env: Virtu
 
 async def test_a_session_asks_for_nothing_if_all_is_committed(env: VirtualEnvironment):
     await env.produce(1, range(4))
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
         for partition in range(4):
-            await script.until(f"done {partition}@0")
+            await handler.until(f"done {partition}@0")
         await group.aclose()
     asked = len(env.cluster.history.of("ListOffsets", client_id="ann"))
     assert asked == 3
-    again = Script(env)
+    again = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", again)):
         await again.until("claim 3@1")
     assert len(env.cluster.history.of("ListOffsets", client_id="ann")) == asked
@@ -64,12 +64,12 @@ async def test_a_session_asks_for_nothing_if_all_is_committed(env: VirtualEnviro
 async def test_out_of_range_has_a_policy_of_its_own(env: VirtualEnvironment):
     await env.produce(5, [0])
     await commit(env, 1000)
-    script = Script(env)
+    handler = WorkHandler(env)
     policies = {"auto_offset_reset": "latest", "out_of_range_reset": "earliest"}
-    async with member(env, **policies) as group, running(group.run("orders", script)):
+    async with member(env, **policies) as group, running(group.run("orders", handler)):
         errors = group.errors()
-        await script.until("done 0@4")
-        assert script.calls.count("record 0@0") == 1
+        await handler.until("done 0@4")
+        assert handler.calls.count("record 0@0") == 1
         told = await anext(errors)
         assert isinstance(told, OffsetOutOfRangeError)
         assert str(told) == "orders-0: offset 1000 is not in the log, which holds 0..5; going on at 0"
@@ -80,7 +80,7 @@ async def test_a_handler_hears_of_exhausted_retries(env: VirtualEnvironment):
     await env.produce(3, [0])
     caught: list[RetriesExhausted] = []
 
-    class Catches(Script):
+    class Catches(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             while not claim.ended:
                 try:
@@ -93,10 +93,10 @@ async def test_a_handler_hears_of_exhausted_retries(env: VirtualEnvironment):
     faults = env.cluster.faults
     for node in (1, 2, 3):
         faults.on("Fetch", client_id="ann", node=node, times=3).error(ErrorCode.KAFKA_STORAGE_ERROR)
-    script = Catches(env)
+    handler = Catches(env)
     async with member(env, fetch_retry_max=2) as group:
-        async with running(group.run("orders", script)) as call:
-            await script.until("done 0@2")
+        async with running(group.run("orders", handler)) as call:
+            await handler.until("done 0@2")
             assert {error.tries for error in caught} == {3}
             faults.on("Fetch", client_id="ann", times=None).error(ErrorCode.KAFKA_STORAGE_ERROR)
             await asyncio.wait([call])

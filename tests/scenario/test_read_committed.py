@@ -10,7 +10,17 @@ from asyncgroup import Claim, ErrorCode as E
 from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from tests.broker.transactional import transactional
-from tests.scenario.support import Gate, Script, asked, committed, member, orders, read_with, running, take
+from tests.scenario.support import (
+    Gate,
+    WorkHandler,
+    committed,
+    group_requests,
+    member,
+    orders,
+    read_offsets,
+    read_with,
+    running,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -58,8 +68,8 @@ class Transactions:
         assert not error
 
 
-def records(script: Script) -> list[str]:
-    return [call.removeprefix("record ") for call in script.calls if call.startswith("record")]
+def records(handler: WorkHandler) -> list[str]:
+    return [call.removeprefix("record ") for call in handler.calls if call.startswith("record")]
 
 
 def log_end(env: VirtualEnvironment, partition: int) -> int:
@@ -77,18 +87,18 @@ async def test_an_open_transaction_holds_a_claim_until_its_end(env: VirtualEnvir
     writer = Transactions(env)
     writer.write(0, b"lost", b"lost")
     await env.admin.produce(orders(0), [b"behind"])
-    script = Script(env)
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
-        await script.until("done 0@1")
+    handler = WorkHandler(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@1")
         await asyncio.sleep(60.0)
-        assert records(script) == ["0@0", "0@1"]
-        claim = next(claim for claim in script.sessions[0].claims if claim.partition == 0)
+        assert records(handler) == ["0@0", "0@1"]
+        claim = next(claim for claim in handler.sessions[0].claims if claim.partition == 0)
         assert (claim.high_water_mark, claim.consumer.last_stable_offset) == (5, 2)
         assert (claim.position, claim.lag) == (2, 0)
         assert not claim.stalled
         writer.end(commit=False)
-        await script.until("done 0@4")
-        assert records(script) == ["0@0", "0@1", "0@4"]
+        await handler.until("done 0@4")
+        assert records(handler) == ["0@0", "0@1", "0@4"]
         await until_committed(env, 0, log_end(env, 0))
         assert (log_end(env, 0), claim.lag) == (6, 0)
 
@@ -97,14 +107,14 @@ async def test_a_commit_lets_the_records_go(env: VirtualEnvironment):
     writer = Transactions(env)
     writer.write(0, b"a", b"b")
     writer.write(1, b"c")
-    script = Script(env)
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
-        await script.until("claim 1@0")
+    handler = WorkHandler(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
+        await handler.until("claim 1@0")
         await asyncio.sleep(60.0)
-        assert records(script) == []
+        assert records(handler) == []
         writer.end(commit=True)
-        await script.until("done 0@1")
-        await script.until("done 1@0")
+        await handler.until("done 0@1")
+        await handler.until("done 1@0")
         await until_committed(env, 0, 3)
         await until_committed(env, 1, 2)
     assert committed(env) == {0: 3, 1: 2}
@@ -115,13 +125,13 @@ async def test_a_transaction_that_is_given_up_lets_others_pass(env: VirtualEnvir
     writer = Transactions(env, timeout=60.0)
     writer.write(0, b"lost")
     await env.admin.produce(orders(0), [b"behind"])
-    script = Script(env)
+    handler = WorkHandler(env)
     started = asyncio.get_running_loop().time()
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
-        await script.until("done 0@1")
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@1")
         waited = asyncio.get_running_loop().time() - started
         assert 59.0 < waited < 61.0
-        assert records(script) == ["0@1"]
+        assert records(handler) == ["0@1"]
 
 
 async def test_a_log_of_nothing_but_aborted_records_is_read_and_committed(env: VirtualEnvironment):
@@ -130,15 +140,15 @@ async def test_a_log_of_nothing_but_aborted_records_is_read_and_committed(env: V
     for _ in range(3):
         writer.write(0, b"lost", b"lost")
         writer.end(commit=False)
-    script = Script(env)
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+    handler = WorkHandler(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
         await until_committed(env, 0, 9)
         writer.write(0, b"lost")
         writer.end(commit=False)
         await until_committed(env, 0, 11)
-        assert records(script) == []
-    async with member(env, "bob", **READ_COMMITTED) as group, running(group.run("orders", script)):
-        await script.until("claim 0@11")
+        assert records(handler) == []
+    async with member(env, "bob", **READ_COMMITTED) as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@11")
 
 
 async def test_commits_wait_for_the_record_in_front_of_a_marker(env: VirtualEnvironment):
@@ -149,8 +159,8 @@ async def test_commits_wait_for_the_record_in_front_of_a_marker(env: VirtualEnvi
     writer.write(0, b"lost")
     writer.end(commit=False)
     gate = Gate(0, 1)
-    script = Script(env, gate)
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+    handler = WorkHandler(env, gate)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
         await gate.reached.wait()
         await until_committed(env, 0, 1)
         await asyncio.sleep(10.0)
@@ -166,7 +176,7 @@ async def test_everything_is_read_by_default(env: VirtualEnvironment):
     writer.write(0, b"open")
 
     async def read(claim: Claim) -> None:
-        assert await take(claim, 2) == [0, 2]
+        assert await read_offsets(claim, 2) == [0, 2]
         assert claim.position == 3
 
     await read_with(env, read)
@@ -195,12 +205,12 @@ async def test_the_latest_offset_is_that_of_the_last_stable_record(env: VirtualE
     await env.admin.produce(orders(0), [b"before"])
     writer = Transactions(env)
     writer.write(0, b"a")
-    script = Script(env)
+    handler = WorkHandler(env)
     config = {**READ_COMMITTED, "auto_offset_reset": "latest"}
-    async with member(env, **config) as group, running(group.run("orders", script)):
-        await script.until("claim 0@1")
+    async with member(env, **config) as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@1")
         writer.end(commit=True)
-        await script.until("done 0@1")
+        await handler.until("done 0@1")
 
 
 async def test_offsets_of_an_open_transaction_are_waited_for(env: VirtualEnvironment):
@@ -208,25 +218,25 @@ async def test_offsets_of_an_open_transaction_are_waited_for(env: VirtualEnviron
     await env.admin.produce(orders(0), [b"v"] * 5)
     writer = Transactions(env)
     writer.add_offset("g", 0, 4)
-    script = Script(env)
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
+    handler = WorkHandler(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
         await asyncio.sleep(20.0)
-        assert script.calls == []
-        assert f"OffsetFetch {E.UNSTABLE_OFFSET_COMMIT.name}" in " | ".join(asked(env))
+        assert handler.calls == []
+        assert f"OffsetFetch {E.UNSTABLE_OFFSET_COMMIT.name}" in " | ".join(group_requests(env))
         writer.end(commit=True)
-        await script.until("done 0@4")
-        assert records(script) == ["0@4"]
+        await handler.until("done 0@4")
+        assert records(handler) == ["0@4"]
 
 
 async def test_leaders_that_move_keep_their_transactions(env: VirtualEnvironment):
     writer = Transactions(env)
     writer.write(0, b"lost")
-    script = Script(env)
-    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", script)):
-        await script.until("claim 0@0")
+    handler = WorkHandler(env)
+    async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@0")
         old = env.cluster.leader("orders", 0)
         env.cluster.move_leader("orders", 0, old % 3 + 1)
         writer.end(commit=False)
         await env.admin.produce(orders(0), [b"v"])
-        await script.until("done 0@2")
-        assert records(script) == ["0@2"]
+        await handler.until("done 0@2")
+        assert records(handler) == ["0@2"]

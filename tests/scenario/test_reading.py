@@ -7,7 +7,16 @@ import asyncio
 import pytest
 
 from asyncgroup import BrokerError, Claim, ConfigError, ConsumerGroup, ErrorCode as E, Session
-from tests.scenario.support import Read, Script, committed, member, orders, read_with, running, take
+from tests.scenario.support import (
+    Read,
+    WorkHandler,
+    committed,
+    member,
+    orders,
+    read_offsets,
+    read_with,
+    running,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -18,15 +27,15 @@ async def test_break_and_a_second_loop(env: VirtualEnvironment):
     await env.admin.produce(orders(0), [b"v"] * 20, batch=5)
 
     async def read(claim: Claim) -> None:
-        assert await take(claim, 1) == [0]
+        assert await read_offsets(claim, 1) == [0]
         assert claim.position == 1
-        assert await take(claim, 2) == [1, 2]
-        assert await take(claim, 2) == [3, 4]
-        assert await take(claim, 7) == list(range(5, 12))
+        assert await read_offsets(claim, 2) == [1, 2]
+        assert await read_offsets(claim, 2) == [3, 4]
+        assert await read_offsets(claim, 7) == list(range(5, 12))
         async for batch in claim.batches(max_records=3):
             assert [record.offset for record in batch] == [12, 13, 14]
             break
-        assert await take(claim, 1) == [15]
+        assert await read_offsets(claim, 1) == [15]
         async for batch in claim.batches():
             assert (batch.first_offset, batch.last_offset) == (16, 19)
             break
@@ -49,7 +58,7 @@ async def test_a_cancelled_read_loses_nothing(env: VirtualEnvironment):
         await asyncio.sleep(1.0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        assert await take(claim, 2) == [6, 7]
+        assert await read_offsets(claim, 2) == [6, 7]
 
     await read_with(env, read)
 
@@ -65,11 +74,11 @@ async def test_seek(env: VirtualEnvironment):
                 break
         claim.seek(42)
         assert claim.position == 42
-        assert await take(claim, 3) == [42, 43, 44]
+        assert await read_offsets(claim, 3) == [42, 43, 44]
         claim.seek(0)
-        assert await take(claim, 2) == [0, 1]
+        assert await read_offsets(claim, 2) == [0, 1]
         claim.seek(2)
-        assert await take(claim, 1) == [2]
+        assert await read_offsets(claim, 1) == [2]
         claim.seek(50)
         await env.admin.produce(orders(0), [b"new"])
         assert (await anext(claim)).value == b"new"
@@ -88,65 +97,65 @@ async def test_seek_while_a_fetch_is_under_way(env: VirtualEnvironment):
     async def read(claim: Claim) -> None:
         await fault.wait_hit()
         claim.seek(30)
-        assert await take(claim, 2) == [30, 31]
+        assert await read_offsets(claim, 2) == [30, 31]
 
     await read_with(env, read)
 
 
 async def test_pause_and_resume(env: VirtualEnvironment):
     """Nothing more is handed out, not even what is buffered; other claims go on; resume goes on at the next record."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(10, [0, 1])
 
     async def pause_at_3(_session: Session, claim: Claim, record: object) -> None:
-        if script.calls[-1] == "record 0@3":
+        if handler.calls[-1] == "record 0@3":
             group.pause([("orders", 0)])
 
-    script.work = pause_at_3
+    handler.work = pause_at_3
     group: ConsumerGroup
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@3")
-        await script.until("done 1@9")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@3")
+        await handler.until("done 1@9")
         await env.produce(10, [0, 1])
-        await script.until("done 1@19")
+        await handler.until("done 1@19")
         await asyncio.sleep(60.0)
-        assert "record 0@4" not in script.calls
+        assert "record 0@4" not in handler.calls
         assert group.session.claims[0].paused
-        assert len(script.sessions) == 1, "a paused member is a live member"
+        assert len(handler.sessions) == 1, "a paused member is a live member"
         group.resume([("orders", 0)])
-        await script.until("done 0@19")
-        assert script.calls.count("record 0@4") == 1
+        await handler.until("done 0@19")
+        assert handler.calls.count("record 0@4") == 1
 
 
 async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         group.pause_all()
         bob = await env.member("bob")
-        await script.until("assigned [0, 1]")
+        await handler.until("assigned [0, 1]")
         await bob.leave()
-        await script.until("assigned [0, 1, 2, 3]", 2)
+        await handler.until("assigned [0, 1, 2, 3]", 2)
         await env.produce(3, range(4))
         await asyncio.sleep(10.0)
         assert all(claim.paused for claim in group.session.claims)
-        assert not any(call.startswith("record") for call in script.calls)
+        assert not any(call.startswith("record") for call in handler.calls)
         group.resume_all()
-        await script.until("done 3@2")
-        await script.until("done 0@2")
+        await handler.until("done 3@2")
+        await handler.until("done 0@2")
 
 
 async def test_a_paused_claim_ends_all_the_same(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(3, [0])
     async with member(env) as group:
         group.pause([orders(0)])
-        async with running(group.run("orders", script)) as consuming:
-            await script.until("claim 3@0")
+        async with running(group.run("orders", handler)) as consuming:
+            await handler.until("claim 3@0")
             await group.aclose()
             await consuming
-    assert "end 0" in script.calls
-    assert "cancelled 0" not in script.calls
+    assert "end 0" in handler.calls
+    assert "cancelled 0" not in handler.calls
 
 
 # -- leaders and errors -------------------------------------------------------------------------------------------------
@@ -154,29 +163,29 @@ async def test_a_paused_claim_ends_all_the_same(env: VirtualEnvironment):
 
 async def test_a_leader_that_moves(env: VirtualEnvironment):
     """No record is missed or comes twice, and the session does not notice."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         for node in (1, 2, 3, 1, 2, 3):
             env.cluster.move_leader("orders", 0, node)
             await env.produce(5, [0])
-            await script.until(f"done 0@{env.produced[orders(0)] - 1}")
-        records = [call for call in script.calls if call.startswith("record 0")]
+            await handler.until(f"done 0@{env.produced[orders(0)] - 1}")
+        records = [call for call in handler.calls if call.startswith("record 0")]
         assert records == [f"record 0@{offset}" for offset in range(35)]
-        assert len(script.sessions) == 1
+        assert len(handler.sessions) == 1
 
 
 async def test_a_leader_that_dies(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         await env.cluster.stop_node(env.cluster.leader("orders", 0))
         await env.produce(5, [0])
-        await script.until("done 0@9")
-        assert script.calls.count("record 0@4") == 1
-        assert len(script.sessions) == 1
+        await handler.until("done 0@9")
+        assert handler.calls.count("record 0@4") == 1
+        assert len(handler.sessions) == 1
 
 
 async def read_past_error(claim: Claim) -> None:
@@ -208,7 +217,7 @@ async def test_a_fetch_error_that_is_not_caught(env: VirtualEnvironment):
     await env.produce(5, [0])
     async with member(env) as group:
         with pytest.raises(BrokerError, match=r"orders-.*TOPIC_AUTHORIZATION_FAILED"):
-            await group.run("orders", Script(env))
+            await group.run("orders", WorkHandler(env))
 
 
 @pytest.mark.parametrize(
@@ -216,23 +225,23 @@ async def test_a_fetch_error_that_is_not_caught(env: VirtualEnvironment):
 )
 async def test_a_fetch_error_that_heals(env: VirtualEnvironment, code: E):
     """The handler sees nothing of it; errors() does."""
-    script = Script(env)
+    handler = WorkHandler(env)
     env.cluster.faults.on("Fetch", topic="orders", times=3).error(code)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)):
+    async with member(env) as group, running(group.run("orders", handler)):
         errors = group.errors()
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         assert code.name in str(await anext(errors))
-        assert script.calls.count("record 0@0") == 1
+        assert handler.calls.count("record 0@0") == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_a_fetch_over_a_cut_connection(env: VirtualEnvironment, when):
-    script = Script(env)
+    handler = WorkHandler(env)
     env.cluster.faults.on("Fetch", topic="orders", times=3).disconnect(when)
     await env.produce(5, [0])
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
-        assert [call for call in script.calls if call.startswith("record 0")] == [
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
+        assert [call for call in handler.calls if call.startswith("record 0")] == [
             f"record 0@{offset}" for offset in range(5)
         ]

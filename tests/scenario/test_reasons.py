@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.scenario.support import Script, member, running
+from tests.scenario.support import WorkHandler, member, running
 from tests.stories.members import LocalMember
 from tests.stories.virtual import VirtualEnvironment
 
@@ -47,11 +47,11 @@ async def test_the_broker_is_told_why(env: VirtualEnvironment) -> None:
 
 
 async def test_a_lost_member_says_so(env: VirtualEnvironment) -> None:
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("setup")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("setup")
         env.cluster.faults.on("Heartbeat").error(25)  # UNKNOWN_MEMBER_ID
-        await script.until("setup", 2)
+        await handler.until("setup", 2)
     told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
     assert told[-1].startswith("membership lost: ")
     assert "UNKNOWN_MEMBER_ID" in told[-1]
@@ -59,9 +59,9 @@ async def test_a_lost_member_says_so(env: VirtualEnvironment) -> None:
 
 async def test_a_join_that_is_tried_again_says_what_failed(env: VirtualEnvironment) -> None:
     env.cluster.faults.on("SyncGroup").error(27)  # REBALANCE_IN_PROGRESS
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("setup")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("setup")
     told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
     assert told[:2] == ["joining", "joining"]
     assert told[-1].startswith("trying again after: ")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.scenario.support import Ends, Script, member, running
+from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.stories.virtual import HOST, VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -19,9 +19,9 @@ SLOW = {"retry_backoff": 4.0, "retry_backoff_max": 60.0}
 async def test_backoff_does_not_cost_the_membership(away: float, nodes: int) -> None:
     """The coordinator refuses connections for less than a session: the next heartbeat comes at once when it is back."""
     async with VirtualEnvironment.made(nodes=nodes) as env:
-        script, ends = Script(env), Ends()
-        async with member(env, hooks=(ends,), **SLOW) as group, running(group.run("orders", script)):
-            await script.until("claim 3@0")
+        handler, ends = WorkHandler(env), SessionEndHook()
+        async with member(env, hooks=(ends,), **SLOW) as group, running(group.run("orders", handler)):
+            await handler.until("claim 3@0")
             await asyncio.sleep(env.heartbeat_interval + 0.1)
             node = env.cluster.nodes[env.cluster.coordinator("g")]
             env.network.refuse(HOST, node.port)

@@ -19,7 +19,7 @@ from asyncgroup import (
     UsageError,
 )
 from asyncgroup.errors import ClosedError, ErrorCode, MarkDropped, OffsetOutOfRangeError, Rebalanced
-from tests.scenario.support import Script, asked, committed, member, now, orders, running
+from tests.scenario.support import WorkHandler, committed, group_requests, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -70,7 +70,7 @@ async def test_a_loop_reads_and_commits_all_partitions(env: VirtualEnvironment):
     assert len(set(seen)) == 40
     for partition in range(4):
         assert [offset for _, number, offset in seen if number == partition] == list(range(10))
-    assert asked(env)[-1] == "LeaveGroup"
+    assert group_requests(env)[-1] == "LeaveGroup"
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ async def test_a_close_by_another_task_waits_for_the_record_in_hand(env: Virtual
         assert len(seen) == 5
         assert sum(committed(env).values()) == 5
         await closing
-    assert asked(env)[-1] == "LeaveGroup"
+    assert group_requests(env)[-1] == "LeaveGroup"
 
 
 async def test_what_the_body_raises_ends_it_in_order(env: VirtualEnvironment):
@@ -407,7 +407,7 @@ async def test_what_the_body_raises_ends_it_in_order(env: VirtualEnvironment):
                 group.mark(record)
     assert now() - began < 1.0
     assert sum(committed(env).values()) == 4, "what is done is committed, the record in hand is not"
-    assert asked(env)[-1] == "LeaveGroup"
+    assert group_requests(env)[-1] == "LeaveGroup"
 
 
 async def test_a_cancelled_task_ends_it_in_order(env: VirtualEnvironment):
@@ -425,7 +425,7 @@ async def test_a_cancelled_task_ends_it_in_order(env: VirtualEnvironment):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert now() - began < 1.0
-    assert asked(env)[-1] == "LeaveGroup"
+    assert group_requests(env)[-1] == "LeaveGroup"
 
 
 async def test_closing_the_iterator_leaves_the_group_and_the_group_object_open(env: VirtualEnvironment):
@@ -435,21 +435,21 @@ async def test_closing_the_iterator_leaves_the_group_and_the_group_object_open(e
             for _ in range(3):
                 group.mark(await anext(records))
             with pytest.raises(UsageError, match="records"):
-                await group.run("orders", Script(env))
+                await group.run("orders", WorkHandler(env))
             with pytest.raises(UsageError, match="records"):
                 group.records("bills")
             assert "open" in repr(records)
         assert sum(committed(env).values()) == 3
-        assert "LeaveGroup" in asked(env)
+        assert "LeaveGroup" in group_requests(env)
         assert "closed" in repr(records)
         assert [record async for record in records] == []
         await records.aclose()
         assert group.session is None
-        script = Script(env)
-        async with running(group.run("orders", script)):
-            await script.until("setup")
+        handler = WorkHandler(env)
+        async with running(group.run("orders", handler)):
+            await handler.until("setup")
             await asyncio.sleep(5.0)
-        assert sum(call.startswith("done") for call in script.calls) == 9
+        assert sum(call.startswith("done") for call in handler.calls) == 9
 
 
 async def test_closing_an_iterator_that_never_began(env: VirtualEnvironment):
@@ -462,7 +462,7 @@ async def test_closing_an_iterator_that_never_began(env: VirtualEnvironment):
             pass
         async with group.records("orders"):
             await asyncio.sleep(0)
-    assert "LeaveGroup" not in asked(env)
+    assert "LeaveGroup" not in group_requests(env)
 
 
 async def test_what_cannot_heal_is_raised_by_the_loop(env: VirtualEnvironment):
@@ -528,10 +528,10 @@ async def test_marks_through_the_group_serve_handlers_too(env: VirtualEnvironmen
         group.mark(record, "by the group")
 
     async with member(env) as group:
-        script = Script(env, work)
-        async with running(group.run("orders", script)):
+        handler = WorkHandler(env, work)
+        async with running(group.run("orders", handler)):
             for partition in range(4):
-                await script.until(f"done {partition}@2")
+                await handler.until(f"done {partition}@2")
             await group.commit()
             assert committed(env) == {0: 3, 1: 3, 2: 3, 3: 3}
     assert {c.metadata for c in env.cluster.group("g").offsets.values()} == {"by the group"}

@@ -10,7 +10,7 @@ import pytest
 from asyncgroup import Claim, Record, Session
 from asyncgroup.group import Assignment, MemberSubscription
 from asyncgroup.model import TopicPartition
-from tests.scenario.support import Script, committed, member, running
+from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -85,7 +85,7 @@ async def test_of_what_two_members_commit_the_last_wins(env: VirtualEnvironment)
             await slow.wait()
 
     config = {"assignors": (Redundant(2),)}
-    first, second = Script(env), Script(env, at_its_time)
+    first, second = WorkHandler(env), WorkHandler(env, at_its_time)
 
     def both() -> bool:
         return first.sessions[-1].generation_id == second.sessions[-1].generation_id
@@ -107,7 +107,7 @@ async def test_of_what_two_members_commit_the_last_wins(env: VirtualEnvironment)
         await env.bell.until(lambda: committed(env) == {0: 5}, "bob's last commit", env.limit)
 
 
-class Standby(Script):
+class Standby(WorkHandler):
     """Marks what its member owns; of what it only holds, records are seen and left to the owner."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from asyncgroup import CommitFailedError
 from asyncgroup.broker import Exchange
-from tests.scenario.frozen import FrozenCoordinator
-from tests.scenario.support import Ends, Script, committed, member, now, running
+from tests.scenario.frozen_coordinator import FrozenCoordinator
+from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
 from tests.scenario.test_frozen_coordinator import after_a_heartbeat, go_on, on_another_node
 from tests.stories.virtual import VirtualEnvironment
 
@@ -31,15 +31,15 @@ async def test_commits_reach_the_new_coordinator_with_the_heartbeats(
     env: VirtualEnvironment, known_after: float, automatic: bool
 ):
     """The old one stays frozen: nobody waits for it, and session.commit() does not fail."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     config = {"auto_commit_interval": 0.5} if automatic else {"auto_commit": False}
-    async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         frozen = await after_a_heartbeat(env)
         partition = on_another_node(frozen)
         await env.produce(1, [partition])
-        await script.until(f"done {partition}@0")
-        commit = None if automatic else asyncio.create_task(script.sessions[0].commit())
+        await handler.until(f"done {partition}@0")
+        commit = None if automatic else asyncio.create_task(handler.sessions[0].commit())
         await asyncio.sleep(known_after)
         frozen.fail_over()
         await env.bell.until(lambda: committed(env) == {partition: 1}, "the commit", 30.0)
@@ -51,18 +51,18 @@ async def test_commits_reach_the_new_coordinator_with_the_heartbeats(
             await commit
         frozen.thaw()
         if automatic:
-            await go_on(env, script)
+            await go_on(env, handler)
         assert ends.names == []
 
 
 async def test_marks_of_a_commit_given_up_are_committed_again_at_the_end(env: VirtualEnvironment):
     """The old coordinator may serve it after newer ones: the last commit repeats what it would set back."""
-    script = Script(env)
+    handler = WorkHandler(env)
     async with (
         member(env, auto_commit_interval=0.5) as group,
-        running(group.run("orders", script)) as consuming,
+        running(group.run("orders", handler)) as consuming,
     ):
-        await script.until("claim 3@0")
+        await handler.until("claim 3@0")
         frozen = await after_a_heartbeat(env)
         partition = on_another_node(frozen)
         await env.produce(1, [partition])
@@ -78,39 +78,39 @@ async def test_marks_of_a_commit_given_up_are_committed_again_at_the_end(env: Vi
 
 async def test_the_start_of_a_session_does_not_wait_for_the_frozen_one(env: VirtualEnvironment):
     """Its OffsetFetch waits there; heartbeats, which run already, find the new one."""
-    script, ends = Script(env), Ends()
+    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, range(4))
     frozen = FrozenCoordinator(env)
     fetch = env.cluster.faults.on("OffsetFetch", node=frozen.node).hold()
-    async with member(env, hooks=(ends,)) as group, running(group.run("orders", script)):
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await fetch.wait_hit()
         begun = now()
         frozen.freeze()
         await asyncio.sleep(7.0)
         frozen.fail_over()
-        await script.until("setup")
+        await handler.until("setup")
         found = first_at_another(env, frozen, "OffsetFetch")
         assert found.time - begun < 10.5, (
             "not the 16.4 s after which connecting to the frozen one is given up"
         )
         fetch.release()
         frozen.thaw()
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         assert ends.names == []
 
 
 async def test_a_plan_that_is_not_handed_out_is_asked_of_the_new_coordinator(env: VirtualEnvironment):
     """SyncGroup waits at the frozen one; heartbeats run already, and the member joins again under its id."""
-    script = Script(env)
+    handler = WorkHandler(env)
     frozen = FrozenCoordinator(env)
     sync = env.cluster.faults.on("SyncGroup", node=frozen.node).hold()
-    async with member(env) as group, running(group.run("orders", script)):
+    async with member(env) as group, running(group.run("orders", handler)):
         await sync.wait_hit()
         begun = now()
         frozen.freeze()
         await asyncio.sleep(1.0)
         frozen.fail_over()
-        await script.until("setup")
+        await handler.until("setup")
         assert now() - begun < env.heartbeat_interval + env.session_timeout / 3 + 2.5
         frozen.thaw()
         sync.release()
@@ -119,12 +119,12 @@ async def test_a_plan_that_is_not_handed_out_is_asked_of_the_new_coordinator(env
 
 async def test_a_commit_fails_when_there_is_no_coordinator(env: VirtualEnvironment):
     """As before: what is not known to have moved is tried `commit_retry_max` times."""
-    script = Script(env)
-    async with member(env, auto_commit=False) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         await env.produce(1, [0])
-        await script.until("done 0@0")
+        await handler.until("done 0@0")
         env.cluster.faults.on("OffsetCommit", times=4).disconnect("before")
         with pytest.raises(CommitFailedError):
-            await script.sessions[0].commit()
-        await script.sessions[0].commit()
+            await handler.sessions[0].commit()
+        await handler.sessions[0].commit()

@@ -10,7 +10,7 @@ import pytest
 from asyncgroup import Claim, CommitFailedError, ConsumerGroup, ErrorCode, Session
 from asyncgroup.consumer.fetch_session import INITIAL_EPOCH
 from asyncgroup.errors import Rebalanced
-from tests.scenario.support import Script, committed, member, running
+from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -21,7 +21,7 @@ MANY = 200
 # -- requests ------------------------------------------------------------------------------------------------------------
 
 
-class Starts(Script):
+class Starts(WorkHandler):
     """Counts claims; reads nothing."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -40,18 +40,18 @@ async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvi
     """One OffsetFetch in all, one ListOffsets for each leader of a partition without a commit (sarama: 3 for each)."""
     env.cluster.create_topic("wide", MANY)
     assert {env.cluster.leader("wide", p) for p in range(MANY)} == {1, 2, 3}
-    script = Starts(env)
+    handler = Starts(env)
     async with member(env, auto_offset_reset=policy) as group:
         since = len(list(env.cluster.history))
-        async with running(group.run("wide", script)):
-            await script.until("claim", MANY)
+        async with running(group.run("wide", handler)):
+            await handler.until("claim", MANY)
             apis, nodes = requests(env, since)
             assert apis["OffsetFetch"] == 1
             assert nodes == {1: 1, 2: 1, 3: 1}
-            for claim in script.sessions[0].claims:
+            for claim in handler.sessions[0].claims:
                 claim.seek(0)
-                script.sessions[0].mark_offset("wide", claim.partition, 1)
-            await script.sessions[0].commit()
+                handler.sessions[0].mark_offset("wide", claim.partition, 1)
+            await handler.sessions[0].commit()
     again = Starts(env)
     async with member(env, auto_offset_reset=policy) as group:
         since = len(list(env.cluster.history))
@@ -64,13 +64,13 @@ async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvi
 
 async def test_rebalances_leave_no_fetch_sessions_behind(env: VirtualEnvironment):
     """A node keeps a thousand of them for all its clients: each of a member's ends the one before it."""
-    script = Starts(env)
-    async with member(env) as group, running(group.run(env.topic, script)):
+    handler = Starts(env)
+    async with member(env) as group, running(group.run(env.topic, handler)):
         for turn in range(1, 5):
-            await script.until("setup", turn)
+            await handler.until("setup", turn)
             await asyncio.sleep(2)
             assert [len(node.fetch_sessions) for node in env.cluster.nodes.values()] == [1, 1, 1]
-            script.sessions[-1].end(Rebalanced("so the test wants it"))
+            handler.sessions[-1].end(Rebalanced("so the test wants it"))
         asked = [e.request for e in env.cluster.history.of("Fetch", client_id="ann", node=1)]
         first, *others = [request.session_id for request in asked if request.session_epoch == INITIAL_EPOCH]
         assert first == 0
@@ -80,12 +80,12 @@ async def test_rebalances_leave_no_fetch_sessions_behind(env: VirtualEnvironment
 
 async def test_a_single_partition_without_a_commit_costs_one_request(env: VirtualEnvironment):
     env.cluster.create_topic("wide", MANY)
-    script = Starts(env)
-    async with member(env) as group, running(group.run("wide", script)):
-        await script.until("claim", MANY)
-        for claim in script.sessions[0].claims[1:]:
-            script.sessions[0].mark_offset("wide", claim.partition, 1)
-        await script.sessions[0].commit()
+    handler = Starts(env)
+    async with member(env) as group, running(group.run("wide", handler)):
+        await handler.until("claim", MANY)
+        for claim in handler.sessions[0].claims[1:]:
+            handler.sessions[0].mark_offset("wide", claim.partition, 1)
+        await handler.sessions[0].commit()
     again = Starts(env)
     async with member(env) as group:
         since = len(list(env.cluster.history))
@@ -97,7 +97,7 @@ async def test_a_single_partition_without_a_commit_costs_one_request(env: Virtua
 # -- the order of the handler's methods ----------------------------------------------------------------------------------
 
 
-class Ordered(Script):
+class Ordered(WorkHandler):
     """Notes commits among its own calls, and may commit in its hooks."""
 
     def __init__(self, env: VirtualEnvironment) -> None:
@@ -135,14 +135,14 @@ async def test_order_when_revoked(env: VirtualEnvironment):
     """on_revoked comes behind the claims and before cleanup; both may mark, on_revoked may commit, and the last commit
     takes what is left (as Java's ConsumerRebalanceListener, which commits before its partitions go).
     """
-    script = Ordered(env)
+    handler = Ordered(env)
     await env.produce(2, [0])
-    async with member(env, hooks=(script,), auto_commit_interval=3000.0) as group:
-        async with running(group.run("orders", script)):
-            await script.until("done 0@1")
-            await script.until("claim 3@0")
+    async with member(env, hooks=(handler,), auto_commit_interval=3000.0) as group:
+        async with running(group.run("orders", handler)):
+            await handler.until("done 0@1")
+            await handler.until("claim 3@0")
             await group.aclose()
-    assert [call for call in script.calls if not call.startswith(("claim", "record", "done", "end"))] == [
+    assert [call for call in handler.calls if not call.startswith(("claim", "record", "done", "end"))] == [
         "session starts",
         "setup",
         "assigned [0, 1, 2, 3]",
@@ -152,23 +152,23 @@ async def test_order_when_revoked(env: VirtualEnvironment):
         "commit [(2, 5)]",
         "session ends",
     ]
-    assert script.calls.index("end 0") < script.calls.index("revoked [0, 1, 2, 3]")
-    assert script.calls.index("assigned [0, 1, 2, 3]") < script.calls.index("claim 0@0")
+    assert handler.calls.index("end 0") < handler.calls.index("revoked [0, 1, 2, 3]")
+    assert handler.calls.index("assigned [0, 1, 2, 3]") < handler.calls.index("claim 0@0")
     assert committed(env) == {0: 2, 2: 5, 3: 7}
 
 
 async def test_order_when_lost(env: VirtualEnvironment):
     """on_lost in its place, and no commit goes out any more, not even one that is asked for."""
-    script = Ordered(env)
+    handler = Ordered(env)
     await env.produce(2, [0])
-    async with member(env, hooks=(script,), auto_commit_interval=3000.0) as group:
-        async with running(group.consume("orders", script)) as consuming:
-            await script.until("done 0@1")
-            await script.until("claim 3@0")
-            await env.admin.remove_member("g", script.sessions[0].member_id)
+    async with member(env, hooks=(handler,), auto_commit_interval=3000.0) as group:
+        async with running(group.consume("orders", handler)) as consuming:
+            await handler.until("done 0@1")
+            await handler.until("claim 3@0")
+            await env.admin.remove_member("g", handler.sessions[0].member_id)
             await consuming
-    assert script.calls[-3:] == ["lost [0, 1, 2, 3]", "cleanup", "session ends"]
-    assert script.error is not None
+    assert handler.calls[-3:] == ["lost [0, 1, 2, 3]", "cleanup", "session ends"]
+    assert handler.error is not None
     assert committed(env) == {}
     assert env.cluster.history.of("OffsetCommit", client_id="ann") == []
 
@@ -176,12 +176,12 @@ async def test_order_when_lost(env: VirtualEnvironment):
 async def test_a_member_without_partitions_hears_of_none_revoked(env: VirtualEnvironment):
     await env.create_topic("narrow", 1)
     await env.settled(await env.member("bob", ["narrow"]))
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, "zoe") as group:
-        async with running(group.run("narrow", script)):
-            await script.until("assigned []")
+        async with running(group.run("narrow", handler)):
+            await handler.until("assigned []")
             await asyncio.sleep(1.0)
-    assert script.calls == ["setup", "assigned []", "cleanup"]
+    assert handler.calls == ["setup", "assigned []", "cleanup"]
 
 
 # -- pauses and errors ---------------------------------------------------------------------------------------------------
@@ -189,28 +189,28 @@ async def test_a_member_without_partitions_hears_of_none_revoked(env: VirtualEnv
 
 async def test_a_pause_of_what_is_not_owned_waits_for_it(env: VirtualEnvironment):
     """Decided: remembered (sarama ignores it), so that a pause does not depend on the moment it was asked for."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(2, range(4))
     async with member(env) as group:
         group.pause([("orders", 1)])
-        async with running(group.run("orders", script)):
-            await script.until("done 3@1")
+        async with running(group.run("orders", handler)):
+            await handler.until("done 3@1")
             await asyncio.sleep(2.0)
-            assert "record 1@0" not in script.calls
+            assert "record 1@0" not in handler.calls
             assert [str(tp) for tp in group.health().paused] == ["orders-1"]
             bob = await env.member("bob")
-            await script.until("assigned [0, 1]")
+            await handler.until("assigned [0, 1]")
             group.pause([("orders", 3)])
             await bob.leave()
-            await script.until("assigned [0, 1, 2, 3]", 2)
+            await handler.until("assigned [0, 1, 2, 3]", 2)
             await env.produce(1, range(4))
-            await script.until("done 2@2")
+            await handler.until("done 2@2")
             assert [str(tp) for tp in group.health().paused] == ["orders-1", "orders-3"]
-            assert "record 3@2" not in script.calls
+            assert "record 3@2" not in handler.calls
             group.resume([("orders", 1)])
-            await script.until("done 1@2")
+            await handler.until("done 1@2")
             group.resume_all()
-            await script.until("done 3@2")
+            await handler.until("done 3@2")
 
 
 async def test_the_buffer_of_errors_is_configured(env: VirtualEnvironment):
@@ -219,10 +219,10 @@ async def test_the_buffer_of_errors_is_configured(env: VirtualEnvironment):
 
 
 async def _fail_heartbeats(env: VirtualEnvironment, group: ConsumerGroup, count: int) -> None:
-    script = Script(env)
+    handler = WorkHandler(env)
     errors = group.errors()
-    async with running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    async with running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         env.cluster.faults.on("Heartbeat", times=count).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         await asyncio.sleep(6.0)
         assert errors.dropped == count - 2

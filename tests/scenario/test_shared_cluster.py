@@ -10,7 +10,7 @@ import pytest
 from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, TopicPartition
 from asyncgroup.cluster import lanes
 from asyncgroup.cluster.connecting import connect
-from tests.scenario.support import Script, running
+from tests.scenario.support import WorkHandler, running
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -22,7 +22,7 @@ def config(env: VirtualEnvironment) -> ConsumerConfig:
 
 async def test_two_members_of_one_group(env: VirtualEnvironment):
     """A join of the one is parked until the other's has come: not behind it on the same connection."""
-    first, second = Script(env), Script(env)
+    first, second = WorkHandler(env), WorkHandler(env)
     async with (
         Cluster(env.bootstrap_servers, config(env), hooks=[env.bell]) as cluster,
         ConsumerGroup(cluster, "g", config(env)) as ann,
@@ -46,7 +46,7 @@ async def test_two_members_of_one_group(env: VirtualEnvironment):
 
 
 async def test_two_groups(env: VirtualEnvironment):
-    first, second = Script(env), Script(env)
+    first, second = WorkHandler(env), WorkHandler(env)
     await env.produce(5, range(4))
     async with Cluster(env.bootstrap_servers, config(env), hooks=[env.bell]) as cluster:
         async with (
@@ -71,7 +71,7 @@ def purposes(cluster: Cluster) -> set[str]:
 
 async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
     """At once, not after `connections_max_idle`; those of the others stay as they are."""
-    first, second = Script(env), Script(env)
+    first, second = WorkHandler(env), WorkHandler(env)
     await env.produce(5, range(4))
     async with Cluster(env.bootstrap_servers, config(env), hooks=[env.bell]) as cluster:
         await cluster.refresh()

@@ -9,7 +9,15 @@ import pytest
 from asyncgroup import Claim, Session
 from asyncgroup.errors import OffsetOutOfRangeError
 from asyncgroup.offsets import Committer
-from tests.scenario.support import Reader, Script, committed, member, orders, running, take
+from tests.scenario.support import (
+    PartitionZeroReader,
+    WorkHandler,
+    committed,
+    member,
+    orders,
+    read_offsets,
+    running,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -25,44 +33,44 @@ async def commit(env: VirtualEnvironment, offset: int) -> None:
 async def test_committed(env: VirtualEnvironment):
     await env.produce(5, [0])
     await commit(env, 3)
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(
             OffsetOutOfRangeError, match=r"'g' has no committed offset for orders-1, orders-2"
         ):
-            await group.run("orders", script)
-    async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", script)):
-        await script.until("claim 0@3")
-        await script.until("done 0@4")
-        assert "record 0@2" not in script.calls
+            await group.run("orders", handler)
+    async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@3")
+        await handler.until("done 0@4")
+        assert "record 0@2" not in handler.calls
 
 
 async def test_nothing_committed_earliest(env: VirtualEnvironment):
     await env.produce(5, [0])
-    script = Script(env)
-    async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", script)):
-        await script.until("claim 0@0")
-        await script.until("done 0@4")
+    handler = WorkHandler(env)
+    async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@0")
+        await handler.until("done 0@4")
 
 
 async def test_nothing_committed_latest(env: VirtualEnvironment):
     """What was there before is not read; what comes after the session's start is."""
     await env.produce(5, [0])
-    script = Script(env)
-    async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", script)):
-        await script.until("claim 0@5")
+    handler = WorkHandler(env)
+    async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@5")
         await env.produce(2, [0])
-        await script.until("done 0@6")
-        assert [call for call in script.calls if call.startswith("record")] == ["record 0@5", "record 0@6"]
+        await handler.until("done 0@6")
+        assert [call for call in handler.calls if call.startswith("record")] == ["record 0@5", "record 0@6"]
 
 
 async def test_nothing_committed_error(env: VirtualEnvironment):
     """Raised to the caller before any claim starts; setup is not called for a session that cannot begin."""
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(OffsetOutOfRangeError, match="no committed offset for orders-0, orders-1"):
-            await group.run("orders", script)
-    assert not any(call.startswith(("setup", "claim")) for call in script.calls)
+            await group.run("orders", handler)
+    assert not any(call.startswith(("setup", "claim")) for call in handler.calls)
     assert committed(env) == {}
 
 
@@ -71,13 +79,13 @@ async def test_out_of_range(env: VirtualEnvironment, policy: str, first: str):
     """A committed offset that the log does not hold: the policy decides, and says so."""
     await env.produce(5, [0])
     await commit(env, 1000)
-    script = Script(env)
-    async with member(env, auto_offset_reset=policy) as group, running(group.run("orders", script)):
-        await script.until("claim 0@1000")
+    handler = WorkHandler(env)
+    async with member(env, auto_offset_reset=policy) as group, running(group.run("orders", handler)):
+        await handler.until("claim 0@1000")
         await asyncio.sleep(1.0)
         await env.produce(1, [0])
-        await script.until("done 0@5")
-        records = [call for call in script.calls if call.startswith("record 0")]
+        await handler.until("done 0@5")
+        records = [call for call in handler.calls if call.startswith("record 0")]
         assert records[0] == first
         assert len(records) == len(set(records))
 
@@ -86,9 +94,9 @@ async def test_out_of_range_marks_may_go_back(env: VirtualEnvironment):
     """After the reset the group commits what it really did, although that lies before the old offset."""
     await env.produce(5, [0])
     await commit(env, 1000)
-    script = Script(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
         await group.aclose()
     assert committed(env) == {0: 5}
 
@@ -101,17 +109,17 @@ async def test_out_of_range_error(env: VirtualEnvironment):
         offsets.manage(orders(partition), -1).mark(0)
         await offsets.commit()
     await commit(env, 1000)
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(OffsetOutOfRangeError, match=r"orders-0: offset 1000 is not .* 0\.\.5"):
-            await group.run("orders", script)
+            await group.run("orders", handler)
     assert committed(env) == {0: 1000, 1: 0, 2: 0, 3: 0}
 
 
 async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
     """A handler may decide for itself, and read on."""
 
-    class Decides(Script):
+    class Decides(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             while not claim.ended:
                 try:
@@ -125,10 +133,10 @@ async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
         offsets.manage(orders(partition), -1).mark(0)
         await offsets.commit()
     await commit(env, 1000)
-    script = Decides(env)
-    async with member(env, auto_offset_reset="error") as group, running(group.run("orders", script)):
-        await script.until("done 0@4")
-        assert [call for call in script.calls if call.startswith("record 0")] == [
+    handler = Decides(env)
+    async with member(env, auto_offset_reset="error") as group, running(group.run("orders", handler)):
+        await handler.until("done 0@4")
+        assert [call for call in handler.calls if call.startswith("record 0")] == [
             "record 0@2",
             "record 0@3",
             "record 0@4",
@@ -141,7 +149,7 @@ async def test_a_seek_out_of_range(env: VirtualEnvironment):
     await env.produce(3, [0])
     await commit(env, 2)
 
-    class Seeks(Script):
+    class Seeks(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             if claim.partition == 0:
                 claim.seek(10_000)
@@ -150,9 +158,9 @@ async def test_a_seek_out_of_range(env: VirtualEnvironment):
                 claim.mark(record)
                 self.note(f"done {record.partition}@{record.offset}")
 
-    script = Seeks(env)
-    async with member(env) as group, running(group.run("orders", script)):
-        await script.until("done 0@2")
+    handler = Seeks(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("done 0@2")
         await group.aclose()
         assert seen == [0, 1, 2]
         assert committed(env) == {0: 3}
@@ -163,7 +171,7 @@ async def test_a_handler_seeks_by_name_and_marks_stay(env: VirtualEnvironment):
     await env.admin.produce(orders(0), [b"v"] * 5)
     seen: list[int] = []
 
-    class Seeker(Reader):
+    class Seeker(PartitionZeroReader):
         async def setup(self, session: Session) -> None:
             await super().setup(session)
             for claim in session.claims:
@@ -172,9 +180,9 @@ async def test_a_handler_seeks_by_name_and_marks_stay(env: VirtualEnvironment):
     async def read(claim: Claim) -> None:
         await asyncio.sleep(1.0)  # the end was looked up
         await env.admin.produce(orders(0), [b"v"] * 2)
-        seen.extend(await take(claim, 2))
+        seen.extend(await read_offsets(claim, 2))
         claim.seek("earliest")
-        seen.extend(await take(claim, 3))
+        seen.extend(await read_offsets(claim, 3))
         claim.seek(claim.initial_offset)
         assert claim.next_mark == 0
 

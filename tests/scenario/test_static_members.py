@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import BrokerError, ErrorCode
-from tests.scenario.support import Ends, Script, committed, member, running
+from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, running
 from tests.stories import membership
 from tests.stories.environment import Group
 from tests.stories.virtual import VirtualEnvironment, lines
@@ -61,10 +61,10 @@ async def test_one_that_does_not_come_back(env: VirtualEnvironment):
 
 
 async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(3, [0])
-    async with member(env, group_instance_id="desk-1") as group, running(group.run("orders", script)):
-        await script.until("done 0@2")
+    async with member(env, group_instance_id="desk-1") as group, running(group.run("orders", handler)):
+        await handler.until("done 0@2")
         await asyncio.sleep(4.0)
         await group.aclose(leave=True)
     for api in ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
@@ -91,9 +91,9 @@ async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnv
 )
 async def test_who_leaves(env: VirtualEnvironment, instance: str | None, leave: bool | None, gone: bool):
     """By default a dynamic member goes and a static one stays; one may ask for the other (KIP-1092)."""
-    script = Script(env)
-    async with member(env, group_instance_id=instance) as group, running(group.run("orders", script)):
-        await script.until("claim 3@0")
+    handler = WorkHandler(env)
+    async with member(env, group_instance_id=instance) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
         await group.aclose(leave=leave)
     assert bool(env.cluster.group("g").members) is not gone
     await asyncio.sleep(1.1 * env.session_timeout)
@@ -101,10 +101,10 @@ async def test_who_leaves(env: VirtualEnvironment, instance: str | None, leave: 
 
 
 async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
-    script = Script(env)
+    handler = WorkHandler(env)
     async with member(env, group_instance_id="desk-1") as group:
-        async with running(group.run("orders", script)) as consuming:
-            await script.until("claim 3@0")
+        async with running(group.run("orders", handler)) as consuming:
+            await handler.until("claim 3@0")
             consuming.cancel()
         assert env.cluster.history.of("LeaveGroup") == []
 
@@ -137,11 +137,11 @@ async def test_a_second_one_of_the_same_name_fences_the_first(
     env: VirtualEnvironment, api: str, config: dict[str, float], how: str
 ):
     """The first hears of it by whatever it asks next: its call ends with that error, and nothing more is committed."""
-    script, ends, second = Script(env), Ends(), Script(env)
+    handler, ends, second = WorkHandler(env), SessionEndHook(), WorkHandler(env)
     await env.produce(3, [0])
     async with member(env, hooks=(ends,), group_instance_id="desk-1", **config) as group:
-        async with running(getattr(group, how)("orders", script)) as consuming:
-            await script.until("record 0@0")
+        async with running(getattr(group, how)("orders", handler)) as consuming:
+            await handler.until("record 0@0")
             async with (
                 member(env, "bob", group_instance_id="desk-1", auto_commit_interval=3000.0) as other,
                 running(other.run("orders", second)),
@@ -151,10 +151,10 @@ async def test_a_second_one_of_the_same_name_fences_the_first(
                     await consuming
                 assert caught.value.code == ErrorCode.FENCED_INSTANCE_ID
                 assert api.lower().removeprefix("offset") in str(caught.value)
-                assert "lost [0, 1, 2, 3]" in script.calls
-                assert not any(call.startswith("revoked") for call in script.calls)
+                assert "lost [0, 1, 2, 3]" in handler.calls
+                assert not any(call.startswith("revoked") for call in handler.calls)
                 assert ends.names == ["MemberLost"]
-                assert script.sessions[0].is_lost
+                assert handler.sessions[0].is_lost
                 assert committed(env) == {}
                 assert "FENCED_INSTANCE_ID" in str(group.health())
                 before = len(env.cluster.history.of("OffsetCommit", "JoinGroup", client_id="ann"))
@@ -167,16 +167,16 @@ async def test_a_second_one_of_the_same_name_fences_the_first(
 @pytest.mark.parametrize(("api", "nth"), [("JoinGroup", 2), ("SyncGroup", 1), ("SyncGroup", 2)])
 async def test_fenced_while_joining(env: VirtualEnvironment, api: str, nth: int):
     """No session, no loss to tell: the error comes out, at the first join or at a later one."""
-    script = Script(env)
+    handler = WorkHandler(env)
     await env.produce(3, [0])
     fault = env.cluster.faults.on(api, nth=nth, client_id="ann").error(ErrorCode.FENCED_INSTANCE_ID)
     async with member(env, group_instance_id="desk-1") as group:
-        async with running(group.run("orders", script)) as consuming:
+        async with running(group.run("orders", handler)) as consuming:
             if (api, nth) != ("SyncGroup", 1):
-                await script.until("done 0@2")
+                await handler.until("done 0@2")
                 await env.member("bob")
             with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
                 await consuming
     assert fault.hits == 1
-    assert not any(call.startswith("lost") for call in script.calls)
+    assert not any(call.startswith("lost") for call in handler.calls)
     assert committed(env) == ({} if (api, nth) == ("SyncGroup", 1) else {0: 3})

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup import Claim, Record, Session
 from asyncgroup.group.session_run import SessionRun
-from tests.scenario.support import Ends, Gate, Script, committed, member, now, running
+from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
 from tests.stories.virtual import VirtualEnvironment
@@ -18,7 +18,7 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 
-class SlowHooks(Script):
+class SlowHooks(WorkHandler):
     """Hooks that take all the time they get."""
 
     async def on_revoked(self, session: Session, partitions) -> None:
@@ -33,36 +33,36 @@ class SlowHooks(Script):
 # -- a rebalance --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("handler", [Script, SlowHooks])
+@pytest.mark.parametrize("handler_type", [WorkHandler, SlowHooks])
 @pytest.mark.parametrize("later", [0.2, 1.5, 2.9])
 @pytest.mark.parametrize("rebalance_timeout", [5.0, 20.0, 60.0])
 async def test_a_handler_that_takes_all_of_its_time_costs_nobody_the_membership(
-    env: VirtualEnvironment, handler: type[Script], later: float, rebalance_timeout: float
+    env: VirtualEnvironment, handler_type: type[WorkHandler], later: float, rebalance_timeout: float
 ):
     """It is cancelled, its finished work is committed, and the member joins before the coordinator gives it up.
 
     Found in step 1: the time was counted from when the member heard of the rebalance, up to a heartbeat after it began,
     so that the cancellation came after the coordinator had gone on without the member.
     """
-    gate, ends = Gate(0, 2), Ends()
-    script = handler(env, gate)
+    gate, ends = Gate(0, 2), SessionEndHook()
+    handler = handler_type(env, gate)
     await env.produce(5, [0])
     async with (
         member(env, hooks=(ends,), rebalance_timeout=rebalance_timeout) as group,
-        running(group.run("orders", script)),
+        running(group.run("orders", handler)),
     ):
         await gate.reached.wait()
         await asyncio.sleep(later)
         bob = await env.member("bob", rebalance_timeout=rebalance_timeout)
-        await script.until("cancelled 0")
+        await handler.until("cancelled 0")
         gate.open.set()
-        await script.until("assigned [0, 1]")
-        first, second = script.sessions
+        await handler.until("assigned [0, 1]")
+        first, second = handler.sessions
         assert second.member_id == first.member_id
         assert second.generation_id == first.generation_id + 1
         assert ends.names == ["Rebalanced"]
         assert committed(env)[0] == 2
-        await script.until("done 0@4")
+        await handler.until("done 0@4")
         assert bob.log.handled == []
         await bob.leave()
 
@@ -70,14 +70,14 @@ async def test_a_handler_that_takes_all_of_its_time_costs_nobody_the_membership(
 async def test_the_limit_of_a_rebalance_that_was_our_own_counts_from_now(env: VirtualEnvironment):
     """Partitions were added: the group rebalances only when the leader joins, so nobody waits for it yet."""
     gate = Gate(0, 2)
-    script = Script(env, gate)
+    handler = WorkHandler(env, gate)
     await env.produce(5, [0])
-    async with member(env, rebalance_timeout=20.0) as group, running(group.run("orders", script)):
+    async with member(env, rebalance_timeout=20.0) as group, running(group.run("orders", handler)):
         await gate.reached.wait()
         env.cluster.create_partitions("orders", 5)
-        await env.bell.until(lambda: script.sessions[0].ended, "the growth seen", env.limit)
+        await env.bell.until(lambda: handler.sessions[0].ended, "the growth seen", env.limit)
         ended_at = now()
-        await script.until("cancelled 0")
+        await handler.until("cancelled 0")
         assert now() - ended_at == pytest.approx(20.0 * 0.8)
         gate.open.set()
 
@@ -85,18 +85,18 @@ async def test_the_limit_of_a_rebalance_that_was_our_own_counts_from_now(env: Vi
 # -- a close ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("handler", [Script, SlowHooks])
+@pytest.mark.parametrize("handler_type", [WorkHandler, SlowHooks])
 @pytest.mark.parametrize("silent", [False, True])
 async def test_close_timeout_is_one_limit_for_all(
-    env: VirtualEnvironment, handler: type[Script], silent: bool
+    env: VirtualEnvironment, handler_type: type[WorkHandler], silent: bool
 ):
     """Handler, hooks, commit and leave together: never more, even if no broker answers any more."""
     gate = Gate(0, 2)
-    script = handler(env, gate)
+    handler = handler_type(env, gate)
     await env.produce(5, [0])
     async with (
         member(env, close_timeout=10.0, auto_commit_interval=3000.0, session_timeout=60.0) as group,
-        running(group.run("orders", script)) as consuming,
+        running(group.run("orders", handler)) as consuming,
     ):
         await gate.reached.wait()
         if silent:
@@ -105,7 +105,7 @@ async def test_close_timeout_is_one_limit_for_all(
         await group.aclose()
         assert 8.0 <= now() - began <= 10.01
         await consuming
-        assert script.calls[-4:] == ["cancelled 0", "end 0", "revoked [0, 1, 2, 3]", "cleanup"]
+        assert handler.calls[-4:] == ["cancelled 0", "end 0", "revoked [0, 1, 2, 3]", "cleanup"]
         assert committed(env) == ({} if silent else {0: 2})
         env.network.cut("10.2.0.1")
         env.network.heal()
@@ -122,10 +122,10 @@ async def test_behind_a_handler_that_swallows_its_cancellation_all_others_have_a
         except asyncio.CancelledError:
             await asyncio.sleep(40.0)
 
-    script = Script(env, stubborn)
+    handler = WorkHandler(env, stubborn)
     await env.produce(1, [0])
-    async with member(env, close_timeout=10.0) as group, running(group.run("orders", script)):
-        await script.until("record 0@0")
+    async with member(env, close_timeout=10.0) as group, running(group.run("orders", handler)):
+        await handler.until("record 0@0")
         began = now()
         await group.aclose()
         assert now() - began == pytest.approx(48.0, abs=0.1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings as rules, strategies as st
 
-from asyncgroup.columns import Columns, MalformedTimestamp, arrow_schema
+from asyncgroup.columns import MalformedTimestamp, RecordColumns, arrow_schema
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.lazy_records import LazyRecords
 from asyncgroup.errors import CorruptRecordsError, UsageError
@@ -111,7 +111,7 @@ def test_old_message_sets() -> None:
 
 def test_nothing_is_a_batch_without_rows() -> None:
     for headers in (False, True):
-        made = Columns(include_headers=headers).to_arrow()
+        made = RecordColumns(include_headers=headers).to_arrow()
         assert (made.num_rows, made.schema) == (0, arrow_schema(include_headers=headers))
 
 
@@ -155,7 +155,7 @@ def test_corrupt_content_is_told_with_its_place() -> None:
 
 @pytest.mark.soak
 def test_more_than_arrow_can_hold_is_refused() -> None:
-    columns = Columns()
+    columns = RecordColumns()
     value = bytes(128 << 20)
     columns.values = [value] * 17
     columns.keys = [None] * 17

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.one_spark import SHARED_SPARK
+from tests.shared_spark import SHARED_SPARK
 from tests.testing.suites import ROOT, run_suite
 
 SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## An embedded broker for your tests")[1]

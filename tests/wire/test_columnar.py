@@ -8,7 +8,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, strategies as st
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire import records as wire
@@ -54,7 +54,7 @@ def header_of(data: bytes) -> BatchHeader:
     return header
 
 
-def rows_of(columns: Columns) -> list[tuple[object, ...]]:
+def rows_of(columns: RecordColumns) -> list[tuple[object, ...]]:
     assert columns.headers is not None
     offsets = [offset for run in columns.runs for offset in run.offsets]
     kinds = [run.timestamp_type for run in columns.runs for _ in run.offsets]
@@ -70,7 +70,11 @@ def rows_wanted(records: list[Record]) -> list[tuple[object, ...]]:
 def test_columns_are_those_of_the_records(data: bytes, start: int, length: int) -> None:
     header = header_of(data)
     first = header.base_offset + start
-    whole, some, bare = Columns(include_headers=True), Columns(include_headers=True), Columns()
+    whole, some, bare = (
+        RecordColumns(include_headers=True),
+        RecordColumns(include_headers=True),
+        RecordColumns(),
+    )
     read_columns("t", 3, data, header, whole)
     read_columns("t", 3, data, header, some, start=first, end=first + length)
     read_columns("t", 3, data, header, bare, start=first, end=first + length)
@@ -83,7 +87,7 @@ def test_columns_are_those_of_the_records(data: bytes, start: int, length: int) 
 
 
 def test_offsets_without_gaps_are_a_range() -> None:
-    columns = Columns()
+    columns = RecordColumns()
     for data in (
         batch(5, count=3),
         batch(8, count=2),
@@ -109,7 +113,7 @@ def test_a_batch_that_cannot_be_read_adds_nothing(codec: str) -> None:
     data[-8] ^= 0xFF
     data[-30:-20] = bytes(10)
     broken = sealed(bytes(data))
-    columns = Columns()
+    columns = RecordColumns()
     read_columns("t", 3, good := batch(0, count=3), header_of(good), columns)
     with pytest.raises(CorruptRecordsError, match="t-3 at offset 10"):
         read_columns("t", 3, broken, header_of(broken), columns)
@@ -119,7 +123,7 @@ def test_a_batch_that_cannot_be_read_adds_nothing(codec: str) -> None:
 
 def test_the_size_is_that_of_what_was_compressed() -> None:
     data = batch(0, count=10, codec="gzip", value=bytes(10_000))
-    columns = Columns()
+    columns = RecordColumns()
     read_columns("t", 3, data, header_of(data), columns)
     assert len(data) < 5_000
     assert 100_000 < columns.size < 110_000

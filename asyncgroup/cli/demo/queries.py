@@ -11,7 +11,7 @@ from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, 
 from asyncgroup.cli.demo.progress import DemoFailed
 from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.config import ProducerConfig
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.producer import Producer
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ class Queries:
         starting = asyncio.create_task(asyncio.to_thread(self._pipeline.start, session), name="start queries")
         queries: list[StreamingQuery] = []
         try:
-            queries = await finish(starting)
+            queries = await wait_shielded(starting)
             await self._watch(queries)
         finally:
             if not queries and not starting.cancelled() and starting.exception() is None:
                 queries = starting.result()
-            await finish(asyncio.create_task(asyncio.to_thread(_stop, queries), name="stop queries"))
+            await wait_shielded(asyncio.create_task(asyncio.to_thread(_stop, queries), name="stop queries"))
 
     async def _own_session(self) -> SparkSession:
         if self._session is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncgroup.cli.demo.progress import DemoFailed
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import wait_shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,5 +50,5 @@ async def start_spark(stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
         if not starting.cancelled() and starting.exception() is None:
             await asyncio.to_thread(starting.result().stop)
 
-    stack.push_async_callback(lambda: finish(asyncio.create_task(stop(), name="stop Spark")))
+    stack.push_async_callback(lambda: wait_shielded(asyncio.create_task(stop(), name="stop Spark")))
     return starting

@@ -14,7 +14,7 @@ from asyncgroup.cli.admin import Admin
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import wait_shielded
 
 __all__ = ["PARTITIONS", "DemoTarget", "embedded", "running"]
 
@@ -94,7 +94,7 @@ async def running(
             await _create(admin, target)
             yield target
         finally:
-            await finish(asyncio.create_task(_remove(admin, target), name="remove the demo's topics"))
+            await wait_shielded(asyncio.create_task(_remove(admin, target), name="remove the demo's topics"))
 
 
 async def _create(admin: Admin, target: DemoTarget) -> None:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from asyncgroup.checks import check_count, check_pause
+from asyncgroup.checks import check_count, check_duration_or_zero
 from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Handler, Session
 from asyncgroup.model import TopicPartition
@@ -78,7 +78,7 @@ class ForeachBatch(Handler):
         _check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
         for key, value in (("max_rows", max_rows), ("max_bytes", max_bytes)):
             check_count(key, value)
-        check_pause("max_wait", max_wait)
+        check_duration_or_zero("max_wait", max_wait)
         if on_error != "raise" and not isinstance(on_error, Retry):
             raise ConfigError("on_error", on_error, "'raise' or a Retry")
         if start_from is None:

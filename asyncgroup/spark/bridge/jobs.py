@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from asyncgroup.lifecycle import describe
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.frames import create_frame
 from asyncgroup.spark.requirements import SparkUnavailable, is_connect
@@ -111,7 +111,7 @@ class SparkJobs:
         except BaseException as raised:  # noqa: BLE001  raised in the event loop
             error = raised
             if isinstance(raised, Exception) and _java_has_ended(self._spark):
-                error = SparkUnavailable(f"Spark's Java process has ended: {describe(raised)}")
+                error = SparkUnavailable(f"Spark's Java process has ended: {describe_error(raised)}")
                 error.__cause__ = raised
         return CallResult(error, framed - began, time() - framed)
 
@@ -143,14 +143,14 @@ def _tagged(spark: SparkSession, tag: str) -> Iterator[None]:
     try:
         add(tag)
     except Exception as error:  # py4j raises various types if the JVM has ended
-        raise SparkUnavailable(f"Spark does not answer: {describe(error)}") from error
+        raise SparkUnavailable(f"Spark does not answer: {describe_error(error)}") from error
     try:
         yield
     finally:
         try:
             remove(tag)
         except Exception as error:  # noqa: BLE001  see above
-            _log.warning("the job tag of a batch could not be removed: %s", describe(error))
+            _log.warning("the job tag of a batch could not be removed: %s", describe_error(error))
 
 
 def _is_stopped(spark: SparkSession) -> bool:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from asyncgroup.checks import check_count, check_pause
+from asyncgroup.checks import check_count, check_duration_or_zero
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.errors import ConfigError
 from asyncgroup.spark.requirements import SparkUnavailable
@@ -32,8 +32,8 @@ class Retry:
 
     def __post_init__(self) -> None:
         check_count("times", self.times)
-        check_pause("backoff", self.backoff)
-        check_pause("backoff_max", self.backoff_max)
+        check_duration_or_zero("backoff", self.backoff)
+        check_duration_or_zero("backoff_max", self.backoff_max)
         kinds = self.only
         if not isinstance(kinds, tuple) or not all(
             isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncgroup.group import Claim, Session
-from asyncgroup.lifecycle import cancel_and_wait, finish, note, wait_within
+from asyncgroup.lifecycle import add_note, cancel_and_wait, wait_shielded, wait_within
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
@@ -118,7 +118,7 @@ class Bridge:
         self._data_available.set()
         try:
             if self._runner is not None:
-                await finish(self._runner)
+                await wait_shielded(self._runner)
         finally:
             self._jobs.close()
 
@@ -191,7 +191,7 @@ class Bridge:
         if batch is None or state.tp not in batch.partitions:
             return None
         is_first = batch.interrupt()
-        await finish(batch.function_ended)
+        await wait_shielded(batch.function_ended)
         if not (is_first and state.ended_by_rebalance and self._session.ended):
             return None  # only one claim raises, and none if the session goes on with the others
         seconds = self.time() - batch.started_at
@@ -291,7 +291,9 @@ class Bridge:
     def _fail(self, batch: RunningBatch, error: BaseException) -> None:
         """Let one claim raise the error, one of the batch if possible; this ends the session for the others."""
         failures = batch.retries.failures
-        note(error, f"while delivering {batch.batch_id!r}" + (f", try {failures}" if failures > 1 else ""))
+        add_note(
+            error, f"while delivering {batch.batch_id!r}" + (f", try {failures}" if failures > 1 else "")
+        )
         for tp in sorted(self._claims, key=lambda tp: (tp not in batch.partitions, tp)):
             if not self._claims[tp].failure.done():
                 self._claims[tp].failure.set_result(error)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from asyncgroup.checks import check_offset
 from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Session
-from asyncgroup.lifecycle import finish
+from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.commit_metadata import from_metadata, to_metadata
 
@@ -63,7 +63,7 @@ async def _in_thread(
             return error
 
     with ThreadPoolExecutor(1, thread_name_prefix="asyncgroup-start-offsets") as thread:
-        found = await finish(asyncio.get_running_loop().run_in_executor(thread, call))
+        found = await wait_shielded(asyncio.get_running_loop().run_in_executor(thread, call))
     if isinstance(found, BaseException):
         raise found
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from asyncgroup.lifecycle import describe
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.spark.bridge.batch_id import BatchId
 
 __all__ = ["BridgeMetrics", "BridgeStatistics"]
@@ -98,7 +98,7 @@ class BridgeMetrics:
     def record_failure(self, error: BaseException, now: float) -> None:
         """Record that the function has raised."""
         self.failures += 1
-        self._last_error = (describe(error), now)
+        self._last_error = (describe_error(error), now)
 
     def snapshot(
         self, queued_rows: int, queued_bytes: int, running: tuple[BatchId, float] | None, now: float

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from asyncgroup.checks import check_count
 from asyncgroup.errors import ConfigError
-from asyncgroup.lifecycle import describe
+from asyncgroup.lifecycle import describe_error
 
 if TYPE_CHECKING:
     import pyarrow
@@ -117,7 +117,7 @@ def _call_and_log(call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception as error:  # noqa: BLE001  each driver has its own
-        _log.warning("rollback or close of a sink's database connection failed: %s", describe(error))
+        _log.warning("rollback or close of a sink's database connection failed: %s", describe_error(error))
 
 
 def rows_of(batch: pyarrow.RecordBatch) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
-from asyncgroup.escaping import LONGEST_TEXT, printable
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire import messages as m
 
@@ -61,6 +61,6 @@ def _error(cluster: Cluster, group_id: str, code: int) -> BrokerError:
 
 def _shown(client_id: str, host: str, member_id: str) -> str:
     member, client, where = (
-        printable(each, LONGEST_TEXT) for each in (member_id, client_id, host.removeprefix("/"))
+        printable(each, MAX_TEXT_LENGTH) for each in (member_id, client_id, host.removeprefix("/"))
     )
     return f"{member} (client {client!r} at {where})"

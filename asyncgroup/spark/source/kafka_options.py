@@ -14,7 +14,7 @@ from asyncgroup.config import ClientConfig, ConsumerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties import is_secret
-from asyncgroup.property_names import BY_CLASS
+from asyncgroup.property_names import PROPERTIES
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.option_names import KAFKA_PREFIX
@@ -37,7 +37,9 @@ _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
 }
 """Refused with any value, as by Spark's source."""
 
-_PRODUCER_PROPERTIES: Final = frozenset(BY_CLASS["ProducerConfig"]) - frozenset(BY_CLASS["ClientConfig"]) | {
+_PRODUCER_PROPERTIES: Final = frozenset(PROPERTIES["ProducerConfig"]) - frozenset(
+    PROPERTIES["ClientConfig"]
+) | {
     "enable.idempotence",
     "transactional.id",
     "transaction.timeout.ms",
@@ -142,7 +144,7 @@ def _check_members(properties: Mapping[str, str]) -> None:
     for name in sorted(_MEMBER_PROPERTIES & properties.keys()):
         try:
             if name.endswith(".ms"):
-                BY_CLASS["ConsumerConfig"][name].read(properties[name])
+                PROPERTIES["ConsumerConfig"][name].read(properties[name])
         except ValueError as error:
             raise OptionError(KAFKA_PREFIX + name, properties[name], str(error)) from None
 

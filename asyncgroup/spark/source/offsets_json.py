@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from asyncgroup.checks import is_name
+from asyncgroup.checks import is_legal_name
 from asyncgroup.model import TopicPartition, by_topic
 
 __all__ = ["dump", "parse", "parse_limits", "parse_partitions"]
@@ -124,7 +124,7 @@ def _signed(code: int) -> int:
 def _topics(text: str | Mapping[str, Any]) -> list[tuple[str, Any]]:
     found = _object(_loaded(text) if isinstance(text, str) else text)
     for topic in found:
-        if not is_name(topic):
+        if not is_legal_name(topic):
             raise ValueError(f"{_shown(topic)} is not a valid topic name")
     return list(found.items())
 

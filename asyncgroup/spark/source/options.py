@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeVar
 
-from asyncgroup.checks import is_name
+from asyncgroup.checks import is_legal_name
 from asyncgroup.spark.source import offsets_json, values
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.kafka_options import KafkaOptions, read_kafka
@@ -168,7 +168,7 @@ def _subscribe(text: str) -> Subscribe:
     if not topics:
         raise ValueError("topic names, separated by commas")
     for topic in topics:
-        if not is_name(topic):
+        if not is_legal_name(topic):
             raise ValueError(f"topic names, separated by commas; {topic!r} is not a valid topic name")
     return Subscribe(topics)
 

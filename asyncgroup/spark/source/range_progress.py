@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.model import TopicPartition
@@ -237,7 +237,7 @@ class RangeProgress:
             row = (self.sizes.row + row) / 2
         self.sizes = Sizes(row, self.buffer.batch_bytes)
 
-    def read_into(self, columns: Columns) -> bool:
+    def read_into(self, columns: RecordColumns) -> bool:
         """Append the next batch's records to columns; False if nothing waits. Raises as `RecordBuffer.advance`."""
         return self.buffer.read_columns(columns, self.end)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.columns import Columns
+from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.model import TopicPartition
 from asyncgroup.security import Security, Tls
@@ -20,7 +20,7 @@ def read(end: int, *, partition: int = 0) -> RangeProgress:
     tp = TopicPartition(TOPIC, partition)
     progress = RangeProgress(part(0, end, partition), RecordBuffer(tp, 0, check_crcs=True))
     progress.buffer.add(batch(0, count=10) + batch(10, count=10), zero_copy=True)
-    while progress.read_into(Columns()):
+    while progress.read_into(RecordColumns()):
         pass
     return progress
 

@@ -1,0 +1,67 @@
+"""Cases with aiokafka."""
+
+from __future__ import annotations
+
+from aiokafka import AIOKafkaConsumer
+
+from benchmarks.clients import (
+    AUTO_COMMIT_SECONDS,
+    BATCH_RECORDS,
+    FETCH_MAX_BYTES,
+    FETCH_MAX_WAIT,
+    PARTITION_MAX_BYTES,
+    Settings,
+)
+from benchmarks.meter import Laps, Meter
+
+__all__ = ["getmany", "getmany_limited", "iterate"]
+
+
+def _consumer(settings: Settings) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        settings.topic,
+        bootstrap_servers=settings.bootstrap_servers,
+        group_id=settings.group_id,
+        auto_offset_reset="earliest",
+        enable_auto_commit=True,
+        auto_commit_interval_ms=int(AUTO_COMMIT_SECONDS * 1000),
+        fetch_max_bytes=FETCH_MAX_BYTES,
+        max_partition_fetch_bytes=PARTITION_MAX_BYTES,
+        fetch_max_wait_ms=int(FETCH_MAX_WAIT * 1000),
+    )
+
+
+async def getmany(settings: Settings, meter: Meter) -> None:
+    """`getmany()` without a limit: all buffered records, by partition."""
+    await _getmany(settings, meter, None)
+
+
+async def getmany_limited(settings: Settings, meter: Meter) -> None:
+    """`getmany()` with at most `BATCH_RECORDS` records."""
+    await _getmany(settings, meter, BATCH_RECORDS)
+
+
+async def _getmany(settings: Settings, meter: Meter, most: int | None) -> None:
+    async with _consumer(settings) as consumer:
+        while not meter.finished:
+            count = size = 0
+            for records in (await consumer.getmany(timeout_ms=1000, max_records=most)).values():
+                for record in records:
+                    size += len(record.key or b"") + len(record.value or b"")
+                count += len(records)
+            if count:
+                meter.add(count, size)
+
+
+async def iterate(settings: Settings, meter: Meter) -> None:
+    """One record at a time, by `async for`."""
+    laps = Laps(meter, settings.records)
+    left, size = laps.first, 0
+    async with _consumer(settings) as consumer:
+        async for record in consumer:
+            size += len(record.key or b"") + len(record.value or b"")
+            left -= 1
+            if not left:
+                left, size = laps.next(size), 0
+                if not left:
+                    break

@@ -1,0 +1,171 @@
+"""Helpers of all benchmarks: command-line options, a Kafka broker, child processes and tables."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from asyncgroup.testing.apache_kafka import ApacheKafka
+
+__all__ = [
+    "ClientFailed",
+    "choose",
+    "console_for_tables",
+    "footer",
+    "kafka",
+    "options_parser",
+    "positive_int",
+    "progress_on",
+    "run_process",
+    "run_worker",
+    "show_table",
+    "started_process",
+    "wrap",
+]
+
+ROOT: Final = Path(__file__).parent.parent
+WIDTH: Final = 132
+"""Columns of a table if standard output is not a terminal."""
+WRAP_WIDTH: Final = 118
+"""Columns of the text below a table."""
+
+
+class ClientFailed(Exception):
+    """A measured process failed; the message contains its output."""
+
+
+def positive_int(text: str) -> int:
+    """Parse a command-line argument that must be an integer, 1 or more; underscores may group its digits."""
+    number = int(text.replace("_", ""))
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def choose(parser: argparse.ArgumentParser, option: str, text: str, names: list[str]) -> list[str]:
+    """Return the names listed in `text` (comma-separated), all if it is empty; exit with an error for unknown names."""
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"{option} {','.join(unknown)}: not among {', '.join(names)}")
+    return [name for name in names if name in wanted or not wanted]
+
+
+def options_parser(
+    name: str, description: str | None, rounds: int, *, external: bool = True
+) -> argparse.ArgumentParser:
+    """Create a parser with the options of all benchmarks; `external` adds `--bootstrap-servers`."""
+    what = (description or "").removeprefix("The command: ")  # the description is a module's docstring
+    parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=what[:1].upper() + what[1:])
+    parser.add_argument(
+        "--rounds", type=positive_int, default=rounds, help="measurements of each (%(default)s)"
+    )
+    parser.add_argument("--only", default="", help="clients to measure, with commas")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of a table")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short run with little data, to check that it works"
+    )
+    if external:
+        parser.add_argument("--bootstrap-servers", help="use a running Kafka instead of starting one")
+    return parser
+
+
+def progress_on(console: Console) -> Progress:
+    """Create a progress bar that is erased at the end."""
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+@asynccontextmanager
+async def kafka(servers: str | None, progress: Progress) -> AsyncIterator[str]:
+    """Yield bootstrap servers: `servers` if given, else those of an Apache Kafka that runs until the context ends."""
+    if servers:
+        yield servers
+        return
+    # the broker must not be the bottleneck: Java's default garbage collector and compiler, and a large heap
+    task = progress.add_task("starting Apache Kafka", total=None)
+    async with ApacheKafka(heap="1g", java_options=()) as cluster:
+        progress.remove_task(task)
+        yield cluster.bootstrap_servers
+
+
+@asynccontextmanager
+async def started_process(*command: str, limit: int = 1 << 16) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a process with pipes for its standard streams, in the repository's root; kill it when the context ends.
+
+    `limit` is the longest line, in bytes, that can be read from it.
+    """
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, limit=limit
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def run_process(name: str, command: Sequence[str], limit: float) -> dict[str, Any]:
+    """Run a command and return the JSON object that it prints last; raise ClientFailed after `limit` seconds."""
+    async with started_process(*command) as process:
+        try:
+            async with asyncio.timeout(limit):
+                out, err = await process.communicate()
+        except TimeoutError:
+            raise ClientFailed(f"{name} took longer than {limit:g} s") from None
+    if process.returncode or not out.strip():
+        raise ClientFailed(f"{name} ended with exit code {process.returncode}:\n{err.decode()}")
+    figures: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return figures
+
+
+async def run_worker(function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
+    """Run `module:function` with settings in a separate Python process (`benchmarks.worker`)."""
+    command = (sys.executable, "-m", "benchmarks.worker", function, json.dumps(settings))
+    return await run_process(function, command, limit)
+
+
+def console_for_tables() -> Console:
+    """Return a console for standard output, `WIDTH` columns wide if it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def show_table(title: str, columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]]) -> None:
+    """Print rows in groups. The first column is text, the others are numbers; rows of asyncgroup are bold."""
+    table = Table(title=title, title_justify="left")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="right" if index else "left", no_wrap=True)
+    for group in groups:
+        for row in group:
+            table.add_row(*row, style="bold" if row[0].startswith("asyncgroup") else None)
+        table.add_section()
+    console_for_tables().print(table)
+
+
+def wrap(text: str) -> str:
+    """Wrap a caption to lines of `WRAP_WIDTH` columns."""
+    return textwrap.fill(text, WRAP_WIDTH, break_on_hyphens=False)
+
+
+def footer(versions: Mapping[str, str], machine: Mapping[str, str]) -> str:
+    """Return the last lines of a report: versions of the software, and the machine."""
+    return (
+        ", ".join(f"{name} {number}" for name, number in versions.items())
+        + f"\n{machine['python']}, {machine['system']}, {machine['processor']}, {machine['cores']} cores, "
+        f"load at the start {machine['load']}"
+    )

@@ -1,0 +1,188 @@
+"""RandomLogs that live through everything a log can: transactions, truncation, retention, being made anew. They remember it."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from uuid import UUID
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.topics import Partition
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import BatchBuilder, read_batch_header
+
+__all__ = ["RandomLogs"]
+
+
+class RandomLogs:
+    """Writes numbered records (their values) into the partitions of a cluster, and knows all that was ever in them.
+
+    `written` holds every value that ever stood at an offset, `empty` the offsets that at some time held nothing to hand
+    out: a marker, or a record of an aborted transaction. `committed_values` are the values that were ever committed.
+    """
+
+    def __init__(self, cluster: EmbeddedCluster, rng: random.Random, *, committed_only: bool) -> None:
+        self.cluster, self.rng, self._committed_only = cluster, rng, committed_only
+        self.written: defaultdict[TopicPartition, defaultdict[int, set[bytes]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
+        self.empty: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        self.committed_values: set[bytes] = set()
+        self._records = 0
+        self._producers = 1 << 20
+        self._open: dict[TopicPartition, tuple[int, int, list[tuple[int, bytes]]]] = {}
+        """The transaction that is open in a partition: producer, next sequence number, its records so far."""
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(name, number) for name, number in self._places()]
+
+    def _places(self) -> Iterator[tuple[str, int]]:
+        for name, topic in sorted(self.cluster.nodes[1].controller.topics.items()):
+            if not topic.is_internal:
+                yield from ((name, partition.index) for partition in topic.partitions)
+
+    def partition_of(self, tp: TopicPartition) -> Partition:
+        return self.cluster.partition(*tp)
+
+    def topic_id(self, tp: TopicPartition) -> UUID:
+        """The id of the topic of this name that is there now."""
+        return self.cluster.topic(tp.topic).id
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def append(self, tp: TopicPartition, records: int, size: int = 0, producer: int = -1) -> None:
+        """A batch of so many records; `producer` says of whose transaction."""
+        place, sequence = self.partition_of(tp), self._open[tp][1] if producer >= 0 else -1
+        builder = BatchBuilder(
+            self.rng.choice(["none", "none", "gzip"]),
+            1 << 30,
+            transactional=producer >= 0,
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequence,
+        )
+        values = []
+        for _ in range(records):
+            self._records += 1
+            values.append(b"%08d" % self._records + self.rng.randbytes(size))
+            assert builder.append(1000, None, values[-1])
+        first = place.log.append(builder.build(), place.leader_epoch).base_offset
+        for offset, value in enumerate(values, first):
+            self.written[tp][offset].add(value)
+        if producer >= 0:
+            self._open[tp][2].extend(enumerate(values, first))
+            self._open[tp] = (producer, sequence + records, self._open[tp][2])
+        else:
+            self.committed_values.update(values)
+        self._wake(place)
+
+    def begin(self, tp: TopicPartition, records: int) -> None:
+        """A batch of the partition's transaction, which begins if there is none."""
+        if tp not in self._open:
+            self._producers += 1
+            self._open[tp] = (self._producers, 0, [])
+        self.append(tp, records, producer=self._open[tp][0])
+
+    def end(self, tp: TopicPartition, *, commit: bool) -> None:
+        """End the partition's transaction, if one is open."""
+        if tp not in self._open:
+            return
+        producer, _, records = self._open.pop(tp)
+        self._mark_end(tp, producer, commit=commit)
+        if commit:
+            self.committed_values.update(value for _, value in records)
+        else:
+            self._aborted(tp, [offset for offset, _ in records])
+
+    def _mark_end(self, tp: TopicPartition, producer: int, *, commit: bool) -> None:
+        place = self.partition_of(tp)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        offset = place.log.append_marker(kind, producer, 0, place.leader_epoch).base_offset
+        self.empty[tp].add(offset)
+        self._wake(place)
+
+    def _aborted(self, tp: TopicPartition, offsets: list[int]) -> None:
+        if self._committed_only:
+            self.empty[tp].update(offsets)
+
+    def _wake(self, place: Partition) -> None:
+        next(iter(self.cluster.nodes.values())).appended(place)
+
+    # --- losing -------------------------------------------------------------------------------------------------
+
+    def truncate(self, tp: TopicPartition, offset: int, leader: int) -> int | None:
+        """Lose what is behind `offset`, and what was open there; the log's new end, None if nothing was done."""
+        log = self.partition_of(tp).log
+        bases = [batch.base_offset for batch in log._batches if batch.base_offset <= offset]
+        if not bases or bases[-1] < log.start_offset or offset >= log.end_offset:
+            return None
+        self.end(tp, commit=False)
+        self.cluster.truncate(*tp, offset, leader)
+        self._abort_reopened(tp)
+        return bases[-1]
+
+    def _abort_reopened(self, tp: TopicPartition) -> None:
+        """Transactions whose markers were lost are open again; their coordinator would write new ones."""
+        log = self.partition_of(tp).log
+        for producer in list(log.producers._open):
+            records = [offset for offset, _, one in self._batches(tp) if one == producer]
+            self._mark_end(tp, producer, commit=False)
+            self._aborted(tp, records)
+
+    def delete_records(self, tp: TopicPartition, offset: int) -> None:
+        """Lose what is before `offset`."""
+        log = self.partition_of(tp).log
+        log.start_offset = max(log.start_offset, min(offset, log.last_stable_offset))
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        """Delete a topic and make it anew."""
+        for tp in [tp for tp in self._open if tp.topic == topic]:
+            del self._open[tp]
+        self.cluster.delete_topic(topic)
+        self.cluster.create_topic(topic, partitions)
+
+    def forget_open(self, topic: str) -> None:
+        """The topic goes, and its transactions with it."""
+        for tp in [tp for tp in self._open if tp.topic == topic]:
+            del self._open[tp]
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def _batches(self, tp: TopicPartition) -> Iterator[tuple[int, bytes, int]]:
+        """Offset, value and producer id (-1 outside of transactions) of every record that is there."""
+        log = self.partition_of(tp).log
+        producers = {}
+        for batch in log._batches:
+            header = read_batch_header(batch.bytes())
+            assert header is not None
+            for offset in range(header.base_offset, header.next_offset):
+                producers[offset] = header.producer_id if header.is_transactional else -1
+        for record in log.records():
+            assert record.value is not None
+            yield record.offset, record.value, producers[record.offset]
+
+    def expected(self, tp: TopicPartition) -> dict[int, bytes]:
+        """What a reader must get of the log as it is now."""
+        log = self.partition_of(tp).log
+        aborted = {
+            (one.producer_id, offset)
+            for one in log._aborted
+            for offset in range(one.first_offset, one.last_offset)
+        }
+        end = log.last_stable_offset if self._committed_only else log.end_offset
+        return {
+            offset: value
+            for offset, value, producer in self._batches(tp)
+            if log.start_offset <= offset < end
+            and not (self._committed_only and (producer, offset) in aborted)
+        }
+
+    def finish(self) -> None:
+        """End all transactions, and write two records more everywhere, the last thing of all."""
+        for tp in self.partitions:
+            self.end(tp, commit=self.rng.random() < 0.5)
+        for tp in self.partitions:
+            self.append(tp, 2)

@@ -1,0 +1,172 @@
+"""Readers of a storm: they read as people do, mark what they have done, and mind what they get."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterable
+from uuid import UUID
+
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.group.session_start import connect_offsets
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.offsets import PartitionOffsets
+from asyncgroup.wire.messages import NO_UUID
+from tests.scenario.random_logs import RandomLogs
+
+__all__ = ["ReadHistory", "Reader"]
+
+
+class ReadHistory:
+    """What was handed out of one partition by all its readers, one after another.
+
+    `excused` are offsets of the log as it is now that need not be handed out: a reader that has sought there cannot know
+    what the log lost before.
+    """
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.seen: set[bytes] = set()
+        self.excused: set[int] = set()
+        self.count = 0
+
+
+class Reader:
+    """Reads one partition until its consumer ends, record by record and by batches, now quick, now slow, now stuck."""
+
+    def __init__(
+        self,
+        logs: RandomLogs,
+        history: ReadHistory,
+        consumer: PartitionConsumer,
+        offsets: PartitionOffsets,
+        rng: random.Random,
+    ) -> None:
+        self.logs, self.history, self.consumer, self.offsets, self.rng = logs, history, consumer, offsets, rng
+        self.floor = consumer.initial_offset
+        """The least offset that may come next."""
+        self.is_calm = False
+        self.may_be_past_end = False
+        """Whether the log was cut while nobody could know of which log the position was: marks may be beyond its end."""
+        self.errors: list[str] = []
+        self._watch()
+        self.task = asyncio.create_task(self._run(), name=f"reader {consumer.tp}")
+
+    def _watch(self) -> None:
+        consumer = self.consumer
+        connect_offsets(consumer, self.offsets)
+        mark_on_reset, mark_on_restart, mark_on_passed = (
+            consumer.on_reset,
+            consumer.on_restart,
+            consumer.on_skipped_range,
+        )
+
+        def on_reset(offset: int, log_end: int) -> None:
+            # what is buffered comes first, if the log has lost its head
+            self.floor = min(self.floor, offset) if consumer.buffered_bytes else offset
+            mark_on_reset(offset, log_end)
+
+        def on_restart(offset: int, topic_id: UUID) -> None:
+            self.floor = min(self.floor, offset)
+            if topic_id != NO_UUID:
+                self.history.excused.clear()
+            mark_on_restart(offset, topic_id)
+
+        def on_skipped_range(start: int, end: int, epoch: int) -> None:
+            self._check_empty(start, end, "passed over")
+            mark_on_passed(start, end, epoch)
+
+        consumer.on_reset, consumer.on_restart, consumer.on_skipped_range = (
+            on_reset,
+            on_restart,
+            on_skipped_range,
+        )
+
+    # --- what must hold -----------------------------------------------------------------------------------------
+
+    def _check_empty(self, start: int, end: int, what: str) -> None:
+        """Every offset from `start` up to `end` held nothing to hand out at some time."""
+        tp = self.history.tp
+        log_start = self.logs.partition_of(tp).log.start_offset if tp in self.logs.partitions else 1 << 60
+        missed = [
+            offset
+            for offset in range(max(start, log_start), end)
+            if offset not in self.logs.empty[tp] and offset not in self.history.excused
+        ]
+        if missed:
+            self.errors.append(f"{self.consumer}: {what} {missed} on the way from {start} to {end}")
+
+    def _check(self, records: Iterable[Record]) -> None:
+        for record in records:
+            offset, value = record.offset, record.value
+            assert value is not None
+            if offset < self.floor:
+                self.errors.append(f"{self.consumer}: {offset} behind {self.floor}")
+            self._check_empty(self.floor, offset, "left out")
+            if value not in self.logs.written[self.history.tp][offset]:
+                self.errors.append(f"{self.consumer}: {value!r} at {offset} was never written")
+            if self.consumer._committed_only and value not in self.logs.committed_values:
+                self.errors.append(f"{self.consumer}: {value!r} at {offset} was not committed")
+            self.floor = offset + 1
+            self.history.seen.add(value)
+            self.history.count += 1
+
+    # --- how it reads -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        consumer, rng = self.consumer, self.rng
+        batches = consumer.batches(max_records=7)
+        patient = consumer.batches(max_records=30, max_bytes=3000, max_wait=0.3)
+        while not consumer.ended:
+            try:
+                await self._read_once(rng.choice([batches, patient, None, None]))
+            except StopAsyncIteration:
+                return
+            except AsyncGroupError:
+                continue
+            await self._pause_randomly()
+
+    async def _read_once(self, batches: object) -> None:
+        limit = self.rng.choice([0.001, 0.05, 1.0]) if self.rng.random() < 0.2 else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                if batches is not None:
+                    batch = await anext(batches)  # type: ignore[call-overload]
+                    self._check(batch)
+                    self._mark(batch.last_offset, batch.leader_epoch)
+                else:
+                    record = await anext(self.consumer)
+                    self._check([record])
+                    self._mark(record.offset, record.leader_epoch)
+
+    def _mark(self, offset: int, leader_epoch: int) -> None:
+        if self.is_calm or self.rng.random() < 0.7:
+            self.offsets.advance(offset + 1, "", leader_epoch)
+
+    async def _pause_randomly(self) -> None:
+        chance = self.rng.random()
+        if not self.is_calm and chance < 0.1:
+            await asyncio.sleep(self.rng.uniform(0, 0.5))
+        elif not self.is_calm and chance < 0.105:
+            await asyncio.sleep(self.rng.uniform(2, 8))
+        else:
+            self._seek_randomly(chance)
+
+    def _seek_randomly(self, chance: float) -> None:
+        if self.is_calm or chance < 0.98 or self.history.tp not in self.logs.partitions:
+            return
+        log = self.logs.partition_of(self.history.tp).log
+        position = self.consumer.position
+        target = self.rng.choice(
+            [position, self.rng.randint(log.start_offset, max(position, log.start_offset))]
+        )
+        # what the log lost, and holds instead, cannot be found out any more: a sought offset has no epoch
+        _, end = log.end_of_epoch(self.consumer.fetched_epoch)
+        self.history.excused.update(range(position if end < 0 else min(position, end), target))
+        if self.consumer.fetch_position.topic_id not in (NO_UUID, self.logs.topic_id(self.history.tp)):
+            # the topic was made anew, which it has yet to hear of: a sought offset is one of whatever topic there is
+            self.history.excused.update(range(target))
+        self.floor = target
+        self.consumer.seek(target)

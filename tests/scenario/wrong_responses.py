@@ -1,0 +1,116 @@
+"""Answers that decode and are not true: a field or two say something else than the broker meant."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+from uuid import UUID
+
+from asyncgroup.errors import DecodeError, UnsupportedVersionError
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode, encode
+from asyncgroup.wire.message import Message
+from asyncgroup.wire.protocol import encode_response
+from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
+
+RANGES: Final = {
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
+TEXTS: Final = [
+    "",
+    "x",
+    "orders",
+    "g",
+    "\x00",
+    "a" * 300,
+    "ü",
+    "-1",
+    "127.0.0.1",
+    "no such host",
+    "999.1.1.1",
+    "[::1",
+]
+UNCHANGED: Final = ("JoinGroupResponse", "SyncGroupResponse")
+"""Who is changes by the coordinator that he owns nothing owns nothing; only the next rebalance tells him otherwise."""
+
+Found = list[tuple[Any, FieldSpec]]
+
+
+class ResponseMutator:
+    """Says one answer in `every` otherwise, while it is `active`; put in the place of the server's encoder.
+
+    Error codes are changed less often than the rest, as most of them end what was asked for. Epochs are left alone: a
+    higher one is believed for ever, as no broker may say later that there never was one (KIP-320).
+    """
+
+    def __init__(self, rng: random.Random, every: int) -> None:
+        self.rng, self.every = rng, every
+        self.active = False
+        self.changes: list[str] = []
+
+    def encode(self, response: Message, version: int, correlation_id: int) -> list[bytes]:
+        """As `protocol.encode_response`."""
+        if self.active and response.NAME not in UNCHANGED and not self.rng.randrange(self.every):
+            try:
+                # of its own: the response may hold lists that belong to the broker
+                changed = decode(type(response), version, encode(response, version))
+                changes = self._mutate(changed, version)
+                pieces = encode_response(changed, version, correlation_id)
+            except (DecodeError, UnsupportedVersionError):
+                pass
+            else:
+                self.changes += changes
+                return pieces
+        return encode_response(response, version, correlation_id)
+
+    def _mutate(self, response: Message, version: int) -> list[str]:
+        spec, found, changes = message_spec(response.NAME), [], []
+        _collect(response, spec, spec.top, version, found)
+        for _ in range(self.rng.choice([1, 1, 2, 3])):
+            message, field = self.rng.choice(found)
+            if "Epoch" in field.name or ("ErrorCode" in field.name and self.rng.random() < 0.9):
+                continue
+            value = self._other_value(field, version, getattr(message, field.attribute))
+            setattr(message, field.attribute, value)
+            changes.append(f"{type(message).__qualname__}.{field.attribute} = {value!r:.60}")
+        return changes
+
+    def _other_value(self, field: FieldSpec, version: int, value: Any) -> Any:
+        rng = self.rng
+        if version in field.nullable and rng.random() < 0.3:
+            return None
+        if field.name == "ThrottleTimeMs":
+            return rng.choice([-(2**31), -1, 0, 500])
+        if field.is_array:
+            found = list(value or [])
+            return rng.choice([[], found + found, found[: len(found) // 2], found[::-1]])
+        if field.element in RANGES:
+            low, high = RANGES[field.element]
+            number = rng.choice(
+                [0, 1, 2, 3, -1, low, high, value + 1, value - 1, 16, 25, rng.randint(low, high)]
+            )
+            return min(max(number, low), high)
+        if field.element in ("bytes", "records"):
+            data = bytes(value or b"")
+            return rng.choice(
+                [b"", rng.randbytes(40), data[: len(data) // 2], data + data, data[:-1] + b"\xff"]
+            )
+        if field.element == "uuid":
+            return rng.choice([m.NO_UUID, UUID(int=5)])
+        return {"string": rng.choice(TEXTS), "bool": not value}.get(field.element, value)
+
+
+def _collect(message: Any, spec: MessageSpec, struct: StructSpec, version: int, found: Found) -> None:
+    """All the fields of a message, with the objects that have them."""
+    for field in struct.fields:
+        if version not in field.versions:
+            continue
+        found.append((message, field))
+        if field.element in spec.structs:
+            value = getattr(message, field.attribute)
+            for part in (value if field.is_array else [value]) or []:
+                if part is not None:
+                    _collect(part, spec, spec.structs[field.element], version, found)
