@@ -5,8 +5,8 @@ Where to look, starting at the user's call:
 - User-facing: `group` (ConsumerGroup), `program` (`asyncgroup.run`), `handler`, `session`, `claim`, `threads` (blocking
   handlers), `records` (one loop instead of a handler) with `group_marks`, `health`, and `assignors/`.
 - Member: `run_loop` runs one session after another through `member`. `topics` resolves the subscription, `membership`
-  joins and syncs with the requests of `join_requests` and the assignors of `join_protocols`, then `session_run` runs the
-  session. `known_topics` and `paused_partitions` are kept across sessions.
+  joins and syncs with the requests of `join_requests` and the assignors of `join_protocols`, then `session_run` runs
+  the session. `known_topics` and `paused_partitions` are kept across sessions.
 - Session: `session_start` finds the start offsets and creates the claims; `handler_calls` runs the handler's methods in
   `handler_tasks`; `heartbeats` and `topic_watch` detect what ends the session; `session_causes` sets the cause;
   `limits` computes the deadline of each phase of shutdown.

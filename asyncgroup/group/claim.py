@@ -1,4 +1,4 @@
-"""A claim: one partition while this member owns it."""
+"""Claim: one assigned partition, as an async iterator of its records."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ __all__ = ["Claim"]
 
 
 class Claim:
-    """An async iterator of a partition's records, and where they are marked as done.
+    """An assigned partition: an async iterator of its records, with `mark` for those that are done.
 
-    Iteration ends when the claim is revoked or the session ends. `break` and a second loop go on at the very next
-    record. A claim belongs to the event loop; from a thread use `in_thread`.
+    Iteration ends when the claim is revoked or the session ends. After `break`, a second loop continues at the next
+    record. Use a claim in the event loop only; for blocking handlers see `in_thread`.
     """
 
     def __init__(self, consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
-        self._consumer, self._offsets = consumer, offsets
+        self._consumer = consumer
+        self._offsets = offsets
         self._topic, self._partition = consumer.tp
         self._ended = asyncio.Event()
         self.initial_metadata = offsets.metadata
-        """The text that was committed beside `initial_offset`; empty if there is none."""
+        """The metadata committed with `initial_offset`; empty if there is none."""
         self.cause: SessionEnd | None = None
-        """Why the claim ended; None while it lives."""
+        """Why the claim ended; None while it is live."""
 
     def __repr__(self) -> str:
         if self.ended:
@@ -41,7 +42,7 @@ class Claim:
 
     @property
     def consumer(self) -> PartitionConsumer:
-        """The partition consumer behind the claim."""
+        """The partition consumer that fetches the records."""
         return self._consumer
 
     @property
@@ -56,37 +57,37 @@ class Claim:
 
     @property
     def partition(self) -> int:
-        """The partition's number."""
+        """The partition number."""
         return self._consumer.tp.partition
 
     @property
     def initial_offset(self) -> int:
-        """Where this claim began to read."""
+        """The offset at which the claim began to read."""
         return self._consumer.initial_offset
 
     @property
     def position(self) -> int:
-        """The offset of the next record that iteration hands out."""
+        """The offset of the next record that iteration returns."""
         return self._consumer.position
 
     @property
     def next_mark(self) -> int:
-        """The first offset that is not marked as done; what was before it may be committed."""
+        """The first offset that is not marked as done: the offset to commit."""
         return self._offsets.next_offset
 
     @property
     def high_water_mark(self) -> int:
-        """The offset behind the last readable record, as of the last fetch; -1 before it."""
+        """The high watermark by the last fetch, with `read_committed` the last stable offset; -1 before the first."""
         return self._consumer.high_water_mark
 
     @property
     def lag(self) -> int:
-        """Offsets between the position and the high water mark, with `read_committed` the last stable offset."""
+        """Offsets between the position and `high_water_mark`."""
         return self._consumer.lag
 
     @property
     def stalled(self) -> bool:
-        """Whether no record was taken for `max_processing_time` while some waited; nothing is fetched meanwhile."""
+        """Whether no record was read for `max_processing_time` while some were buffered; fetching is suspended."""
         return self._consumer.stalled
 
     @property
@@ -104,7 +105,7 @@ class Claim:
         await self._ended.wait()
 
     def __aiter__(self) -> PartitionConsumer:
-        """The iterator behind the claim; a claim's own `anext` goes to the same one, by a call more."""
+        """Return the iterator of the records; `anext(claim)` reads from the same one, at the cost of one more call."""
         return self._consumer
 
     def __anext__(self) -> Coroutine[Any, Any, Record]:
@@ -113,35 +114,35 @@ class Claim:
     def batches(
         self, *, max_records: int = 10_000, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> Batches:
-        """Iterate over batches: what is there, or what comes within `max_wait` seconds, up to the limits.
+        """Iterate over batches of buffered records and those that arrive within `max_wait` seconds, up to the limits.
 
-        A batch that raises CorruptRecordsError while its records are read (wrong content under a right checksum) was not
-        seen: reading goes back to it, its next read raises here, and no mark passes it before a seek past it.
-        Raises ConfigError for limits below 1.
+        If a batch raises CorruptRecordsError while its records are read (invalid content with a valid checksum),
+        reading goes back to its start: the next read raises again, and marks do not advance past it until a seek
+        does. Raises ConfigError for limits below 1.
         """
         return self._consumer.batches(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
-        """Everything up to and including this record or batch is done, and may be committed.
+        """Mark everything up to and including this record or batch as done, so that it may be committed.
 
-        Marks move forwards only: parallel work that finishes out of order must not mark what others still do. On a
-        claim that was lost or is over the mark is dropped. Raises ConfigError for a record of another partition, and
-        for a value that is neither a Record nor a Batch.
+        Marks only move forwards: with parallel work, do not mark a record while an earlier one is unfinished. The mark
+        is dropped if the claim was lost or its session is over. Raises ConfigError for a record of another partition,
+        and for a value that is neither a Record nor a Batch.
         """
         try:
             if done.partition != self._partition or done.topic != self._topic:
-                # its offset would be committed here, over records that nobody has seen
+                # its offset would be committed for this partition, past records that were not read
                 raise ConfigError(
                     "done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}"
                 )
-            # asked this way round: Batch is an abstract class's child, for which isinstance takes long
+            # tested in this order because isinstance is slow for Batch, a subclass of an abstract class
             last = done.offset if isinstance(done, Record) else done.last_offset
         except AttributeError:
             raise ConfigError("done", done, "a Record or a Batch") from None
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
 
     def check_mark(self, done: object, metadata: object = "") -> None:
-        """Raise what `mark` would raise, ConfigError, and change nothing: may be called from any thread."""
+        """Raise ConfigError where `mark` would, without a change of state. Safe to call from any thread."""
         if not isinstance(done, Record | Batch):
             raise ConfigError("done", done, "a Record or a Batch")
         if done.partition != self._partition or done.topic != self._topic:
@@ -149,19 +150,19 @@ class Claim:
         check_metadata(metadata)
 
     def seek(self, offset: StartOffset) -> None:
-        """Go on reading at `offset`; what is buffered is dropped, marks stay.
+        """Continue reading at `offset`: buffered records are dropped, marks stay.
 
-        `offset` is a number, `"earliest"`, `"latest"`, a datetime with a time zone (the first record of that time or
-        later) or a timedelta (the first record not older than that). It returns at once: what has to be looked up is
-        looked up before the next fetch, the next record comes from there, and `position` stays what it was until then.
-        An error of the look-up that does not heal is raised by the iterator once; reading then goes on where it was.
+        `offset` is a number, `"earliest"`, `"latest"`, a datetime with a time zone (the first record with that
+        timestamp or later) or a timedelta (the first record not older than that). It returns at once: an offset
+        lookup happens before the next fetch, and `position` is unchanged until then. An error of the lookup that is
+        not retriable is raised by the iterator once; reading then continues at the old position.
 
-        Raises ConfigError for what is none of these, and for a datetime without a time zone.
+        Raises ConfigError for any other value, and for a datetime without a time zone.
         """
         self._consumer.seek(offset)
 
     def end(self, cause: SessionEnd) -> None:
-        """The session's call: stop iteration before its next record."""
+        """Stop iteration before the next record. Called by the session."""
         if not self.ended:
             self.cause = cause
             self._ended.set()

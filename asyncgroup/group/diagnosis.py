@@ -1,4 +1,4 @@
-"""From a member's state to its health: what it waits for and what is wrong, in words."""
+"""Build a `Health` from a member's state: describe in words what it waits for and what is wrong."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from asyncgroup.offsets import MemberIdentity
 __all__ = ["NO_RUNNING_CALLS", "HealthSnapshot", "RunningCalls", "diagnose"]
 
 ERRORS_SHOWN: Final = 5
+"""Kinds of errors in `Health.errors`."""
 MISSED_HEARTBEATS: Final = 2
+"""Heartbeat intervals without a response after which it is a problem."""
 FETCH_GRACE: Final = 2.0
-"""Seconds beyond `fetch_max_wait` that the answer to a fetch may take before the silence is worth a word."""
+"""Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
 
 
 class RunningCalls(NamedTuple):
-    """What runs of the handler while a session begins or ends: labels, since when, and until when (loop times)."""
+    """Handler methods that the session waits for while it begins or ends."""
 
     labels: Sequence[str]
     since: float
+    """Loop time since which the session waits."""
     deadline: float
+    """Loop time at which they are cancelled; infinity if there is no limit."""
 
 
 NO_RUNNING_CALLS: Final = RunningCalls((), 0.0, 0.0)
-"""Nothing of the handler is waited for."""
+"""The session waits for no handler method."""
 
 
 class HealthSnapshot(NamedTuple):
-    """All that a diagnosis looks at."""
+    """The input of a diagnosis."""
 
     group_id: str
     config: ConsumerConfig
@@ -43,15 +47,15 @@ class HealthSnapshot(NamedTuple):
     claims: Sequence[Claim] = ()
     running_calls: RunningCalls = NO_RUNNING_CALLS
     unanswered_fetches: Mapping[int, float] = MappingProxyType({})
-    """The nodes that owe the answer to a fetch, and since when."""
-    idle_reason: str = "a partition: others own all of them"
-    """What a member without claims waits for."""
+    """Nodes with a fetch in flight, and the loop time at which it was sent."""
+    idle_reason: str = "a partition: other members own all of them"
+    """What a member without claims waits for, in words."""
     missing_topics: Mapping[str, float] = MappingProxyType({})
-    """Topics that are gone, and since when."""
+    """Topics that no longer exist, and the loop time since which."""
 
 
 def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
-    """The health of a member at loop time `now`."""
+    """Return the health of a member at loop time `now`."""
     member_health, identity = snapshot.member_health, snapshot.identity
     problems = tuple(_problems(snapshot, now))
     errors = tuple(
@@ -93,7 +97,7 @@ def _claim_health(claim: Claim) -> ClaimHealth:
     )
 
 
-# --- what is wrong ----------------------------------------------------------------------------------------------------
+# --- problems ---------------------------------------------------------------------------------------------------------
 
 
 def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
@@ -105,8 +109,8 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     yield from _failing_fetches(snapshot, now)
     for topic, since in sorted(snapshot.missing_topics.items()):
         yield (
-            f"topic {topic!r} does not exist any more: for {_age(now, since):.1f} s, "
-            f"given up after {config.session_timeout:g} s"
+            f"topic {topic!r} no longer exists, since {_age(now, since):.1f} s; "
+            f"it is an error after {config.session_timeout:g} s"
         )
     yield from _overdue(snapshot, now)
     if member_health.state in _IDLE:
@@ -115,10 +119,10 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
 
 _IDLE: Final = {
     MemberState.CLOSED: "the group is closed",
-    MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is under way",
-    MemberState.LEAVING: "nothing consumes: the member leaves the group",
+    MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is running",
+    MemberState.LEAVING: "nothing consumes: the member is leaving the group",
 }
-"""States in which no record is consumed and none will be: a member in one of them is not healthy."""
+"""States in which the member neither consumes nor is on the way to: it is not healthy."""
 
 _IN_SESSION: Final = (MemberState.STARTING, MemberState.STABLE, MemberState.DRAINING, MemberState.COMMITTING)
 
@@ -129,9 +133,9 @@ def _silent_heartbeats(member_health: MemberHealth, config: ConsumerConfig, now:
         return
     age = _age(now, member_health.last_heartbeat)
     if problem is not None and problem.last_at >= member_health.last_heartbeat:
-        yield f"heartbeats fail, the last good one was {age:.1f} s ago: {problem.text}"
+        yield f"heartbeats fail, the last successful one was {age:.1f} s ago: {problem.text}"
     elif age > MISSED_HEARTBEATS * config.heartbeat_interval:
-        yield f"no heartbeat was answered for {age:.1f} s"
+        yield f"no response to heartbeats for {age:.1f} s"
 
 
 def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
@@ -145,11 +149,11 @@ def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     for node_id, asked_at in snapshot.unanswered_fetches.items():
         age = _age(now, asked_at)
         if age > snapshot.config.fetch_max_wait + FETCH_GRACE:
-            yield f"node {node_id} has not answered a fetch for {age:.1f} s"
+            yield f"no response to a fetch from node {node_id} for {age:.1f} s"
 
 
 def _overdue(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    """States that should be over by now."""
+    """Yield a problem if the state lasts longer than its time limit."""
     member_health, config, running_calls = snapshot.member_health, snapshot.config, snapshot.running_calls
     age = _age(now, member_health.state_since)
     if member_health.state in (MemberState.JOINING, MemberState.SYNCING):
@@ -165,29 +169,29 @@ def _overdue(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     elif (
         member_health.state is MemberState.DRAINING and running_calls.labels and now > running_calls.deadline
     ):
-        yield f"{_names(running_calls.labels)} went on for {now - running_calls.deadline:.1f} s after the cancellation"
+        yield f"{_names(running_calls.labels)} still running {now - running_calls.deadline:.1f} s after cancellation"
 
 
-# --- what it waits for ------------------------------------------------------------------------------------------------
+# --- waiting for ------------------------------------------------------------------------------------------------------
 
 
 def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
     member_health, config, running_calls = snapshot.member_health, snapshot.config, snapshot.running_calls
     age = f"{_age(now, member_health.state_since):.1f} s"
     if member_health.state is MemberState.JOINING:
-        text = f"the group to complete its join: {age}"
+        text = f"the group to complete the join: {age}"
     elif member_health.state is MemberState.SYNCING:
-        text = f"the group's leader to hand out its plan: {age}"
+        text = f"the group leader to send the assignment: {age}"
     elif member_health.state is MemberState.LOOKING_UP_COORDINATOR:
         text = f"the coordinator of group {snapshot.group_id!r}: {age}"
     elif member_health.state is MemberState.LOOKING_UP_TOPICS:
         text = f"the metadata of its topics: {age}"
     elif member_health.state is MemberState.WAITING_TO_REJOIN:
-        text = f"a pause before it joins again: {age}"
+        text = f"the backoff before it joins again: {age}"
     elif member_health.state is MemberState.COMMITTING:
-        text = f"its last commit to be answered: {age}"
+        text = f"the response to its last commit: {age}"
     elif member_health.state is MemberState.LEAVING:
-        text = f"the coordinator to let it go: {age}"
+        text = f"the response to its LeaveGroup: {age}"
     elif member_health.state is MemberState.STARTING and not running_calls.labels:
         text = f"its start offsets: {age}"
     elif running_calls.labels:
@@ -198,10 +202,10 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         )
         text = f"{_names(running_calls.labels)} to end: {_age(now, running_calls.since):.1f} s{limit}"
     elif member_health.state is MemberState.STABLE and snapshot.missing_topics and not snapshot.claims:
-        text = f"topic {min(snapshot.missing_topics)!r} to be there again"
+        text = f"topic {min(snapshot.missing_topics)!r} to exist again"
     elif member_health.state is MemberState.STABLE and problems:
-        text = "brokers to answer and to accept: it tries again; the session ends after "
-        text += f"{config.session_timeout:g} s without a heartbeat"
+        text = "brokers to respond without errors; it retries, and the session ends after "
+        text += f"{config.session_timeout:g} s without a heartbeat response"
     elif member_health.state is MemberState.STABLE and not snapshot.claims:
         text = snapshot.idle_reason
     else:

@@ -1,4 +1,4 @@
-"""A member of a consumer group: sessions one after another, until closed."""
+"""ConsumerGroup: one member of a consumer group."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class ConsumerGroup:
         async with ConsumerGroup("localhost:9092", "orders") as group:
             await group.run("orders", handler)
 
-    An existing Cluster may be given instead of addresses; it is then left open. Raises ConfigError for a bad group id
-    or configuration; entering raises NoBrokersError if no bootstrap address answers.
+    A Cluster may be passed instead of addresses; it stays open. Raises ConfigError for an invalid group id or
+    configuration; entering raises NoBrokersError if no bootstrap server responds.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ConsumerGroup:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
-        # a coordinator that is back must not find the session expired because of the pauses between attempts to connect
+        # a long reconnect backoff could outlast the session while the coordinator is back already
         self.cluster.limit_reconnect_pauses(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         assignors = resolve_assignors(self.config.assignors)
         self._member_health = MemberHealth()
@@ -89,8 +89,8 @@ class ConsumerGroup:
         self._subscriptions: list[Subscription] = []
         self._close_requested = False
         self._holds_lane = False
-        self._leaves: bool | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaves: bool | None = None  # the `leave` of the first aclose()
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the first call
 
     def __repr__(self) -> str:
         state = "closed" if self._member.closing.is_set() else "open" if self.cluster.is_open else "not open"
@@ -112,25 +112,25 @@ class ConsumerGroup:
         await self.aclose()
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
-        """End the session, commit what is done, leave the group, close. Safe to call twice.
+        """End the session, commit the marks, leave the group, and close. Safe to call twice.
 
-        All of it together has `close_timeout` seconds: handlers are cancelled once, a fifth of that time (5 s at most)
-        before its end, so that `cleanup`, the last commit and the leave have theirs. A handler that swallows its
-        cancellation is waited for, however long it takes: it may be at something that must not be torn. The log names
-        it, and what comes after it still has a moment each.
+        All of this is limited to `close_timeout` seconds. Handlers are cancelled once, a fifth of that time (at most
+        5 s) before the deadline; the rest is reserved for `cleanup`, the last commit and the LeaveGroup. A handler
+        that swallows its cancellation is waited for without a limit, since it may be in a critical section; it is
+        named in the log, and the phases after it still have a minimum of time each.
 
-        The last commit and the leave are tried again while there is time, also if the coordinator refuses connections.
+        The last commit and the LeaveGroup are retried while there is time, also if connections are refused.
 
-        `leave` decides whether the member gives its place up at once: by default a dynamic member does, and a static
-        one stays until its session times out, for it may come back (KIP-345). True makes a static member go for good
-        (sarama's RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). A later call changes nothing.
+        `leave` says whether to send LeaveGroup. By default a dynamic member leaves, and a static member stays until its
+        session times out, so that it can come back (KIP-345). True makes a static member leave (sarama's
+        RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). The first call decides.
 
-        `at_heartbeat` lets the member work on until just before the group's next heartbeat, up to `heartbeat_interval`
-        longer. The others hear at that heartbeat that it left, and its partitions stand still for a moment, not for up
-        to an interval. Members that synced together beat together.
+        With `at_heartbeat` the member consumes until just before the group's next heartbeat, up to `heartbeat_interval`
+        longer. The other members learn at that heartbeat that it left, so its partitions are idle only for a moment
+        instead of up to an interval. Members that synced together send their heartbeats at the same time.
 
-        Called by a handler, or by a task that it has started, it would have to wait for the handler's end, which may wait
-        for it: it only ends the session then, and leaving and closing are left to the one who opened the group.
+        If a handler calls it, or a task that the handler started, it only ends the session and returns, since waiting
+        for the handler to end could deadlock. Leaving and closing remain for the task that entered the group.
         """
         self._check_loop()
         if not self._close_requested:
@@ -162,7 +162,7 @@ class ConsumerGroup:
         self._member_health.transition_to(MemberState.CLOSED)
 
     def _check_loop(self) -> None:
-        """The first caller's event loop is ours; another one would find our locks and futures bound, and wait for ever."""
+        """Bind to the event loop of the first call: locks and futures cannot be shared with another loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -175,7 +175,7 @@ class ConsumerGroup:
     def _check_open(self) -> None:
         self._check_loop()
         if self._member.closing.is_set():
-            raise ClosedError(f"group {self.group_id!r} was closed; make a new ConsumerGroup")
+            raise ClosedError(f"group {self.group_id!r} was closed; create a new ConsumerGroup")
         if not self.cluster.is_open:
             raise ClosedError(f"group {self.group_id!r} is not open: use `async with ConsumerGroup(…)`")
 
@@ -183,24 +183,24 @@ class ConsumerGroup:
         run = self._member.session_run
         if run is not None and run.is_caller:
             raise UsageError(
-                f"group {self.group_id!r}: a handler would wait for its own end; set_topics() changes the topics"
+                f"group {self.group_id!r}: called by a handler, it would wait for its own end; use set_topics()"
             )
 
     # --- consuming ----------------------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session | None:
-        """The session that lives now, if any."""
+        """The current session, or None."""
         run = self._member.session_run
         return run.session if run is not None else None
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
-        """One session: join, consume, return when it ends (after a rebalance, for example), as sarama's `Consume`.
+        """Run one session: join, consume, and return when it ends, for example in a rebalance, as sarama's `Consume`.
 
-        The next call may name other topics. A second call waits for the first; `aclose()` makes both return. Raises
-        what the handler raised, as itself; ConfigError for no topics, a bad name or handler; BrokerError for an unknown
-        topic or a group that refuses us; TransportError when no broker answers; ClosedError if the group is closed
-        already.
+        The next call may have other topics. A concurrent second call waits for the first; `aclose()` makes both return.
+        Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler; BrokerError for an
+        unknown topic or if the group rejects the member; TransportError when no broker responds; ClosedError if the
+        group is already closed.
         """
         subscription, handling = Subscription(topics), as_handler(handler)
         self._check_caller()
@@ -215,12 +215,12 @@ class ConsumerGroup:
             raise run.causes.failure
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
-        """Session after session, until cancelled or closed (then it returns).
+        """Run one session after another, until cancelled or until the group closes; then it returns.
 
-        Rejoins at once after a rebalance, with backoff after a loss or a failed join; raises what cannot heal: the
-        handler's own exception, an unknown topic, a fenced instance id, missing authorization. A named topic that is
-        deleted meanwhile is left out, so that the others go on, and taken in again when it is back; if it stays away
-        for `session_timeout` its UNKNOWN_TOPIC_OR_PARTITION is raised.
+        It rejoins at once after a rebalance, with backoff after a lost membership or a failed join. Raises what is not
+        retriable: the handler's exception, an unknown topic, a fenced instance id, missing authorization. A topic
+        subscribed by name that is deleted is left out, so that the others continue, and is consumed again once it
+        exists again; after `session_timeout` without it, UNKNOWN_TOPIC_OR_PARTITION is raised.
         """
         subscription, handling = Subscription(topics), as_handler(handler)
         self._check_caller()
@@ -237,22 +237,22 @@ class ConsumerGroup:
     def _check_no_records(self) -> None:
         if self._records is not None and not self._records.closed:
             raise UsageError(
-                f"group {self.group_id!r} is read by records() already: aclose() what it returned first"
+                f"group {self.group_id!r} is already consumed by records(): aclose() its iterator first"
             )
 
     def records(self, topics: Topics) -> Records:
-        """One loop over the records of all partitions, in place of a handler:
+        """Return an iterator over the records of all partitions, instead of a handler:
 
             async for record in group.records("orders"):
                 ...
                 group.mark(record)
 
-        It joins, and joins again, as `run()` does; see `Records` for turns, ends and what is in hand when a partition
-        is revoked. It gives up the isolation of slow partitions that a task for each claim has.
+        It joins and rejoins as `run()` does; see `Records` for the order of the partitions, for revocations and for the
+        end. In contrast to one task per claim, a slow record delays all partitions.
 
-        The same topics give the same iterator until it is closed, so that a second loop goes on at the very next record.
-        Raises ConfigError for no topics or a bad name, UsageError for other topics than those of an iterator that is
-        still open; ClosedError.
+        The same topics return the same iterator until it is closed, so that a second loop continues at the next record.
+        Raises ConfigError for no topics or an invalid name, UsageError for other topics while an iterator is open,
+        ClosedError.
         """
         subscription = Subscription(topics)
         self._check_caller()
@@ -266,20 +266,20 @@ class ConsumerGroup:
     # --- marks --------------------------------------------------------------------------------------------------
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
-        """Everything up to and including this record or batch is done in its partition, and may be committed.
+        """Mark everything up to and including this record or batch as done in its partition, to be committed.
 
-        As `Claim.mark`, for code that has no claim at hand, as in a loop over `records()`. If the claim that the record
-        was read by is gone, the mark is dropped, and reported as MarkDropped to `errors()` and the log. Raises
-        ConfigError for what is no record or batch, and for bad metadata.
+        As `Claim.mark`, for code without a claim, such as a loop over `records()`. If the claim that returned the
+        record has ended, the mark is dropped and reported as MarkDropped by `errors()` and in the log. Raises
+        ConfigError if `done` is neither a Record nor a Batch, and for invalid metadata.
         """
         self._marks.mark(self.session, done, metadata)
 
     async def commit(self) -> None:
         """Commit all marks now, as `Session.commit`.
 
-        Raises CommitFailedError with the partitions that failed; among them those of which a mark was dropped since the
-        last call. Without `auto_commit` marks that are not committed when their partition is revoked are gone, and
-        their records are delivered again.
+        Raises CommitFailedError with the partitions that failed, including those with a mark dropped since the last
+        call. Without `auto_commit`, marks that are not committed before their partition is revoked are lost, and their
+        records are delivered again.
         """
         await self._marks.commit(self.session)
 
@@ -287,24 +287,24 @@ class ConsumerGroup:
 
     @property
     def _subscription(self) -> Subscription | None:
-        """The newest of those that are under way or wait for their turn."""
+        """The subscription of the newest call of `run()` or `consume()` that runs or waits, or None."""
         return self._subscriptions[-1] if self._subscriptions else None
 
     def set_topics(self, topics: Topics) -> None:
-        """Subscribe to other topics in the middle of `run()` (or `consume()`, which returns then).
+        """Change the topics of a running `run()`, or of `consume()`, which then returns.
 
-        The session ends with the cause TopicsChanged, as at a rebalance: handlers end, their work is committed, and
-        the member joins again at once, under the same id. A join under way is finished first. The same topics once more
-        change nothing. Where several calls wait for their turn the newest one is meant. An unknown topic is raised by
-        `run()`.
+        The session ends with the cause TopicsChanged, as in a rebalance: handlers end, their marks are committed, and
+        the member rejoins at once with the same member id. A join in progress is completed first. The same topics
+        change nothing. If several calls of `run()` or `consume()` wait, the newest one is changed. `run()` raises the
+        error of an unknown topic.
 
-        Raises ConfigError for no topics or a bad name, UsageError where nothing consumes, ClosedError.
+        Raises ConfigError for no topics or an invalid name, UsageError if neither runs, ClosedError.
         """
         check_topics(topics)
         self._check_open()
         if self._subscription is None:
             raise UsageError(
-                f"group {self.group_id!r} consumes nothing: give the topics to run() or consume()"
+                f"group {self.group_id!r} consumes nothing: pass the topics to run() or consume()"
             )
         if self._subscription.change(topics) and self.session is not None:
             self.session.end(TopicsChanged("set_topics() was called"))
@@ -312,23 +312,22 @@ class ConsumerGroup:
     # --- pauses, errors, health ---------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Hold these partitions before their next record, those that come later included: one that is not owned (any
-        more, or yet) is paused when it comes."""
+        """Pause these partitions before their next record. One that is not assigned now is paused once it is."""
         self._pauses.add(partitions)
         self._apply_pauses()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Undo `pause` for these partitions."""
+        """Resume these partitions."""
         self._pauses.discard(partitions)
         self._apply_pauses()
 
     def pause_all(self) -> None:
-        """Pause every partition that this member owns now."""
+        """Pause all partitions that are assigned now."""
         if self.session is not None:
             self.pause(claim.tp for claim in self.session.claims)
 
     def resume_all(self) -> None:
-        """Forget every pause."""
+        """Resume all partitions, also those that are not assigned now."""
         self._pauses.clear()
         self._apply_pauses()
 
@@ -337,15 +336,18 @@ class ConsumerGroup:
             self._pauses.apply(self.session.claims)
 
     def errors(self) -> ErrorReader:
-        """A new async iterator of the errors that heal by themselves; each reader has a buffer of its own, of
-        `error_buffer` errors: older ones are dropped and counted. It never holds the group up."""
+        """Return a new async iterator of the errors that are retried or recovered from.
+
+        Each reader buffers up to `error_buffer` errors; beyond that the oldest are dropped and counted. A slow reader
+        never delays the group.
+        """
         return self._errors.reader()
 
     def health(self) -> Health:
-        """How this member is at this moment: a value that says in words what it waits for and what is wrong.
+        """Return the current health of this member: state, claims, what it waits for, and problems in words.
 
-        It asks nobody and never waits, so a probe may call it at any time, before and after the group's life too, but
-        on the group's event loop.
+        It sends no request and never waits, so that a probe can call it at any time, also before entering and after
+        closing, but only in the group's event loop.
         """
         names = self._subscription.names if self._subscription is not None else ()
         return self._member.health(names, self._loop.time() if self._loop is not None else 0.0)

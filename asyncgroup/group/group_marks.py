@@ -1,4 +1,4 @@
-"""Marks and commits through the group object, for code that has a record but no claim."""
+"""`ConsumerGroup.mark` and `commit`, for code that has a record but no claim."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class GroupMarks:
-    """Finds the claim that a record was read by; a mark that comes after its end is dropped and reported.
+    """Finds the claim that returned a record; drops and reports the mark if that claim has ended.
 
-    A partition may have come back to this member in between: the mark of a record that its new claim has not handed out
-    is one of the former claim, and would commit over records that were not handled.
+    The partition may have been revoked and assigned again in between. A mark past what the new claim has returned comes
+    from the old claim, and would commit records that were not processed.
     """
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
-        self._dropped: dict[TopicPartition, MarkDropped] = {}
-        self._logged: set[TopicPartition] = set()
+        self._dropped: dict[TopicPartition, MarkDropped] = {}  # since the last commit()
+        self._logged: set[TopicPartition] = set()  # partitions whose dropped marks were logged
 
     def mark(self, session: Session | None, done: Record | Batch, metadata: str) -> None:
-        """Mark a record or batch as done in `session`, the one that lives now. Raises ConfigError."""
+        """Mark a record or batch as done in `session`, the current one. Raises ConfigError."""
         if isinstance(done, Record):
             last = done.offset
         elif isinstance(done, Batch):
@@ -37,11 +37,11 @@ class GroupMarks:
             raise ConfigError("done", done, "a Record or a Batch")
         claim = None if session is None else session.claim(done.topic, done.partition)
         if session is None or claim is None:
-            reason = "its partition is not owned (any more)"
+            reason = "its partition is not assigned to this member"
         elif not session.accepts_marks:
-            reason = f"its claim is over: {session.cause}"
+            reason = f"its claim has ended: {session.cause}"
         elif not claim.consumer.was_read(last):
-            reason = "its partition was lost and is owned again, and the new claim has not read so far"
+            reason = "its partition was revoked and assigned again, and the new claim has not read that far"
         else:
             claim.mark(done, metadata)
             if self._logged:
@@ -54,23 +54,22 @@ class GroupMarks:
         error = MarkDropped(tp, offset, reason)
         self._dropped[tp] = error
         self._context.report_error(error)
-        if tp not in self._logged:  # once for each partition: many marks may be late
+        if tp not in self._logged:  # once per partition: many marks may be late
             self._logged.add(tp)
             _log.warning("group %s: %s", self._context.group_id, error)
 
     async def commit(self, session: Session | None) -> None:
-        """Commit all marks; raises CommitFailedError, also for marks that were dropped since the last call."""
+        """Commit all marks. Raises CommitFailedError, also for marks dropped since the last call."""
         dropped, self._dropped = self._dropped, {}
         errors: dict[TopicPartition, AsyncGroupError] = {**dropped}
-        if (
-            session is not None and not session.is_over
-        ):  # one that is over still stands until all its tasks have ended
+        # a session that is over remains the current one until all its tasks have ended
+        if session is not None and not session.is_over:
             try:
                 await session.commit()
             except CommitFailedError as error:
                 errors |= error.errors
             except BaseException:
-                self._dropped = dropped | self._dropped  # the next call tells of them
+                self._dropped = dropped | self._dropped  # reported by the next call
                 raise
         if errors:
             raise CommitFailedError(self._context.group_id, errors)

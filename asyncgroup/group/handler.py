@@ -1,4 +1,4 @@
-"""What a user writes: a handler of claims."""
+"""Handler: the base class of user code that consumes claims."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 __all__ = ["ClaimFunction", "Handler", "HandlerLike", "as_handler"]
 
 ClaimFunction: TypeAlias = "Callable[[Session, Claim], Awaitable[None]]"
-"""An async function that stands for a handler's `consume_claim`."""
+"""An async function used as a handler's `consume_claim`."""
 
 HandlerLike: TypeAlias = "Handler | ClaimFunction"
-"""What `consume()` and `run()` take."""
+"""The handlers that `consume()` and `run()` accept."""
 
 
 class Handler:
-    """Base class of handlers; only `consume_claim` must be written.
+    """Base class of handlers; only `consume_claim` must be overridden.
 
     Order of calls in a session:
 
-    1. `setup`, when the claims and their start offsets stand; `on_assigned`.
-    2. `consume_claim`, once for each claim, each in a task of its own.
-    3. When the session ends, the claims' iterators stop, and every `consume_claim` is waited for.
-    4. `on_revoked`: marks may still be made and committed, as in Java, whose listener is called before the partitions
-       go. Or `on_lost` in its place, when the membership is gone already and nothing can be committed.
-    5. `cleanup`; with `auto_commit` the last commit follows it and takes whatever was marked until then.
+    1. `setup`, when the claims and their start offsets are known, then `on_assigned`.
+    2. `consume_claim`, once per claim, each in its own task.
+    3. When the session ends, the iterators of the claims stop, and the session waits for every `consume_claim`.
+    4. `on_revoked`: records can still be marked and committed, as in Java's listener, which is called before partitions
+       are revoked. If the membership was lost, so that commits are impossible, `on_lost` instead.
+    5. `cleanup`; with `auto_commit` the last commit follows and includes all marks made until then.
 
-    They come in pairs: `on_revoked` or `on_lost` if `on_assigned` was called with partitions (as in Java), `cleanup` if
-    `setup` was called, also if that failed, as in sarama. A session that ends before its start offsets are known calls
-    nothing.
+    Calls are paired: `on_revoked` or `on_lost` is called if `on_assigned` was called with partitions (as in Java),
+    `cleanup` if `setup` was called, even if that failed (as in sarama). A session that ends before its start offsets
+    are known calls none of them.
     """
 
     async def setup(self, session: Session) -> None:
@@ -47,20 +47,20 @@ class Handler:
         raise NotImplementedError(f"{type(self).__name__}.consume_claim(session, claim)")
 
     async def cleanup(self, session: Session) -> None:
-        """Called when all claims have ended, before their marks are committed for the last time."""
+        """Called when all claims have ended, before the last commit of their marks."""
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """The member got partitions, perhaps none; their claims start afterwards."""
+        """Called with the assigned partitions, possibly none, before their claims start."""
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """The member has to give partitions back; their claims have ended, marks can still be made and committed."""
+        """Called with the revoked partitions after their claims have ended; marks and commits are still possible."""
 
     async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """The partitions are gone, perhaps handled by others already; nothing can be committed any more."""
+        """Called instead of `on_revoked` if the membership was lost: others may own the partitions; no commits."""
 
 
 class _FunctionHandler(Handler):
-    """A handler of one async function."""
+    """A handler whose `consume_claim` is an async function."""
 
     def __init__(self, function: ClaimFunction) -> None:
         self._function = function
@@ -70,9 +70,9 @@ class _FunctionHandler(Handler):
 
 
 def as_handler(handler: object) -> Handler:
-    """A Handler for a Handler or an async callable `(session, claim)`.
+    """Return a Handler for a Handler or an async callable `(session, claim)`.
 
-    Raises ConfigError for anything else; for a plain function it names `in_thread`.
+    Raises ConfigError for anything else; for a plain function the message suggests `in_thread`.
     """
     if isinstance(handler, Handler):
         if type(handler).consume_claim is Handler.consume_claim:
@@ -85,7 +85,7 @@ def as_handler(handler: object) -> Handler:
         return handler
     if isinstance(handler, type):
         raise ConfigError("handler", handler, "an object, not its class")
-    call = getattr(handler, "__call__", None)  # noqa: B004  its nature matters, not only that it exists
+    call = getattr(handler, "__call__", None)  # noqa: B004  it is needed itself: is it a coroutine function?
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
         return _FunctionHandler(cast("ClaimFunction", handler))
     if callable(handler):

@@ -1,4 +1,4 @@
-"""The handler's methods as a session calls them: in pairs, in tasks of their own, each within its time."""
+"""Call a handler's methods for one session: in pairs, each in its own task and within its time limit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ _log = logging.getLogger("asyncgroup.group")
 Call: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 _CALLER: Final = ContextVar[object]("asyncgroup: the session of a handler", default=None)
+"""In a handler's tasks and in those that they start: the token of its HandlerCalls."""
 
 CLAIM: Final = "claim "
+"""Prefix of the names of `consume_claim` tasks."""
 INF: Final = float("inf")
 
 
 class HandlerCalls:
-    """Calls the methods of `handler` for one session; `on_failure(error, what)` hears of what they raise.
+    """Calls the methods of `handler` for one session; `on_failure(error, what)` is called with what they raise.
 
-    `limits` says how much time they have when the session ends.
+    `limits` holds the deadlines that apply once the session ends.
     """
 
     def __init__(
@@ -43,26 +45,29 @@ class HandlerCalls:
         limits: EndLimits,
         on_failure: Callable[[BaseException, str], None],
     ) -> None:
-        self._handler, self._session, self._limits = handler, session, limits
+        self._handler = handler
+        self._session = session
+        self._limits = limits
         self._on_failure = on_failure
         self._tasks = HandlerTasks(session.group_id)
-        self._begun: set[str] = set()
-        self._drained = False
-        self._waiting_since = 0.0
-        # in place of this object: a handler's context outlives the session in every timer and task that it has started
+        self._begun: set[str] = set()  # names of the methods that have begun to run
+        self._drained = False  # whether every consume_claim has ended
+        self._waiting_since = 0.0  # loop time at which the current hook was started
+        # a token instead of this object: timers and tasks that a handler starts keep their context beyond the session
         self._token = object()
 
     @property
     def is_caller(self) -> bool:
-        """Whether this is asked by a method of the handler, or by a task or thread that one of them has started."""
+        """Whether the caller is a method of the handler, or a task or thread that one of them started."""
         return _CALLER.get() is self._token
 
-    # --- how much time they have --------------------------------------------------------------------------------
+    # --- time limits ------------------------------------------------------------------------------------------
 
     def limit(self, cause: SessionEnd) -> None:
-        """The session ends: limit what runs.
+        """Limit the running calls, because the session ends for `cause`.
 
-        The most urgent cause counts, be it not the first; only the calls after the drain are never cut at once.
+        The most urgent of several causes counts. CallerCancelled cancels `consume_claim` at once, but not the hooks
+        after the drain, which keep their time.
         """
         limits = self._limits
         limits.add_cause(cause)
@@ -73,7 +78,7 @@ class HandlerCalls:
 
     @property
     def running_calls(self) -> RunningCalls:
-        """What the session waits for: hooks while it begins or ends, the claims' handlers once it ends."""
+        """The calls that the session waits for: hooks while it begins or ends, `consume_claim` once it ends."""
         running = self._tasks.running
         if not self._session.ended:
             return RunningCalls(
@@ -88,25 +93,25 @@ class HandlerCalls:
     # --- the calls ----------------------------------------------------------------------------------------------
 
     async def begin(self) -> bool:
-        """`setup` and `on_assigned`; False if one failed, or the session ended meanwhile."""
+        """Call `setup` and `on_assigned`; False if one failed or the session has ended."""
         handler, session = self._handler, self._session
         if not await self._call(partial(handler.setup, session), "setup"):
             return False
         return await self._call(partial(handler.on_assigned, session, session.partitions), "on_assigned")
 
     def start_claim(self, claim: Claim) -> None:
-        """`consume_claim`, in a task that nobody waits for before `drain`."""
+        """Call `consume_claim` in a task that `drain` waits for."""
         what = f"{CLAIM}{claim.tp}"
         call = partial(self._handler.consume_claim, self._session, claim)
         self._tasks.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
 
     async def drain(self) -> None:
-        """Wait until every call has ended."""
+        """Wait until every `consume_claim` has ended."""
         await self._tasks.wait()
         self._drained = True
 
     async def end(self) -> None:
-        """`on_revoked` or `on_lost` and `cleanup`, as far as their counterparts were called; after `drain`."""
+        """After `drain`: call `on_revoked` or `on_lost`, and `cleanup`, if their counterparts were called."""
         handler, session = self._handler, self._session
         partitions = [claim.tp for claim in session.claims]
         if partitions and "on_assigned" in self._begun:
@@ -117,22 +122,22 @@ class HandlerCalls:
             await self._last_call(partial(handler.cleanup, session), "cleanup")
 
     async def _begin(self, call: Call, what: str) -> None:
-        """A method's whole life in its task: one that was cancelled before its first step has never begun.
+        """Run a method in its task. If the task is cancelled before its first step, the method has not begun.
 
-        Called here, it fails like any other if it doesn't take the arguments.
+        The method is called here, not by the session, so that a signature error fails like any other exception.
         """
         _CALLER.set(self._token)
         self._begun.add(what)
         await call()
 
     async def _last_call(self, call: Call, what: str) -> None:
-        """A hook after the end: those before it may have used up their time, but never its own."""
+        """Call a hook after the drain, with time of its own that earlier calls cannot use up."""
         self._tasks = HandlerTasks(self._session.group_id)
         self._tasks.limit(self._limits.hook_seconds)
         await self._call(call, what)
 
     async def _call(self, call: Call, what: str) -> bool:
-        """Run a hook of the handler; False if it failed, or the session ended meanwhile."""
+        """Run a hook of the handler; False if it failed or the session has ended."""
         tasks = self._tasks
         self._waiting_since = asyncio.get_running_loop().time()
         task = tasks.start(self._begin(call, what), what)
@@ -153,12 +158,10 @@ class HandlerCalls:
                 error = asyncio.CancelledError(f"consume_claim of {claim.tp} was cancelled by its handler")
                 self._on_failure(error, "consume_claim was cancelled")
         elif (raised := task.exception()) is not None:
-            place = (
-                f"at offset {claim.next_mark}, the first that is not marked (next to read: {claim.position})"
-            )
+            place = f"at offset {claim.next_mark}, the first not marked (next to read: {claim.position})"
             add_note(raised, f"raised by consume_claim of {claim.tp} {place}, group {group_id!r}")
             self._on_failure(raised, f"consume_claim of {claim.tp} raised {place}")
         elif not claim.ended:
-            text = f"consume_claim of {claim.tp} returned although its claim is alive"
+            text = f"consume_claim of {claim.tp} returned although its claim is live"
             _log.warning("group %s: %s; the session ends for all its claims", group_id, text)
             self._session.end(ClaimReturned(text))

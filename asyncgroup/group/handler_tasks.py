@@ -1,7 +1,7 @@
-"""The tasks in which a handler's methods run: plain asyncio tasks, cancelled at most once, always waited for.
+"""Tasks for a handler's methods: plain asyncio tasks that are cancelled at most once and always waited for.
 
-They never run inside a cancelled anyio scope: such a scope cancels every later await again, and what a handler does in
-its `finally` would die.
+They never run inside a cancelled anyio scope: such a scope cancels every later await again, so that the `finally`
+blocks of a handler could not await anything.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ __all__ = ["HandlerTasks"]
 _log = logging.getLogger("asyncgroup.group")
 
 REMINDER: Final = 30.0
-"""Seconds between log lines about a handler that goes on after its cancellation."""
+"""Seconds between log lines about a handler that is still running after its cancellation."""
 
 
 class HandlerTasks:
-    """Tasks that have until a deadline, then one cancellation each."""
+    """Tasks that are cancelled once each at a common deadline."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self._tasks: dict[asyncio.Task[None], str] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._expired = False
+        self._tasks: dict[asyncio.Task[None], str] = {}  # with their names, in order of start
+        self._timer: asyncio.TimerHandle | None = None  # for the deadline
+        self._expired = False  # whether the deadline has passed
         self.cancel_at = float("inf")
-        """Loop time of their cancellation."""
+        """Loop time of the cancellation; infinity without a limit."""
 
     def __contains__(self, task: object) -> bool:
         return task in self._tasks
 
     @property
     def running(self) -> list[str]:
-        """The names of those that have not ended, the oldest first."""
+        """The names of the tasks that have not ended, oldest first."""
         return [name for task, name in self._tasks.items() if not task.done()]
 
     def start(
@@ -44,7 +44,7 @@ class HandlerTasks:
         name: str,
         on_done: Callable[[asyncio.Task[None]], None] | None = None,
     ) -> asyncio.Task[None]:
-        """Run a coroutine in a task."""
+        """Run a coroutine in a task, which is cancelled at once if the deadline has passed."""
         task = asyncio.create_task(call, name=f"{self._group_id}: {name}")
         self._tasks[task] = name
         if on_done is not None:
@@ -54,10 +54,10 @@ class HandlerTasks:
         return task
 
     def limit(self, seconds: float) -> None:
-        """Cancel what still runs in `seconds`; a later call can only bring that moment forward.
+        """Cancel the tasks that still run in `seconds`. A later call can only bring the deadline forward.
 
-        With 0 it happens before this returns: a handler whose iterator ends in the same step must meet its one
-        cancellation there, and not a moment later in its `finally`.
+        With 0 they are cancelled before this returns: a handler whose iterator ends in the same step must receive its
+        one cancellation in the iterator, not afterwards in its `finally`.
         """
         if self._expired:
             return
@@ -80,13 +80,13 @@ class HandlerTasks:
                 task.cancel()
 
     async def wait(self) -> None:
-        """Wait until every task has ended; a handler that ignores its cancellation is named in the log."""
+        """Wait until every task has ended. A task that goes on after its cancellation is named in the log."""
         while pending := {task for task in self._tasks if not task.done()}:
             await asyncio.wait(pending, timeout=REMINDER)
             if self._expired:
                 for task in pending:
                     if not task.done():
-                        _log.warning("%s was cancelled, but goes on", task.get_name())
+                        _log.warning("%s was cancelled, but is still running", task.get_name())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

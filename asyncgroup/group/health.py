@@ -1,4 +1,4 @@
-"""How a member is, as a value for people on call and for probes; nothing here waits or asks anybody."""
+"""Health of a group member, as a value for operators and probes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["ClaimHealth", "ErrorSeen", "Health"]
 
 @dataclass(frozen=True, slots=True)
 class ClaimHealth:
-    """One claim: `position` is the next offset to hand out, `next_mark` the first that is not marked as done.
-
-    `high_water_mark` and `lag` are None before the first fetch. Both offsets and the lag count records.
-    """
+    """The progress of one claim. `high_water_mark` and `lag` are None before the first fetch."""
 
     topic: str
     partition: int
     position: int
+    """The offset of the next record to return to the handler."""
     next_mark: int
+    """The first offset that is not marked as done."""
     high_water_mark: int | None
     lag: int | None
+    """Offsets between `position` and `high_water_mark`."""
     stalled: bool
     paused: bool
 
@@ -35,11 +35,13 @@ class ClaimHealth:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSeen:
-    """One kind of error: the newest text, how often it came since the group object was made, seconds since the last."""
+    """One kind of error, counted since the group object was created."""
 
     text: str
+    """The text of the newest one."""
     count: int
     age: float
+    """Seconds since the newest one."""
 
     def __str__(self) -> str:
         times = "once" if self.count == 1 else f"{self.count} times"
@@ -48,19 +50,19 @@ class ErrorSeen:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A picture of a group member, taken by `ConsumerGroup.health()`; it does not change afterwards.
+    """A snapshot of a group member, returned by `ConsumerGroup.health()`.
 
-    - `state`: what the member is about: `closed`, `not consuming`, `looking up topics`, `looking for the coordinator`,
-      `joining`, `syncing`, `starting`, `stable`, `draining`, `committing`, `waiting to join again`, `leaving`;
-      `state_age` for how many seconds.
-    - `member_id`, `generation_id`: of the last join; a member that is on its way to the next one still has them.
-    - `last_heartbeat`, `last_fetch`: seconds since a broker last answered one; None if none ever did.
-    - `waits_for`: what the member waits for, in words, and for how long; None if it waits for nothing.
-    - `problems`: what is wrong now, in words, also that nothing consumes. The exception with which a handler failed is
-      one, with its type, topic, partition and offset, until a later session is stable.
-    - `errors`: what went wrong so far, newest first, at most five kinds.
-    - `is_healthy`: the member consumes, or is on its way to by the ordinary course, and there are no `problems`. Stalled
-      and paused claims and a slow group that rebalances are no illness.
+    - `state`: one of `closed`, `not consuming`, `looking up topics`, `looking for the coordinator`, `joining`,
+      `syncing`, `starting`, `stable`, `draining`, `committing`, `waiting to join again`, `leaving`; `state_age` is its
+      age in seconds.
+    - `member_id`, `generation_id`: of the last join, also while the member rejoins.
+    - `last_heartbeat`, `last_fetch`: seconds since the last response to one; None if there was none.
+    - `waits_for`: what the member waits for and for how long, in words; None if it waits for nothing.
+    - `problems`: what is wrong now, in words, including that nothing consumes. A handler's exception is a problem, with
+      its type, topic, partition and offset, until a later session is stable.
+    - `errors`: the last kinds of errors, newest first, at most five.
+    - `is_healthy`: whether there are no `problems`: the member consumes or is about to. Stalled or paused claims and a
+      slow rebalance are no problems.
     """
 
     group_id: str
@@ -82,21 +84,21 @@ class Health:
 
     @property
     def lag(self) -> int:
-        """Records of all claims together between position and high water mark, as far as known."""
+        """The sum of the known lags of all claims."""
         return sum(claim.lag or 0 for claim in self.claims)
 
     @property
     def stalled(self) -> tuple[TopicPartition, ...]:
-        """Claims whose handler took nothing for `max_processing_time` while records waited."""
+        """Claims whose handler read no record for `max_processing_time` while some were buffered."""
         return tuple(claim.tp for claim in self.claims if claim.stalled)
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
-        """Claims that the user has paused."""
+        """Claims that the user paused."""
         return tuple(claim.tp for claim in self.claims if claim.paused)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same in dicts, lists, text and numbers, ready for JSON."""
+        """Return the health as dicts, lists, strings and numbers, ready for JSON."""
         return {
             "group_id": self.group_id,
             "is_healthy": self.is_healthy,
@@ -139,7 +141,7 @@ class Health:
         parts += [f"wrong: {problem}" for problem in self.problems]
         if self.errors:
             parts.append(f"last error: {self.errors[0]}")
-        # a broker's own words may have more lines; a person on call reads one
+        # a broker's error message may have several lines; this is one line for logs
         return " ".join("; ".join(parts).split())
 
     def __repr__(self) -> str:

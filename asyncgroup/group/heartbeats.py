@@ -1,4 +1,7 @@
-"""Heartbeats: an identity in, verdicts out. Knows nothing of sessions, so that it may run on a thread of its own."""
+"""Heartbeats: send them for one member identity and report the results.
+
+Independent of sessions, so that it can later run on a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +31,18 @@ __all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "HeartbeatResult", "Heart
 _log = logging.getLogger("asyncgroup.group")
 
 RETRY_BACKOFF_SHARE: Final = 0.1
-"""The longest pause between two tries to reach the coordinator, as a part of `session_timeout`."""
+"""The longest backoff between attempts to reach the coordinator, as a share of `session_timeout`."""
 
 
 class HeartbeatResult(Enum):
-    """What a heartbeat's answer means for the membership."""
+    """What the response to a heartbeat means for the membership."""
 
     ALIVE = "the coordinator knows the member"
-    REBALANCE = "the group rebalances: join again; heartbeats go on"
-    COORDINATOR_MOVED = "look the coordinator up again; the member lives on"
-    RETRY = "the coordinator is not ready; the member lives on"
-    LOST = "the member was expelled or is silent for too long: commit nothing more"
-    FATAL = "trying again does not help"
+    REBALANCE = "the group rebalances: join again; heartbeats continue"
+    COORDINATOR_MOVED = "look up the coordinator again; the member stays"
+    RETRY = "the coordinator is not ready; the member stays"
+    LOST = "the member was removed, or its session has timed out: commit nothing more"
+    FATAL = "not retriable"
 
 
 HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
@@ -53,12 +56,12 @@ HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
     ErrorCode.FENCED_INSTANCE_ID: HeartbeatResult.FATAL,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: HeartbeatResult.FATAL,
 }
-"""By `AbstractCoordinator.HeartbeatResponseHandler` in Kafka and `heartbeatLoop` in sarama; others: retriable ones
-RETRY, final ones FATAL."""
+"""As `AbstractCoordinator.HeartbeatResponseHandler` in Kafka and `heartbeatLoop` in sarama. Other codes: RETRY if they
+are retriable, else FATAL."""
 
 
 class _HeartbeatResponse(NamedTuple):
-    """What became of one heartbeat. `refused`: the coordinator itself says that the member is none of the group's."""
+    """The outcome of one heartbeat. `refused`: the coordinator itself reports that the member is not in the group."""
 
     result: HeartbeatResult
     error: AsyncGroupError | None
@@ -66,44 +69,47 @@ class _HeartbeatResponse(NamedTuple):
 
 
 class Heartbeats:
-    """Sends heartbeats for one identity until cancelled, on the lane that it shares with commits.
+    """Sends heartbeats for one identity until cancelled, on the connection that it shares with commits.
 
-    They fall on `started_at` + k × `heartbeat_interval`, however long an answer takes. The answers to the group's SyncGroups
-    come at one moment, so members beat at one moment, too, and hear of a rebalance together: the eager protocol then
-    stands still for the time of a round trip, and not for up to an interval.
+    They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes. The coordinator responds
+    to all SyncGroups of a group at once, so the members' heartbeats coincide and all learn of a rebalance together:
+    with the eager protocol consumption then stops for a round trip instead of up to an interval.
 
-    `last_response_at` is the loop time of the last answer that decided anything, `last_stable_sent_at` that at which the last heartbeat
-    was sent that found the group at work: a rebalance that is told later began after it.
+    While any broker responds to any request, the member keeps waiting for its coordinator. When none responds for
+    `session_timeout` the result is LOST, since the coordinator has removed the member by then.
 
-    While any broker answers anything the member is only waiting for its coordinator; when none answers for
-    `session_timeout` the verdict is LOST, since the coordinator has expelled us by then.
-
-    A refusal (LOST, FATAL) counts at once if it comes from the coordinator that answered the last good heartbeat, or the
-    SyncGroup, within `session_timeout` of that one, and the coordinator was not looked up again meanwhile. Otherwise the
-    refusing broker may be a former coordinator: one that was stopped for longer than `session_timeout` expels all
-    members when it goes on, before it learns that another broker has taken the group over. The coordinator is then looked up, at other brokers first, and
-    its answer to the next heartbeat decides. (Java believes any answer, but disconnects from a coordinator that it no
-    longer knows as such, `AbstractCoordinator.markCoordinatorUnknown`.)
+    A refusal (LOST, FATAL) is final if it comes from the coordinator that answered the last successful heartbeat or
+    the SyncGroup, within `session_timeout` after that, with no coordinator lookup in between. Otherwise the broker
+    may be a former coordinator: one that was suspended for longer than `session_timeout` expires all members when it
+    resumes, before it learns that another broker has taken over the group. The coordinator is then looked up, at
+    other brokers first, and its response to the next heartbeat decides. (Java accepts any response, but disconnects
+    from a coordinator once it is unknown, `AbstractCoordinator.markCoordinatorUnknown`.)
     """
 
     def __init__(self, cluster: Cluster, group_id: str, config: ConsumerConfig) -> None:
-        self._cluster, self._group_id, self._config = cluster, group_id, config
-        # an answer that comes later than this may be too late for a second try within the session
+        self._cluster = cluster
+        self._group_id = group_id
+        self._config = config
+        # a response later than this may leave no time for a second attempt within the session
         self._timeout = max(config.heartbeat_interval, config.session_timeout / 3)
-        self._started_at = self.last_response_at = self.last_stable_sent_at = float("-inf")
+        self._started_at = float("-inf")
+        self.last_response_at = float("-inf")
+        """Loop time of the last response other than COORDINATOR_MOVED and RETRY."""
+        self.last_stable_sent_at = float("-inf")
+        """Loop time at which the last heartbeat was sent whose response was ALIVE: a later rebalance began after it."""
         self._schedule: _Schedule | None = None
         self._confirmed_lookup: int | None = None
-        """The lookup that named the coordinator of the last good heartbeat."""
+        """The number of the lookup that found the coordinator of the last successful heartbeat."""
         self._confirmed_at = float("-inf")
         """Loop time at which that heartbeat was sent."""
         self._running = False
-        self._wake = asyncio.Event()
+        self._wake = asyncio.Event()  # set: send a heartbeat now, for `is_final`
         self._check: asyncio.Future[bool] | None = None
-        """The outcome of the check that was asked for."""
+        """For `is_final`: whether the member is still in the group by the next heartbeat that decides it."""
 
     def next_heartbeat_after(self, moment: float) -> float | None:
-        """The loop time of the first beat behind `moment`, of this member and of those that synced with it; None
-        before the first session."""
+        """Return the loop time of the first heartbeat after `moment`, of this member and of those that synced with it;
+        None before `run`."""
         return None if self._schedule is None else self._schedule.after(moment)
 
     async def run(
@@ -112,13 +118,14 @@ class Heartbeats:
         on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
         started_at: float | None = None,
     ) -> None:
-        """Beat for `identity`; `on_result(result, error)` hears every verdict but ALIVE. Ends after LOST and FATAL.
+        """Send heartbeats for `identity`; `on_result(result, error)` is called with every result but ALIVE.
 
-        `started_at` is the loop time of the answer that made us a member, by default now.
+        Returns after LOST and FATAL. `started_at` is the loop time of the SyncGroup response, by default now.
         """
         loop = asyncio.get_running_loop()
         started_at = loop.time() if started_at is None else started_at
-        self._started_at = self.last_response_at = self.last_stable_sent_at = self._confirmed_at = started_at
+        self._started_at = self._confirmed_at = started_at
+        self.last_response_at = self.last_stable_sent_at = started_at
         self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
         self._schedule = _Schedule(started_at, self._config.heartbeat_interval)
         self._running = True
@@ -142,7 +149,7 @@ class Heartbeats:
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
             check = self._check
-            # a lookup of somebody else, asked before, may have named the former coordinator once more
+            # a lookup by another task, sent before, may have returned the former coordinator once more
             is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None
             sent, (result, error, _) = await self._confirmed_heartbeat(
                 identity, on_result, is_in_doubt=is_in_doubt
@@ -156,7 +163,7 @@ class Heartbeats:
             if result is not HeartbeatResult.ALIVE:
                 on_result(result, error)
             if result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
-                self._resolve_check(self._check, result)  # nobody will answer those who asked meanwhile
+                self._resolve_check(self._check, result)  # also the newer one: no later heartbeat resolves it
                 return
             self._resolve_check(check, result)
             schedule.advance(loop.time() if is_early else max(due, loop.time()))
@@ -166,7 +173,7 @@ class Heartbeats:
                 due = min(due, loop.time() + pause, self._session_expires_at)
 
     def _on_response(self, result: HeartbeatResult, sent: float) -> None:
-        """The heartbeat sent at `sent` was answered, and that decided something."""
+        """Record a response that is neither COORDINATOR_MOVED nor RETRY to the heartbeat sent at `sent`."""
         self.last_response_at = asyncio.get_running_loop().time()
         if result is HeartbeatResult.ALIVE:
             self.last_stable_sent_at = sent
@@ -180,11 +187,11 @@ class Heartbeats:
     # --- refusals -----------------------------------------------------------------------------------------------
 
     async def is_final(self, lookup: int | None, sent_at: float) -> bool:
-        """Whether the refusal of a commit ends the membership; where that is in doubt, a heartbeat at once finds out.
+        """Return whether the refusal of a commit ends the membership; if in doubt, a heartbeat at once decides.
 
-        `lookup` and `sent_at` say which lookup named the coordinator that the commit was sent to
-        (`Coordinators.lookup_number`), and when. If the heartbeat finds the membership lost, it was reported when this
-        returns.
+        `lookup` is the number of the lookup that found the coordinator to which the commit was sent
+        (`Coordinators.lookup_number`), `sent_at` the loop time of that. If the heartbeat finds that the membership is
+        lost, its result has been reported when this returns.
         """
         if not self._running or self._is_authoritative(lookup, sent_at):
             return True
@@ -195,16 +202,16 @@ class Heartbeats:
         return not await asyncio.shield(self._check)
 
     def _resolve_check(self, check: asyncio.Future[bool] | None, result: HeartbeatResult) -> None:
-        """Answer those who asked before the heartbeat was sent, if it decided anything."""
+        """Resolve a check that was requested before the heartbeat was sent, if the result decides it."""
         if check is not None and result not in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
             self._check = None
             check.set_result(result in (HeartbeatResult.ALIVE, HeartbeatResult.REBALANCE))
 
     def _is_authoritative(self, lookup: int | None, sent_at: float) -> bool:
-        """Whether a refusal counts now, of a request that was sent at `sent_at` to the coordinator that `lookup` named."""
+        """Whether to believe the refusal of a request, sent at `sent_at` to the coordinator found by lookup `lookup`."""
         present = self._cluster.coordinators.lookup_number(self._group_id)
         is_coordinator = lookup is not None and lookup == present == self._confirmed_lookup
-        # later than this it may have been stopped, and have found our session expired when it went on
+        # after this it may have been suspended, and have expired our session when it resumed
         expires_at = self._confirmed_at + self._config.session_timeout
         is_in_time = asyncio.get_running_loop().time() < expires_at
         return is_coordinator and is_in_time and sent_at >= self._confirmed_at
@@ -216,10 +223,10 @@ class Heartbeats:
         *,
         is_in_doubt: bool,
     ) -> tuple[float, _HeartbeatResponse]:
-        """A heartbeat, and a second one if a broker refused the first that may be a former coordinator.
+        """Send a heartbeat, and a second one if the first was refused by what may be a former coordinator.
 
-        `is_in_doubt`: the coordinator is looked up for the first one already, because a commit was refused. Returns also
-        when the heartbeat that counts was sent.
+        `is_in_doubt`: a refused commit has already made the first one look up the coordinator. Returns the loop time at
+        which the deciding heartbeat was sent, and its response.
         """
         coordinators, time = self._cluster.coordinators, asyncio.get_running_loop().time
         sent = time()
@@ -227,7 +234,7 @@ class Heartbeats:
         if not answer.refused:
             return sent, answer
         if not is_in_doubt and not self._is_authoritative(coordinators.lookup_number(self._group_id), sent):
-            _log.info("group %s: looking for the coordinator to be sure: %s", self._group_id, answer.error)
+            _log.info("group %s: looking up the coordinator to confirm: %s", self._group_id, answer.error)
             on_result(HeartbeatResult.COORDINATOR_MOVED, answer.error)
             coordinators.doubt(self._group_id)
             sent = time()
@@ -235,21 +242,21 @@ class Heartbeats:
         if answer.refused and coordinators.lookup_number(self._group_id) is None:
             answer = answer._replace(
                 result=HeartbeatResult.COORDINATOR_MOVED
-            )  # forgotten by others meanwhile: ask once more
+            )  # another task has forgotten the coordinator: ask again
         return sent, answer
 
     # --- one heartbeat ------------------------------------------------------------------------------------------
 
     @property
     def _session_expires_at(self) -> float:
-        """The loop's time at which the silence of all brokers has lasted for `session_timeout`."""
+        """Loop time at which no broker has responded for `session_timeout`."""
         return max(self._started_at, self._cluster.last_answer) + self._config.session_timeout
 
     async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:
-        """A heartbeat with all that it takes, lookup and connecting included, which have longer limits of their own.
+        """Send a heartbeat with one limit for all its steps: lookup and connecting have longer timeouts of their own.
 
-        The last one before the end ends with the session; one that begins later (the process was stopped) has its
-        whole time, as a broker may know better.
+        The limit is cut at the expiry of the session. A heartbeat that begins after that (the process was suspended)
+        has the full limit, since the coordinator may still have the member.
         """
         left = self._session_expires_at - asyncio.get_running_loop().time()
         limit = min(left, self._timeout) if left > 0 else self._timeout
@@ -258,9 +265,9 @@ class Heartbeats:
                 return await self._send_heartbeat(identity)
         except TimeoutError:
             self._cluster.coordinators.forget(self._group_id)
-            text = f"no answer to the heartbeat of group {self._group_id!r} within {limit:g} s"
-            if limit == left:  # the last one had no more
-                text += f", nor to anything else for session_timeout={self._config.session_timeout:g} s"
+            text = f"no response to the heartbeat of group {self._group_id!r} within {limit:g} s"
+            if limit == left:  # the last one before the session expires
+                text += f", nor to any other request for session_timeout={self._config.session_timeout:g} s"
             return _HeartbeatResponse(HeartbeatResult.COORDINATOR_MOVED, RequestTimedOut(text))
 
     async def _send_heartbeat(self, identity: MemberIdentity) -> _HeartbeatResponse:
@@ -276,10 +283,8 @@ class Heartbeats:
             )
         except NoBrokersError as error:
             return _HeartbeatResponse(HeartbeatResult.RETRY, error)
-        except (
-            BrokerError,
-            AuthenticationError,
-        ) as error:  # the lookup of the coordinator was answered, or refused
+        # an error of the coordinator lookup, or of authentication
+        except (BrokerError, AuthenticationError) as error:
             return _HeartbeatResponse(
                 HeartbeatResult.COORDINATOR_MOVED if error.retriable else HeartbeatResult.FATAL, error
             )
@@ -299,23 +304,25 @@ class Heartbeats:
 
 
 class _Schedule:
-    """The moments `started_at` + k × `interval`, counted, so that no rounding can make one of them come twice."""
+    """The times `started_at` + k × `interval`. Counting k excludes that rounding repeats one of them."""
 
     def __init__(self, started_at: float, interval: float) -> None:
-        self._started_at, self._interval, self._ticks = started_at, interval, 1
+        self._started_at = started_at
+        self._interval = interval
+        self._ticks = 1  # the k of `next`
 
     @property
     def next(self) -> float:
-        """The first moment that is not past."""
+        """The next time of the schedule."""
         return self._started_at + self._ticks * self._interval
 
     def after(self, moment: float) -> float:
-        """The first turn behind `moment`."""
+        """Return the first time of the schedule after `moment`."""
         return (
             self._started_at + (math.floor((moment - self._started_at) / self._interval) + 1) * self._interval
         )
 
     def advance(self, now: float) -> None:
-        """It is `now`: what lies before is past, however many turns that are."""
+        """Move `next` past `now`, by however many intervals that takes."""
         if self.next <= now:
             self._ticks = max(self._ticks + 1, int((now - self._started_at) / self._interval) + 1)

@@ -1,4 +1,4 @@
-"""What a member's assignors say to the group's leader, and what they hear: user data out and in, and the plan."""
+"""The protocols that a member offers in JoinGroup: its assignors, their user data, and the leader's assignment."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class JoinProtocols:
-    """The assignors of one member, in order of preference, with the user data that is kept between its joins.
+    """The assignors of one member in order of preference, and the user data for its next join.
 
-    User data that came with an assignment goes with the next joins, until an assignment comes without; then the
-    configured one goes again (sarama's `userData`). Empty bytes count as none: other clients' leaders send them.
+    User data of an assignment is sent with the next joins until an assignment has none; then the configured one is sent
+    again (sarama's `userData`). Empty bytes count as none, since leaders of other clients send them.
     """
 
     def __init__(self, group_id: str, assignors: Iterable[Assignor], user_data: bytes | None) -> None:
-        self._group_id, self._configured = group_id, user_data
+        self._group_id = group_id
+        self._configured = user_data
         self._assignors = {assignor.name: assignor for assignor in assignors}
-        self._kept = user_data
+        self._kept = user_data  # for assignors without subscription_user_data
 
     @property
     def names(self) -> list[str]:
-        """The assignors' names, the preferred one first."""
+        """The names of the assignors, the preferred one first."""
         return list(self._assignors)
 
     def subscription_user_data(self, topics: Sequence[str]) -> dict[str, bytes | None]:
-        """What each assignor says at a join for these topics, by its name, the preferred one first."""
+        """Return the user data of each assignor for a join with these topics, by name, the preferred one first."""
         return {name: self._user_data_of(assignor, topics) for name, assignor in self._assignors.items()}
 
     def _user_data_of(self, assignor: Assignor, topics: Sequence[str]) -> bytes | None:
@@ -47,9 +48,9 @@ class JoinProtocols:
             return self._kept
         try:
             return assignor.subscription_user_data(list(topics))
-        except Exception:  # noqa: BLE001  anything at all; it is logged
+        except Exception:  # noqa: BLE001  user code; it is logged
             _log.exception(
-                "group %s: assignor %s has no user data; joining with the configured one",
+                "group %s: subscription_user_data of assignor %s failed; sending the configured user data",
                 self._group_id,
                 assignor.name,
             )
@@ -58,7 +59,7 @@ class JoinProtocols:
     def assign(
         self, protocol: str, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, Assignment]:
-        """The leader's work: the plan of the assignor that the group has chosen. Raises AssignmentError."""
+        """As the leader: assign with the assignor that the group chose. Raises AssignmentError."""
         assignor = self._assignors.get(protocol)
         if assignor is None:
             raise AssignmentError(
@@ -68,7 +69,7 @@ class JoinProtocols:
         return check_assignment(protocol, assignor.assign(members, existing), members, existing)
 
     def on_assignment(self, protocol: str, assignment: Assignment, generation_id: int) -> None:
-        """A SyncGroup brought this assignment."""
+        """Keep the user data of an assignment, and pass the assignment to the chosen assignor."""
         self._kept = assignment.user_data or self._configured
         if protocol in self._assignors:
             self._notify(self._assignors[protocol], assignment, generation_id)
@@ -78,9 +79,9 @@ class JoinProtocols:
             return
         try:
             assignor.on_assignment(assignment, generation_id)
-        except Exception:  # noqa: BLE001  anything at all; it is logged
+        except Exception:  # noqa: BLE001  user code; it is logged
             _log.exception(
-                "group %s: on_assignment of assignor %s failed; the assignment stands",
+                "group %s: on_assignment of assignor %s failed; the assignment is used all the same",
                 self._group_id,
                 assignor.name,
             )
@@ -89,40 +90,40 @@ class JoinProtocols:
 def check_assignment(
     name: str, plan: GroupAssignment, members: Iterable[MemberSubscription], counts: Mapping[str, int]
 ) -> dict[str, Assignment]:
-    """A plan in full: an assignment for every member, its partitions sorted, each once.
+    """Return an Assignment for every member, with sorted partitions without repeats.
 
-    A partition may be several members'. Raises AssignmentError for members, topics and partitions that don't exist.
+    A partition may be assigned to several members. Raises AssignmentError for unknown members, topics and partitions.
     """
     whole = {member.member_id: Assignment() for member in members}
     problems: list[str] = []
     if not isinstance(plan, Mapping):
-        raise AssignmentError(
-            f"assignor {name!r} gave {plan!r} as its plan; a mapping by member id is wanted"
-        )
+        raise AssignmentError(f"assignor {name!r} returned {plan!r}; allowed is a mapping by member id")
     for member_id, given in plan.items():
         user_data = given.user_data if isinstance(given, Assignment) else None
         partitions = _partitions(name, member_id, given)
         if member_id not in whole:
-            problems.append(f"{member_id!r}, who is no member")
+            problems.append(f"{member_id!r} is not a member")
         problems += [
-            f"topic {topic!r}, which no member asks for or which does not exist"
+            f"topic {topic!r} does not exist, or no member subscribes to it"
             for topic in sorted({tp.topic for tp in partitions} - set(counts))
         ]
         problems += [
-            f"{tp}, of a topic with {counts[tp.topic]} partitions"
+            f"{tp} does not exist: the topic has {counts[tp.topic]} partitions"
             for tp in partitions
             if tp.topic in counts and not 0 <= tp.partition < counts[tp.topic]
         ]
         whole[member_id] = Assignment(tuple(partitions), user_data)
     if problems:
-        raise AssignmentError(f"assignor {name!r} made a plan with {'; '.join(dict.fromkeys(problems))}")
+        raise AssignmentError(
+            f"assignor {name!r} made an invalid assignment: {'; '.join(dict.fromkeys(problems))}"
+        )
     return whole
 
 
 def _partitions(
     name: str, member_id: str, given: Iterable[TopicPartition] | Assignment
 ) -> list[TopicPartition]:
-    """What one member is given, sorted, each once. Raises AssignmentError for anything but topics with numbers."""
+    """Return one member's partitions, sorted without repeats. Raises AssignmentError for other types."""
     wanted = given.partitions if isinstance(given, Assignment) else given
     try:
         found = {TopicPartition(*tp) for tp in wanted}
@@ -131,5 +132,6 @@ def _partitions(
     except TypeError:
         pass
     raise AssignmentError(
-        f"assignor {name!r} gave {member_id!r} {given!r}; a list of TopicPartition or an Assignment is wanted"
+        f"assignor {name!r} returned {given!r} for member {member_id!r}; allowed is an iterable of TopicPartition "
+        "or an Assignment"
     )

@@ -1,4 +1,4 @@
-"""The pure part of joining: requests, the members' subscriptions, and what each error code asks for."""
+"""JoinGroup and SyncGroup: build the requests, encode and decode their contents, and map error codes to actions."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ __all__ = [
 CONSUMER: Final = "consumer"
 
 JOIN_GRACE: Final = 5.0
-"""Seconds beyond `rebalance_timeout` that a JoinGroup may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
+"""Seconds added to `rebalance_timeout` as the timeout of JoinGroup (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
 
 SUBSCRIPTION_VERSION: Final = 1
-"""The lowest version that says everything is used. Java, librdkafka, kafka-python and aiokafka pass over what newer
-versions add at the end; sarama before 1.41 refuses it, and with it the whole group's plan."""
+"""Subscriptions are sent in the lowest version that has all fields in use. Java, librdkafka, kafka-python and aiokafka
+ignore fields that newer versions append; sarama before 1.41 rejects them, and with them the whole rebalance."""
 
 GENERATION_VERSION: Final = 2
-"""Beside user data: Java's sticky leader weighs claims by the generation that stands here (KIP-792)."""
+"""Used with user data: Java's sticky leader compares owned partitions by the generation in this field (KIP-792)."""
 
 RACK_VERSION: Final = 3
+"""Used with a rack id (KIP-881)."""
 ASSIGNMENT_VERSION: Final = 3
 
 
 class JoinAction(Enum):
-    """What is done about the answer to a JoinGroup or SyncGroup."""
+    """What to do after the response to a JoinGroup or SyncGroup."""
 
     DONE = "joined"
-    REJOIN_WITH_GIVEN_ID = "join again at once under the given member id (KIP-394)"
-    REJOIN_AS_NEW_MEMBER = "forget the member id, pause, join again"
-    REJOIN = "pause, join again under the same member id"
-    FIND_COORDINATOR = "look the coordinator up again, pause, join again"
-    FAIL = "raise: trying again does not help"
+    REJOIN_WITH_GIVEN_ID = "join again at once with the given member id (KIP-394)"
+    REJOIN_AS_NEW_MEMBER = "forget the member id, back off, join again"
+    REJOIN = "back off, join again with the same member id"
+    FIND_COORDINATOR = "look up the coordinator again, back off, join again"
+    FAIL = "raise: not retriable"
 
 
 JOIN_ACTIONS: Final[Mapping[int, JoinAction]] = {
@@ -69,9 +70,9 @@ JOIN_ACTIONS: Final[Mapping[int, JoinAction]] = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: JoinAction.FAIL,
     ErrorCode.UNSUPPORTED_VERSION: JoinAction.FAIL,
 }
-"""By `AbstractCoordinator.JoinGroupResponseHandler` in Kafka and `newSession` in sarama. ILLEGAL_GENERATION keeps the
-member id, as Java does: sarama's throwing it away leaves a ghost member behind. Others: retriable ones REJOIN, final
-ones FAIL."""
+"""As `AbstractCoordinator.JoinGroupResponseHandler` in Kafka and `newSession` in sarama. ILLEGAL_GENERATION keeps the
+member id, as in Java; sarama forgets it, and the old member stays in the group until its session times out. Other
+codes: REJOIN if they are retriable, else FAIL."""
 
 
 def build_join(
@@ -82,7 +83,7 @@ def build_join(
     topics: Iterable[str],
     reason: str,
 ) -> m.JoinGroupRequest:
-    """A JoinGroup request that offers every assignor that has its place in `user_data`, in order of preference."""
+    """Build a JoinGroup request that offers the assignors in `user_data`, by name, in order of preference."""
     wanted = sorted(topics)
     return m.JoinGroupRequest(
         group_id=group_id,
@@ -93,16 +94,16 @@ def build_join(
         protocol_type=CONSUMER,
         protocols=[
             m.JoinGroupRequest.JoinGroupRequestProtocol(
-                name=name, metadata=_subscription(wanted, said, identity.generation_id, config.rack_id)
+                name=name, metadata=_subscription(wanted, data, identity.generation_id, config.rack_id)
             )
-            for name, said in user_data.items()
+            for name, data in user_data.items()
         ],
         reason=reason,
     )
 
 
 def _subscription(topics: list[str], user_data: bytes | None, generation_id: int, rack_id: str) -> bytes:
-    """What a member says of itself; the rack is for assignors that know racks (KIP-881)."""
+    """Encode a member's subscription; the rack is for rack-aware assignors (KIP-881)."""
     subscription = m.ConsumerProtocolSubscription(
         topics=topics, user_data=user_data, generation_id=generation_id, rack_id=rack_id or None
     )
@@ -113,7 +114,7 @@ def _subscription(topics: list[str], user_data: bytes | None, generation_id: int
 def build_sync(
     group_id: str, identity: MemberIdentity, protocol: str, plan: Mapping[str, Assignment]
 ) -> m.SyncGroupRequest:
-    """A SyncGroup request; the leader's carries the plan, a follower's is empty."""
+    """Build a SyncGroup request: with the group's assignments from the leader, without from a follower."""
     return m.SyncGroupRequest(
         group_id=group_id,
         generation_id=identity.generation_id,
@@ -131,32 +132,32 @@ def build_sync(
 
 
 def decode_members(response: m.JoinGroupResponse) -> list[MemberSubscription]:
-    """The subscriptions of a group's members, as the leader gets them. Raises AssignmentError for unreadable ones."""
+    """Decode the members' subscriptions in the leader's JoinGroup response. Raises AssignmentError for invalid ones."""
     found = []
     for member in response.members:
         try:
-            said = decode_versioned(m.ConsumerProtocolSubscription, member.metadata)
+            decoded = decode_versioned(m.ConsumerProtocolSubscription, member.metadata)
         except DecodeError as error:
             raise AssignmentError(
-                f"member {member.member_id!r} sent an unreadable subscription: {error}"
+                f"member {member.member_id!r} sent an invalid subscription: {error}"
             ) from error
-        owned = tuple(TopicPartition(t.topic, p) for t in said.owned_partitions for p in t.partitions)
+        owned = tuple(TopicPartition(t.topic, p) for t in decoded.owned_partitions for p in t.partitions)
         found.append(
             MemberSubscription(
                 member.member_id,
-                tuple(said.topics),
+                tuple(decoded.topics),
                 member.group_instance_id,
-                said.user_data,
+                decoded.user_data,
                 owned,
-                said.generation_id,
-                said.rack_id,
+                decoded.generation_id,
+                decoded.rack_id,
             )
         )
     return found
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """A member's assignment as it travels in SyncGroup."""
+    """Encode a member's assignment for SyncGroup."""
     topics = by_topic(sorted(assignment.partitions))
     entry = m.ConsumerProtocolAssignment.TopicPartition
     assigned = [entry(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
@@ -165,17 +166,17 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Sorted partitions and user data; no bytes mean no partitions. Raises AssignmentError for unreadable ones."""
+    """Decode an assignment, with sorted partitions; no bytes mean no partitions. Raises AssignmentError if invalid."""
     if not data:
         return Assignment()
     try:
-        said = decode_versioned(m.ConsumerProtocolAssignment, data)
+        decoded = decode_versioned(m.ConsumerProtocolAssignment, data)
     except DecodeError as error:
-        raise AssignmentError(f"the group's leader sent an unreadable assignment: {error}") from error
-    # a topic may stand there more than once, for all the format says
+        raise AssignmentError(f"the group leader sent an invalid assignment: {error}") from error
+    # the format allows a topic to occur more than once
     found = {
         TopicPartition(entry.topic, number)
-        for entry in said.assigned_partitions
+        for entry in decoded.assigned_partitions
         for number in entry.partitions
     }
-    return Assignment(tuple(sorted(found)), said.user_data)
+    return Assignment(tuple(sorted(found)), decoded.user_data)

@@ -1,4 +1,4 @@
-"""What a group object remembers of topics: how they were when it first saw them, and which ones are gone."""
+"""Topics as a group object first saw them, to recognize partitions and topics that were created or deleted since."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["KnownTopics"]
 
 
 class KnownTopics:
-    """Topics since this group object exists.
+    """The topics seen since this group object was created.
 
-    A partition that was not there when its topic was first seen began empty under our eyes: nothing of it can be
-    skipped on purpose, so it starts at the log's beginning whatever `auto_offset_reset` says (Java leaves a gap there,
-    KAFKA-12478). The same holds for a topic that came into being after its pattern was first looked at, and for one
-    that was deleted and created anew. A member that joins later cannot know any of this: for it the policy holds.
+    A partition that did not exist when its topic was first seen was created while the group was running, and none of
+    its records may be skipped: it is read from the log start whatever `auto_offset_reset` is (Java skips records
+    there, KAFKA-12478). The same applies to a topic created after its pattern was first matched, and to one that was
+    deleted and recreated. A member that joins later cannot know this, and applies `auto_offset_reset`.
     """
 
     def __init__(self) -> None:
-        self._first_counts: dict[str, int] = {}
+        self._first_counts: dict[str, int] = {}  # partitions when first seen; 0 if created since
         self._ids: dict[str, UUID] = {}
-        self._missing: dict[str, float] = {}
-        self._patterns: set[tuple[str, int]] = set()
+        self._missing: dict[str, float] = {}  # deleted topics, with the loop time since which
+        self._patterns: set[tuple[str, int]] = set()  # (pattern, flags) matched before
 
     def __contains__(self, topic: object) -> bool:
-        """Whether the topic was ever there."""
+        """Whether the topic was ever seen."""
         return topic in self._first_counts
 
     def update(self, topics: Iterable[TopicInfo], *, are_new: bool = False) -> None:
-        """These exist now; `are_new` says that those never seen before were looked for before and not there."""
+        """Record topics that exist now. `are_new`: those never seen before did not exist at an earlier lookup."""
         for info in topics:
             before = self._ids.get(info.name)
             recreated = info.name in self._missing or (
@@ -47,28 +47,28 @@ class KnownTopics:
             self._missing.pop(info.name, None)
 
     def mark_matched(self, pattern: re.Pattern[str]) -> bool:
-        """All topics were matched with this pattern; whether that was done before, so that what is unknown is new."""
+        """Record that all topics are matched with the pattern; True if they were before, so that unseen ones are new."""
         key = (pattern.pattern, pattern.flags)
         known = key in self._patterns
         self._patterns.add(key)
         return known
 
     def mark_missing(self, topic: str, now: float) -> None:
-        """A topic that was there is gone."""
+        """Record that a known topic no longer exists."""
         self._missing.setdefault(topic, now)
 
     @property
     def missing(self) -> Mapping[str, float]:
-        """The topics that are gone, and since when (loop time)."""
+        """The known topics that no longer exist, and the loop time since which."""
         return self._missing
 
     def forget_missing(self, topics: Iterable[str]) -> None:
-        """These were given up: whoever asks for one again begins as with any unknown topic."""
+        """Forget missing topics: a later subscription treats them as never seen."""
         for topic in topics:
             if self._missing.pop(topic, None) is not None:
                 self._first_counts.pop(topic, None)
                 self._ids.pop(topic, None)
 
     def was_added(self, tp: TopicPartition) -> bool:
-        """Whether the partition came into being after its topic was first seen."""
+        """Whether the partition was created after its topic was first seen."""
         return tp.partition >= self._first_counts.get(tp.topic, tp.partition + 1)

@@ -1,4 +1,4 @@
-"""By when the end of a session has to be through with each of its parts."""
+"""Deadlines for each phase of session shutdown."""
 
 from __future__ import annotations
 
@@ -12,38 +12,44 @@ from asyncgroup.errors import CallerCancelled, GroupClosed, Rebalanced, SessionE
 __all__ = ["EndLimits", "reserve_for"]
 
 RESERVE_SHARE: Final = 0.2
+"""Share of the shutdown time that is reserved for the phases after the handlers."""
 RESERVE_MAX: Final = 5.0
+"""Most seconds of the reserve."""
 MIN_RESERVE_SHARE: Final = 1 / 6
-"""What every part has of the reserve, however late it begins: behind a handler that swallowed its cancellation, too."""
+"""Least share of the reserve for each phase, even if a handler that swallowed its cancellation made it late."""
 MIN_HANDLER_SHARE: Final = 0.25
-"""The part of `rebalance_timeout` that handlers have at least, where the last good heartbeat is too old to count from."""
+"""Least share of `rebalance_timeout` until the deadline, if the last successful heartbeat is too long ago."""
 
 
 def reserve_for(timeout: float) -> float:
-    """The seconds of a time limit that handlers must leave to the hooks, the last commit, and the leave or join."""
+    """Return the seconds of a time limit reserved for the hooks, the last commit, and the LeaveGroup or JoinGroup."""
     return min(timeout * RESERVE_SHARE, RESERVE_MAX)
 
 
 class EndLimits:
-    """One deadline for a whole end, brought forward by every more urgent cause.
+    """The deadline of a session's shutdown, brought forward by every more urgent cause.
 
-    - Rebalanced: the coordinator waits for `rebalance_timeout` from the beginning of the rebalance, which lies behind
-      the last heartbeat that went well (`last_stable_sent_at()`): so the deadline counts from that one, and the member joins
-      again before it is given up.
-    - GroupClosed, CallerCancelled: `close_timeout` from now, for handlers, hooks, commit and leave together.
+    - Rebalanced: the coordinator waits for `rebalance_timeout` from the start of the rebalance, which was after the
+      last successful heartbeat was sent (`last_stable_sent_at()`). The deadline counts from that heartbeat, so that
+      the member rejoins before the coordinator removes it.
+    - GroupClosed, CallerCancelled: `close_timeout` from now, for handlers, hooks, commit and LeaveGroup together.
     - any other cause: `rebalance_timeout` from now.
 
-    Handlers end a reserve before the deadline (a fifth of the time, at most 5 s); half of the reserve belongs to the
-    hooks, the rest to the commit and to what follows it.
+    Handlers must end before the deadline by the reserve (a fifth of the time, at most 5 s). Half of the reserve is for
+    the hooks, a quarter for the commit, the rest for what follows.
     """
 
     def __init__(self, config: ConsumerConfig, last_stable_sent_at: Callable[[], float]) -> None:
-        self._config, self._last_stable_sent_at = config, last_stable_sent_at
-        self.ending_since = self.deadline = float("inf")
-        self._reserve = 0.0
+        self._config = config
+        self._last_stable_sent_at = last_stable_sent_at
+        self.ending_since = float("inf")
+        """Loop time of the first cause."""
+        self.deadline = float("inf")
+        """Loop time at which the shutdown should be complete."""
+        self._reserve = 0.0  # seconds
 
     def add_cause(self, cause: SessionEnd) -> None:
-        """The session ends for this cause (perhaps one more)."""
+        """Bring the deadline forward for this cause, the first or a further one."""
         config, now = self._config, asyncio.get_running_loop().time()
         total = config.rebalance_timeout
         if isinstance(cause, (GroupClosed, CallerCancelled)):
@@ -59,17 +65,17 @@ class EndLimits:
 
     @property
     def handler_seconds(self) -> float:
-        """Seconds from now until handlers are cancelled; 0 or less: at once."""
+        """Seconds from now until handlers are cancelled; at once if 0 or less."""
         return self.deadline - self._reserve - asyncio.get_running_loop().time()
 
     @property
     def hook_seconds(self) -> float:
-        """Seconds that `on_revoked`, `on_lost` and `cleanup` have, if they begin now."""
+        """Seconds for `on_revoked`, `on_lost` and `cleanup` if they begin now."""
         return self._left(1 / 2)
 
     @property
     def commit_seconds(self) -> float:
-        """Seconds that the last commit has, if it begins now."""
+        """Seconds for the last commit if it begins now."""
         return self._left(1 / 4)
 
     def _left(self, kept: float) -> float:

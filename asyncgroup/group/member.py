@@ -1,4 +1,4 @@
-"""A member's way through its sessions: subscribe, join, live, leave."""
+"""Member: resolve the subscription, join, run the session, leave."""
 
 from __future__ import annotations
 
@@ -28,34 +28,38 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 HEARTBEAT_LEAD: Final = 0.08
-"""Seconds before a heartbeat at which a member that leaves stops: enough for a quick handler, a commit and the leave."""
+"""Seconds before a heartbeat at which a leaving member stops: enough for a fast handler, commit and LeaveGroup."""
 
 
 class _JoinedGroup(NamedTuple):
-    """The way into a session."""
+    """The result of a join, with what a session needs of it."""
 
     joined: JoinResult
     resolved: ResolvedTopics
     wanted: list[str] | re.Pattern[str]
-    """The topics that were asked for when it began."""
+    """The subscribed topics when the join began."""
 
 
 class Member:
-    """One session at a time: `run_session` runs the next. `session_run` is the session that lives now; `closing` ends everything."""
+    """A group member with one session at a time."""
 
     def __init__(self, context: GroupContext, membership: ClassicMembership) -> None:
-        self._context, self._membership = context, membership
-        self._group_id, self._config = context.group_id, context.config
+        self._context = context
+        self._membership = membership
+        self._group_id = context.group_id
+        self._config = context.config
         self._member_health = context.member_health
-        self._session_lock = asyncio.Lock()
-        self._leave_deadline = float("inf")
+        self._session_lock = asyncio.Lock()  # held from the join to the end of the session, and while leaving
+        self._leave_deadline = float("inf")  # loop time; set when closing or cancelled
         self.closing = asyncio.Event()
+        """Set when the group closes."""
         self.session_run: SessionRun | None = None
+        """The current session."""
 
-    # --- rounds -------------------------------------------------------------------------------------------------
+    # --- sessions -------------------------------------------------------------------------------------------------
 
     async def run_session(self, subscription: Subscription, handler: Handler) -> SessionRun | None:
-        """The session that was, or None if the group was closed before there was one. A second call waits its turn."""
+        """Join and run a session; return it, or None if the group closed before. A concurrent call waits its turn."""
         async with self._session_lock:
             if self.closing.is_set():
                 return None
@@ -70,12 +74,12 @@ class Member:
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
 
     async def back_off(self, seconds: float) -> bool:
-        """Wait before the next round; True if the group closes meanwhile. A caller that is cancelled leaves the group."""
+        """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""
         self._member_health.transition_to(MemberState.WAITING_TO_REJOIN)
         try:
             return await wait_within(self.closing, seconds)
         except asyncio.CancelledError:
-            if not self._session_lock.locked():  # or another call goes on as this member, or closes
+            if not self._session_lock.locked():  # else another call uses the membership, or closes it
                 self._start_close_timeout()
                 await wait_shielded(asyncio.ensure_future(self.leave(CANCELLED, None)))
             raise
@@ -107,8 +111,8 @@ class Member:
         task = asyncio.create_task(run.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             run.session.end(GroupClosed(f"group {self._group_id!r} was closed"))
-        elif subscription.wanted != entry.wanted:  # from here on `set_topics` finds the session
-            run.session.end(TopicsChanged("other topics were asked for while the member joined"))
+        elif subscription.wanted != entry.wanted:  # changes from here on end the session themselves
+            run.session.end(TopicsChanged("the subscription changed while the member joined"))
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -122,14 +126,14 @@ class Member:
         return run
 
     async def _run_until_closed(self, work: Coroutine[Any, Any, _JoinedGroup]) -> _JoinedGroup | None:
-        """Our own work, given up when the group closes; None then."""
+        """Return the result of `work`; None if the group closes first, which cancels it."""
         task = await run_until(self.closing.wait(), work, f"{self._group_id}: join")
         return None if task.cancelled() else task.result()
 
     # --- health -------------------------------------------------------------------------------------------------
 
     def health(self, names: Iterable[str], now: float) -> Health:
-        """The picture of this moment; `names` are the topics that are subscribed to by name."""
+        """Return the current health; `names` are the topics subscribed to by name."""
         run, missing = self.session_run, self._context.known_topics.missing
         snapshot = HealthSnapshot(
             self._group_id,
@@ -149,15 +153,15 @@ class Member:
                 snapshot = snapshot._replace(idle_reason="a topic that its pattern matches")
         return diagnose(snapshot, now)
 
-    # --- the end ------------------------------------------------------------------------------------------------
+    # --- close --------------------------------------------------------------------------------------------------
 
     def _start_close_timeout(self) -> None:
-        """From now on `close_timeout` runs, for all that is still to be done."""
+        """Start `close_timeout`, if it is not running yet: it limits all remaining phases together."""
         deadline = asyncio.get_running_loop().time() + self._config.close_timeout
         self._leave_deadline = min(self._leave_deadline, deadline)
 
     async def wait_for_heartbeat(self) -> None:
-        """Wait until just before the group's next heartbeat; not longer than there is a session to wait for."""
+        """Wait until just before the group's next heartbeat, or until the session ends."""
         if (run := self.session_run) is None or self.closing.is_set():
             return
         now = asyncio.get_running_loop().time()
@@ -168,14 +172,14 @@ class Member:
                     await run.session.wait_ended()
 
     def close(self) -> None:
-        """Begin to close: the session ends, a join is given up."""
+        """Begin to close: end the session, cancel a join."""
         self.closing.set()
         self._start_close_timeout()
         if self.session_run is not None:
             self.session_run.session.end(GroupClosed(f"group {self._group_id!r} was closed"))
 
     async def leave(self, reason: str, leaves: bool | None) -> None:
-        """Leave when the round under way is over."""
+        """Leave the group after the current session, if any."""
         async with self._session_lock:
             await self._leave(reason, leaves)
 

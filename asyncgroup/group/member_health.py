@@ -1,4 +1,4 @@
-"""What a member is about, and what goes wrong meanwhile: written where it happens, read by `health()`."""
+"""State and current problems of a member, written where they occur and read by `health()`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from asyncgroup.lifecycle import describe_error
 __all__ = ["ErrorCount", "HealthProblem", "MemberHealth", "MemberState", "ProblemSource"]
 
 MAX_ERROR_KINDS: Final = 32
-"""Kinds of errors that are counted; the one that is longest ago makes room for a new one."""
+"""Kinds of errors that are counted; beyond that the least recent one is dropped."""
 
 
 class MemberState(Enum):
-    """What a member is about."""
+    """The state of a member; the values are the texts in `Health.state`."""
 
     CLOSED = "closed"
     NOT_CONSUMING = "not consuming"
@@ -33,7 +33,7 @@ class MemberState(Enum):
 
 
 class ProblemSource(Enum):
-    """Where something can go wrong, by what the member waits for then."""
+    """What a problem affects; the values are texts for `Health.problems`."""
 
     LOST = "the membership was lost"
     JOIN = "joining fails"
@@ -44,57 +44,67 @@ class ProblemSource(Enum):
 
 
 class HealthProblem(NamedTuple):
-    """Something that goes wrong now: the newest error, and loop times."""
+    """A problem that is not resolved yet."""
 
     text: str
+    """The text of the newest error."""
     since: float
+    """Loop time of the first error."""
     last_at: float
+    """Loop time of the newest error."""
 
 
 class ErrorCount(NamedTuple):
-    """One kind of error: its newest text, how often it came, and when it came last."""
+    """One kind of error and its count."""
 
     text: str
+    """The text of the newest one."""
     occurrences: int
     last_at: float
+    """Loop time of the newest one."""
 
 
 class MemberHealth:
-    """The state of a member and its errors. Times are the loop's; `state_since` is 0 until the group has met its loop."""
+    """The state of a member, its problems and errors. All times are the loop's."""
 
     def __init__(self) -> None:
         self.state = MemberState.NOT_CONSUMING
         self.state_since = 0.0
+        """0 until the group is bound to its event loop."""
         self.last_heartbeat: float | None = None
+        """Time of the last response to a heartbeat; None if there was none."""
         self.last_fetch: float | None = None
+        """Time of the last response to a fetch; None if there was none."""
         self.problems: dict[ProblemSource, HealthProblem] = {}
-        self._errors: dict[tuple[str, str], ErrorCount] = {}
+        self._errors: dict[
+            tuple[str, str], ErrorCount
+        ] = {}  # by (type, error code or text), least recent first
 
     def transition_to(self, state: MemberState) -> None:
-        """The member does something else from now on."""
+        """Change the state, with the current time."""
         if state is not self.state:
             self.state, self.state_since = state, asyncio.get_running_loop().time()
 
     def update_last_responses(self, heartbeat: float, fetch: float) -> None:
-        """Take in loop times of the last heartbeat and fetch that were answered; minus infinity: none."""
+        """Update the times of the last responses to a heartbeat and a fetch; minus infinity means none."""
         if heartbeat > float("-inf"):
             self.last_heartbeat = max(self.last_heartbeat or heartbeat, heartbeat)
         if fetch > float("-inf"):
             self.last_fetch = max(self.last_fetch or fetch, fetch)
 
     def report(self, source: ProblemSource, error: BaseException, text: str | None = None) -> None:
-        """Something went wrong and is tried again; it stays a problem until `clear`. `text` replaces the error's own."""
+        """Report an error as a problem, which lasts until `clear`. `text` replaces the text of the error."""
         now = asyncio.get_running_loop().time()
         before = self.problems.get(source)
         self.problems[source] = HealthProblem(text or _text(error), before.since if before else now, now)
 
     def clear(self, *sources: ProblemSource) -> None:
-        """What went wrong there works again."""
+        """Remove the problems of these sources: they work again."""
         for source in sources:
             self.problems.pop(source, None)
 
     def count_error(self, error: BaseException, text: str | None = None) -> None:
-        """Count an error, whatever becomes of it. `text` replaces the error's own."""
+        """Count an error, retried or not. `text` replaces the text of the error."""
         code = error.name if isinstance(error, BrokerError) else _text(error)
         kind = (type(error).__name__, code)
         before = self._errors.pop(kind, None)
@@ -105,7 +115,7 @@ class MemberHealth:
 
     @property
     def errors(self) -> list[ErrorCount]:
-        """Every kind of error, the newest first."""
+        """The counted kinds of errors, most recent first."""
         return list(reversed(self._errors.values()))
 
 

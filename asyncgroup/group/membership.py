@@ -1,4 +1,4 @@
-"""Membership by the classic protocol: join, sync, leave. One object lives as long as its group object."""
+"""Membership by the classic group protocol: join, sync, leave. One object per group object."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ __all__ = ["JOIN_LANE", "ClassicMembership", "JoinResult"]
 _log = logging.getLogger("asyncgroup.group")
 
 JOIN_LANE: Final = "join"
-"""The lane of JoinGroup and SyncGroup, which a coordinator parks until the whole group is there."""
+"""The purpose of the connection for JoinGroup and SyncGroup, whose responses wait for the whole group."""
 
 LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
-"""Seconds between two tries to leave, at most."""
+"""Longest backoff between attempts to leave, in seconds."""
 
 _LANES = count(1)
 
@@ -57,19 +57,22 @@ R = TypeVar("R", bound=Message)
 
 
 class JoinResult(NamedTuple):
-    """The outcome of a join: who we are, what we got, and, for the leader, the counts that the plan was made for."""
+    """The result of JoinGroup and SyncGroup."""
 
     identity: MemberIdentity
     assignment: dict[str, list[int]]
+    """Partition numbers by topic."""
     is_leader: bool
     partition_counts: Mapping[str, int]
+    """For the leader: the partition counts of all members' topics that the assignment is for. Empty for followers."""
     user_data: bytes | None = None
+    """The user data in this member's assignment."""
     synced_at: float | None = None
-    """Loop time of the SyncGroup's answer, which all members get at one moment."""
+    """Loop time of the SyncGroup response, which the coordinator sends to all members at once."""
 
 
 class ClassicMembership:
-    """A member of a group: its id and generation, and the requests that change them."""
+    """The identity of a group member, and the requests that change it."""
 
     def __init__(
         self,
@@ -80,16 +83,18 @@ class ClassicMembership:
         member_health: MemberHealth | None = None,
     ) -> None:
         self._member_health = member_health or MemberHealth()
-        self._cluster, self._group_id, self._config = cluster, group_id, config
+        self._cluster = cluster
+        self._group_id = group_id
+        self._config = config
         self._protocols = JoinProtocols(group_id, assignors, config.user_data)
         self.identity = MemberIdentity(group_instance_id=config.group_instance_id)
-        # two members of a group that share a Cluster would wait for each other: one's JoinGroup is parked until the
-        # other's has come, and the broker serves a connection's requests one after another
+        # a connection per member: a broker processes the requests of a connection in order and parks JoinGroup until
+        # all members have sent theirs, so two members on one connection would wait for each other
         self._lane = f"{JOIN_LANE}-{next(_LANES)}"
         self._confirmed_id = ""
-        """The member id whose refusal counts: it was refused before, or its JoinGroup was just accepted."""
-        self._last_end: SessionEnd | None = None
-        self._last_topics: list[str] | None = None
+        """The member id whose refusal is believed: it was refused once before, or was just accepted by JoinGroup."""
+        self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
+        self._last_topics: list[str] | None = None  # of the last join
 
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
@@ -97,17 +102,18 @@ class ClassicMembership:
 
     @property
     def lane(self) -> str:
-        """The lane of this member's JoinGroup and SyncGroup."""
+        """The purpose of the connection for this member's JoinGroup and SyncGroup."""
         return self._lane
 
     def forget_member(self) -> None:
-        """Join as a new member next time."""
+        """Make the next join one of a new member."""
         self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
 
     def after_session(self, cause: SessionEnd | None) -> None:
-        """A session has ended, which the next join gives as its reason.
+        """Take note of the cause of a session's end, which becomes the reason of the next join.
 
-        If it was lost, an unknown member needs a new id; an old generation keeps its id, as in Java.
+        After UNKNOWN_MEMBER_ID the next join is one of a new member; after ILLEGAL_GENERATION it keeps its id, as in
+        Java.
         """
         self._last_end = cause
         error = cause.__cause__ if isinstance(cause, MemberLost) else None
@@ -115,11 +121,11 @@ class ClassicMembership:
             self.forget_member()
 
     async def join(self, topics: Iterable[str]) -> JoinResult:
-        """Join and sync until an assignment is there.
+        """Join and sync until the member has an assignment.
 
-        Tries are paused with backoff, for at most `rejoin_backoff`; the failure after `rejoin_retry_max` further tries
-        is raised. What a waiting member sees in the ordinary course (a rebalance that starts anew, a coordinator that
-        loads) doesn't count. Raises BrokerError, TransportError, AssignmentError.
+        Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
+        raised. Errors of a regular rebalance (it restarted, the coordinator is loading) are not counted. Raises
+        BrokerError, TransportError, AssignmentError.
         """
         backoff = self._cluster.backoff()
         wanted = sorted(topics)
@@ -133,7 +139,7 @@ class ClassicMembership:
                 action = self._handle_error(error)
                 if action is JoinAction.FAIL:
                     raise
-                # only the first id is taken at once: a coordinator that always wants another is not run over
+                # without backoff only for the first id, in case a coordinator demands another one each time
                 if action is JoinAction.REJOIN_WITH_GIVEN_ID and is_new and self.identity.member_id:
                     continue
                 failures += action is not JoinAction.REJOIN
@@ -142,15 +148,15 @@ class ClassicMembership:
                     self._member_health.report(ProblemSource.JOIN, error)
                 if failures > self._config.rejoin_retry_max:
                     raise
-                _log.info("group %s: join failed, trying again: %s", self._group_id, error)
-                reason = shorten(f"trying again after: {error}")
+                _log.info("group %s: join failed, retrying: %s", self._group_id, error)
+                reason = shorten(f"retry after: {error}")
                 await asyncio.sleep(min(backoff.next(), self._config.rejoin_backoff))
             else:
                 self._last_end, self._last_topics, self._confirmed_id = None, wanted, ""
                 return joined
 
     def _handle_error(self, error: BrokerError | TransportError) -> JoinAction:
-        """Take the consequences of a failed try that are a matter of state; returns what else is to be done."""
+        """Update the state after a failed attempt, and return the action."""
         if isinstance(error, CoordinatorMoved):
             return JoinAction.REJOIN
         if isinstance(error, TransportError):
@@ -170,8 +176,8 @@ class ClassicMembership:
     def _may_be_former_coordinator(self) -> bool:
         """Whether a member id that was in a generation is refused for the first time.
 
-        The refusing broker may be a former coordinator that was stopped. The coordinator still has the member then, and
-        would wait for it if it joined under another id.
+        The broker may be a former coordinator that was suspended. The current coordinator then still has the member,
+        and the rebalance would wait for it if it joined with another id.
         """
         return self.identity.generation_id >= 0 and self._confirmed_id != self.identity.member_id
 
@@ -181,7 +187,7 @@ class ClassicMembership:
         self._member_health.transition_to(MemberState.JOINING)
         joined = await self._join_group(topics, reason)
         self._member_health.transition_to(MemberState.SYNCING)
-        # from here on the coordinator counts the session's time, and a plan or its handing out may take longer
+        # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
         heartbeats = asyncio.create_task(
             Heartbeats(self._cluster, self._group_id, self._config).run(self.identity, self._on_heartbeat),
             name=f"{self._group_id}: heartbeats until the session begins",
@@ -192,7 +198,7 @@ class ClassicMembership:
             await cancel_and_wait(heartbeats)
 
     def _on_heartbeat(self, _result: HeartbeatResult, error: AsyncGroupError | None) -> None:
-        """The SyncGroup is told the same; this is for `health()` only."""
+        """Count the error for `health()`. The result is not needed: the response to SyncGroup has the same error."""
         if error is not None:
             self._member_health.count_error(error)
 
@@ -204,7 +210,7 @@ class ClassicMembership:
         if is_leader:
             members = decode_members(joined)
             partition_counts = await self._count_partitions(members)
-            # a static leader that came back finds its old plan in force; it watches over it all the same (KIP-814)
+            # a static leader that rejoins keeps the current assignment, but still has to watch its topics (KIP-814)
             if not joined.skip_assignment:
                 plan = self._protocols.assign(protocol, members, partition_counts)
         request = build_sync(self._group_id, self.identity, protocol, plan)
@@ -227,7 +233,7 @@ class ClassicMembership:
         request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason)
         response = await self._request_parked(request)
         if response.member_id:
-            # also with MEMBER_ID_REQUIRED: the id is ours from now on
+            # also with MEMBER_ID_REQUIRED, which assigns the id to this member
             self.identity = self.identity._replace(member_id=response.member_id)
         if response.error_code:
             raise BrokerError(response.error_code, f"join of group {self._group_id!r}")
@@ -236,9 +242,9 @@ class ClassicMembership:
         return response
 
     async def _request_parked(self, request: Request[R]) -> R:
-        """A request that the coordinator parks until the whole group is there.
+        """Send a request that the coordinator parks until all members have joined or synced.
 
-        If nobody waits for it any more its connection is closed: the next request would be served after it.
+        On cancellation its connection is closed, since the broker would process the next request after it.
         """
         timeout = self._config.rebalance_timeout + JOIN_GRACE
         try:
@@ -250,10 +256,10 @@ class ClassicMembership:
             raise
 
     async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
-        """How many partitions all the members' topics have, looked up afresh; 0 for one that does not exist (yet).
+        """Return the partition counts of all members' topics by fresh metadata; 0 for topics that do not exist.
 
-        A second look decides about those that seem to have none: a broker that has just restarted may not know every
-        topic yet, and everybody's partitions would be revoked.
+        Topics without partitions are looked up a second time: a broker that has just restarted may not know all topics
+        yet, and the assignment would revoke their partitions.
         """
         topics = sorted({topic for member in members for topic in member.topics})
         self._cluster.track(topics)
@@ -272,11 +278,11 @@ class ClassicMembership:
         return dict.fromkeys(topics, 0) | partition_counts
 
     async def _counts_of_current_assignment(self, partition_counts: Mapping[str, int]) -> Mapping[str, int]:
-        """How many partitions of these topics the plan in force gives out, as DescribeGroups tells.
+        """Return the number of partitions per topic in the current assignment, by DescribeGroups.
 
-        A static leader that came back did not make that plan. Partitions that were added while it was away belong to
-        nobody, and nobody but the leader watches; Java's compares with the counts of its return, and overlooks them.
-        `partition_counts`, those of now, are the answer where none is to be had.
+        For a static leader that rejoined without assigning (KIP-814). Partitions that were added while it was away are
+        not assigned, and only the leader watches for them; Java's leader compares with the counts at its return and
+        misses them. If DescribeGroups fails, return `partition_counts`, the present ones.
         """
         request = m.DescribeGroupsRequest(groups=[self._group_id])
         try:
@@ -286,7 +292,7 @@ class ClassicMembership:
                 return partition_counts
             plans = [decode_assignment(member.member_assignment) for member in group.members]
         except (AsyncGroupError, ValueError) as error:
-            _log.debug("group %s: the plan in force is not known: %s", self._group_id, error)
+            _log.debug("group %s: could not describe the current assignment: %s", self._group_id, error)
             return partition_counts
         found = {tp for plan in plans for tp in plan.partitions}
         return {
@@ -295,10 +301,10 @@ class ClassicMembership:
         }
 
     async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
-        """Tell the coordinator that the member is gone; a static member stays, as its place is kept (KIP-345).
+        """Send LeaveGroup for a dynamic member; a static member stays (KIP-345).
 
-        `leaves` decides otherwise, for both kinds of members (KIP-1092): True leaves, False says nothing. Errors that
-        pass are retried with backoff for `timeout` seconds, and logged at the end: the session timeout does the same
+        `leaves` overrides that for either kind (KIP-1092): True leaves, False does not. Retriable errors are retried
+        with backoff for `timeout` seconds. A final failure is logged only: the session timeout removes the member
         later.
         """
         identity = self.identity
@@ -312,22 +318,24 @@ class ClassicMembership:
         while (error := await self._try_to_leave(identity, reason, deadline)) is not None:
             pause = min(backoff.next(), LEAVE_RETRY_BACKOFF_MAX)
             if not error.retriable or time() + pause >= deadline:
-                # that the last try had too little time says less than what became of the one before
+                # the timeout of the last attempt, cut short by the deadline, says less than the error before it
                 text = last if isinstance(error, RequestTimedOut) and last is not None else error
                 _log.warning(
-                    "group %s: could not leave, the session timeout will do it: %s", self._group_id, text
+                    "group %s: could not leave; the session timeout will remove the member: %s",
+                    self._group_id,
+                    text,
                 )
                 return
             last = error
-            _log.info("group %s: could not leave, trying again: %s", self._group_id, error)
+            _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
             await asyncio.sleep(pause)
 
     async def _try_to_leave(
         self, identity: MemberIdentity, reason: str, deadline: float
     ) -> AsyncGroupError | None:
-        """One try; returns why it failed.
+        """Make one attempt; return its error, or None.
 
-        Nobody else asks the coordinator any more, so a try finds out by itself that it is not answered, as a heartbeat.
+        It has a timeout of its own, as a heartbeat has: no other request detects a silent coordinator now.
         """
         left = deadline - asyncio.get_running_loop().time()
         limit = min(left, max(self._config.heartbeat_interval, self._config.session_timeout / 3))
@@ -337,7 +345,7 @@ class ClassicMembership:
         except TimeoutError:
             self._cluster.coordinators.forget(self._group_id)
             return RequestTimedOut(
-                f"no answer to the LeaveGroup of group {self._group_id!r} within {limit:.3g} s"
+                f"no response to the LeaveGroup of group {self._group_id!r} within {limit:.3g} s"
             )
         except AsyncGroupError as error:
             return error
@@ -346,9 +354,10 @@ class ClassicMembership:
         return None if code in _LEFT_CODES else BrokerError(code, f"leaving group {self._group_id!r}")
 
     async def _leave(self, identity: MemberIdentity, reason: str, timeout: float) -> int:
-        """One LeaveGroup; the error code of the request or of the member.
+        """Send LeaveGroup; return the error code of the request or of the member.
 
-        A commit that its broker doesn't answer would hold it up: it goes past it then.
+        If a request is in flight on the group's connection, use another one: it could wait behind a commit without a
+        response.
         """
         node_id = await self._cluster.coordinators.find(self._group_id)
         is_busy = self._cluster.in_flight(node_id, GROUP_LANE) > 0
@@ -365,7 +374,7 @@ class ClassicMembership:
 
 _LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 _BATCH_LEAVE_VERSION: Final = 3
-"""The LeaveGroup version from which several members can leave at once."""
+"""The first LeaveGroup version with a list of members (KIP-345)."""
 
 
 def _leave_request(group_id: str, identity: MemberIdentity, reason: str, version: int) -> m.LeaveGroupRequest:

@@ -1,4 +1,4 @@
-"""The user's pauses: remembered by the group object, applied to whatever claims it has."""
+"""Partitions that the user paused: kept by the group object, applied to the claims of each session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["PausedPartitions"]
 
 
 class PausedPartitions:
-    """Paused partitions, owned or not; a claim of one of them begins paused."""
+    """Paused partitions, assigned or not. A claim of one of them starts paused."""
 
     def __init__(self) -> None:
         self._paused: set[TopicPartition] = set()
@@ -20,19 +20,19 @@ class PausedPartitions:
         return tp in self._paused
 
     def add(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Remember these."""
+        """Pause these partitions."""
         self._paused.update(TopicPartition(*tp) for tp in partitions)
 
     def discard(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Forget these."""
+        """Resume these partitions."""
         self._paused.difference_update(TopicPartition(*tp) for tp in partitions)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Resume all partitions."""
         self._paused.clear()
 
     def apply(self, claims: Iterable[Claim]) -> None:
-        """Pause or resume each claim as it is remembered."""
+        """Pause or resume each claim accordingly."""
         for claim in claims:
             if claim.paused != (claim.tp in self._paused):
                 (claim.consumer.pause if claim.tp in self._paused else claim.consumer.resume)()

@@ -1,4 +1,4 @@
-"""`asyncgroup.run`: a consumer group as a whole program, from its start to its exit code."""
+"""`asyncgroup.run`: run a consumer group as a program, with signal handling and an exit code."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
-    """Consume until Ctrl-C or SIGTERM; a program calls this in place of `asyncio.run(main())`.
+    """Consume until Ctrl-C or SIGTERM. Call it instead of `asyncio.run(main())`.
 
         sys.exit(run(ConsumerGroup("localhost:9092", "orders"), "orders", handler))
 
-    Opens the group in a new event loop, runs `ConsumerGroup.run(topics, handler)`, and closes the group. It must be a
-    group that was not entered. Signals (SIGINT and SIGTERM, on Windows Ctrl-Break too):
+    It enters the group in a new event loop, runs `ConsumerGroup.run(topics, handler)`, and closes the group, which must
+    not have been entered before. Signals (SIGINT and SIGTERM, on Windows also Ctrl-Break):
 
-    - The first one drains: `group.aclose()`. Claims end before their next record, handlers finish what they have in
-      hand, marks are committed, the member leaves, all within `close_timeout`.
-    - The second one cancels the handlers at once; marks are committed and the member leaves all the same.
+    - The first one closes the group with `group.aclose()`: claims end before their next record, handlers finish the
+      record in hand, marks are committed, and the member leaves, all within `close_timeout`.
+    - The second one cancels the handlers at once; marks are still committed and the member leaves.
     - Later ones have their usual effect: SIGTERM ends the process.
 
-    Returns the exit code: 0 if the group was closed otherwise, else 128 + the number of the first signal, as a shell
-    does (130 for Ctrl-C, 143 for SIGTERM). A program that does not pass it to `sys.exit` ends with 0 after an orderly
-    end, which is what most supervisors want. No KeyboardInterrupt is raised.
+    Returns the exit code: 128 + the number of the first signal, as shells do (130 for Ctrl-C, 143 for SIGTERM), or 0 if
+    the group was closed without a signal. A program that does not pass it to `sys.exit` exits with 0 after a regular
+    shutdown, as most supervisors expect. No KeyboardInterrupt is raised.
 
-    Raises what `ConsumerGroup.run` and entering the group raise, the handler's own exception as itself; UsageError
-    where an event loop is running already: `await group.run(topics, handler)` there. Called in a thread other than the
-    main one it hears of no signals.
+    Raises what entering the group and `ConsumerGroup.run` raise, including the handler's exception itself; UsageError
+    if an event loop is already running: use `await group.run(topics, handler)` there. In a thread other than the main
+    one, signals are not handled.
     """
     try:
         asyncio.get_running_loop()
@@ -45,7 +45,7 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
         pass
     else:
         raise UsageError(
-            "run() starts an event loop, and one is running: use `async with group` and "
+            "run() starts an event loop, but one is already running: use `async with group` and "
             "`await group.run(topics, handler)`"
         )
     return asyncio.run(_Program(group, topics, handler).run())
@@ -55,13 +55,15 @@ class _Program:
     """One call of `run`."""
 
     def __init__(self, group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> None:
-        self._group, self._topics, self._handler = group, topics, handler
+        self._group = group
+        self._topics = topics
+        self._handler = handler
         self._signals: list[signal.Signals] = []
-        self._is_open = False
+        self._is_open = False  # whether the group was entered
         self._closing: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Return the exit code."""
+        """Run the program and return its exit code."""
         work = asyncio.create_task(self._work(), name=f"{self._group.group_id}: run")
 
         def on_signal(number: signal.Signals) -> None:

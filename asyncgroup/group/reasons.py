@@ -1,4 +1,4 @@
-"""Why a member joins or leaves, in words for the broker's log (KIP-800)."""
+"""Reasons of JoinGroup and LeaveGroup requests, for the broker's log (KIP-800)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from asyncgroup.errors import (
 __all__ = ["CANCELLED", "CLOSED", "MAX_LENGTH", "join_reason", "shorten"]
 
 MAX_LENGTH: Final = 255
-"""Characters of a reason; Java cuts its own there too (`JoinGroupRequest.maybeTruncateReason`)."""
+"""Most characters of a reason, as in Java (`JoinGroupRequest.maybeTruncateReason`)."""
 
 CLOSED: Final = "closing: the group object was closed"
-"""Why a member leaves at `aclose()`."""
+"""The reason to leave at `aclose()`."""
 
 CANCELLED: Final = "closing: the task that consumes was cancelled"
-"""Why a member leaves whose `consume()` or `run()` was cancelled."""
+"""The reason to leave when `consume()` or `run()` was cancelled."""
 
 _JOINING: Final = "joining"
 _WHY: Final[Mapping[type[SessionEnd], str]] = {
@@ -38,13 +38,13 @@ _WHY: Final[Mapping[type[SessionEnd], str]] = {
     ClaimReturned: "claim returned: {}",
     HandlerFailed: "handler failed: {}",
     SessionFailed: "session failed: {}",
-    GroupClosed: _JOINING,  # what ended for these reasons is over: the member comes as a new one
+    GroupClosed: _JOINING,  # after these the member has left, and joins as a new one
     CallerCancelled: _JOINING,
 }
 
 
 def join_reason(cause: SessionEnd | None, last_topics: Iterable[str] | None, topics: Iterable[str]) -> str:
-    """Why a member joins whose last session ended for `cause`; `last_topics` are those that it had joined with."""
+    """Return the reason of a join after a session that ended for `cause`; `last_topics` are those of the last join."""
     now, before = set(topics), set(topics if last_topics is None else last_topics)
     if now != before:
         signed = [*(f"+{topic}" for topic in sorted(now - before)), *(f"-{t}" for t in sorted(before - now))]
@@ -56,5 +56,5 @@ def join_reason(cause: SessionEnd | None, last_topics: Iterable[str] | None, top
 
 
 def shorten(reason: str) -> str:
-    """The reason, cut to what is sent."""
+    """Return the reason, truncated to MAX_LENGTH."""
     return reason if len(reason) <= MAX_LENGTH else reason[: MAX_LENGTH - 1] + "…"

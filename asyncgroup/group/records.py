@@ -1,4 +1,4 @@
-"""`ConsumerGroup.records()`: one loop over the records of all claims."""
+"""`ConsumerGroup.records()`: one iterator over the records of all claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class _RecordsHandler(Handler):
-    """Lets every claim take its turns in the reader, and ends with it when its last record is no longer in hand."""
+    """Adds each claim to the merged reader, and ends its `consume_claim` once the body is done with its last record."""
 
     def __init__(self, reader: MergedReader) -> None:
         self._reader = reader
@@ -38,8 +38,8 @@ class _RecordsHandler(Handler):
         reader = self._reader
         try:
             await reader.serve(claim.consumer)
-            # the body of the loop may still mark what it works at, and the records of all claims before it; when the
-            # membership is lost nothing can be committed, and there is nothing to wait for
+            # the body of the loop may still mark the record in hand and earlier ones of all claims; after a loss
+            # nothing can be committed, so there is nothing to wait for
             if reader.in_hand and not session.is_lost:
                 await run_until(session.wait_lost(), reader.wait_idle(), f"{claim.tp}: record in hand")
         finally:
@@ -57,22 +57,23 @@ class Records:
             ...
             group.mark(record)
 
-    The membership begins with the first read and drives its sessions by itself, as `ConsumerGroup.run` does: it joins
-    again after a rebalance, with backoff after a loss or a failed join; what cannot heal is raised by the loop, and
-    ends it. The loop ends when the group closes. An error of one partition (its offset is not in the log, its records
-    are corrupt) is raised by the loop as well; a second loop then reads on, the other partitions first.
+    The first read joins the group; from then on a background task runs one session after another, as
+    `ConsumerGroup.run` does: it rejoins after a rebalance, with backoff after a lost membership or a failed join. An
+    error that is not retriable is raised by the loop and ends it. The loop ends when the group closes. An error of one
+    partition (offset out of range, corrupt records) is raised by the loop as well; a second loop continues, with the
+    other partitions first.
 
-    The claims take turns, a record batch each, or 10 ms where that is shorter. What one loop gives up is the isolation
-    of slow partitions: while its body works at a record, all partitions wait.
+    The claims take turns of one record batch, or of 10 ms if that is shorter. Partitions are not isolated from each
+    other: while the body processes a record, all of them wait.
 
-    A record is in hand until the next one is asked for. When its claim is revoked or the group closes, the session
-    waits for that, for `rebalance_timeout` (`close_timeout`) less the reserve of a fifth (5 s at most), so that its
-    mark is still committed; a later mark is dropped and reported (`MarkDropped`). Nothing is waited for if the task
-    that reads is the one that closes, or the membership is lost.
+    A record is in hand until the next one is requested. When its claim is revoked or the group closes, the session
+    waits for that, for `rebalance_timeout` (`close_timeout`) less a reserve of a fifth (at most 5 s), so that its
+    mark is still committed; a later mark is dropped and reported (`MarkDropped`). The session does not wait if the
+    reading task itself closes the group, or if the membership is lost.
 
-    An iterator that is not read stays a member: heartbeats go on, the buffers fill up and nothing more is fetched.
-    `break` and a second loop go on at the very next record, and a cancelled read loses none. Close the iterator
-    (`aclose`, `async with`) or the group to give the partitions back. One task reads at a time.
+    A member whose iterator is not read stays in the group: heartbeats continue, the buffers fill, and fetching stops.
+    After `break`, a second loop continues at the next record, and a cancelled read loses no record. Close the iterator
+    (`aclose`, `async with`) or the group to release the partitions. One task reads at a time.
     """
 
     def __init__(
@@ -81,11 +82,13 @@ class Records:
         subscription: Subscription,
         run: Callable[[Subscription, Handler], Coroutine[Any, Any, None]],
     ) -> None:
-        self._group_id, self._subscription, self._run = group_id, subscription, run
+        self._group_id = group_id
+        self._subscription = subscription
+        self._run = run
         self._reader = MergedReader()
         self._handler = _RecordsHandler(self._reader)
         self._creator = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # runs the sessions, from the first read on
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -95,7 +98,7 @@ class Records:
 
     @property
     def closed(self) -> bool:
-        """Whether the iteration is over: closed, failed, or ended with the group."""
+        """Whether iteration is over: closed, failed, or ended by the group's close."""
         return self._is_closed or (self._task is not None and self._task.done())
 
     def is_subscribed_to(self, subscription: Subscription) -> bool:
@@ -105,7 +108,7 @@ class Records:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> MergedReader:
-        """The iterator behind this object; its own `anext` goes to the same one, by a call more."""
+        """Return the merged iterator; `anext(records)` reads from the same one, at the cost of one more call."""
         self._begin()
         self._reader.reader = asyncio.current_task()
         return self._reader
@@ -122,13 +125,13 @@ class Records:
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         failure = None if task.cancelled() else task.exception()
-        # a group that closed before the task's first step: that is an end like any other
+        # ClosedError: the group closed before the first step of the task, which is a regular end
         self._reader.end(None if isinstance(failure, ClosedError) else failure)
 
-    # --- the end ------------------------------------------------------------------------------------------------
+    # --- close --------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Begin to join."""
+        """Start to join."""
         self._begin()
         return self
 
@@ -138,9 +141,9 @@ class Records:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the iteration: commit what is marked (with `auto_commit`) and leave the group, within `close_timeout`.
+        """End iteration: commit the marks (with `auto_commit`) and leave the group, within `close_timeout`.
 
-        The group object stays open, and may consume again. Safe to call twice.
+        The group object stays open and can consume again. Safe to call twice.
         """
         self._is_closed = True
         self.let_go()
@@ -154,14 +157,14 @@ class Records:
         if not task.done() and (session := self._handler.session) is not None:
             session.end(GroupClosed("records() was closed"))
             await run_until(asyncio.wait([task]), self._handler.drained.wait(), f"{self._group_id}: drain")
-        task.cancel()  # what is left of the session is carried to its end, then the member leaves
+        task.cancel()  # the session still runs to its end, then the member leaves
         await self.wait_closed()
 
     def let_go(self) -> None:
-        """Give the record in hand up if the calling task has it: it cannot mark the record while it closes.
+        """Release the record in hand if it is the calling task's: that task cannot mark it while it closes the group.
 
-        A task that only fetched one record (`asyncio.wait_for` before Python 3.12) is over: then the one that has made
-        this object counts.
+        If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a task of its own), the task that
+        created this object counts as the reader.
         """
         caller, reader = asyncio.current_task(), self._reader.reader
         if reader is not None and reader.done():
@@ -170,11 +173,13 @@ class Records:
             self._reader.clear_in_hand()
 
     async def wait_closed(self) -> None:
-        """Wait until the membership has ended; a failure that was not raised is logged."""
+        """Wait until the background task has ended; log a failure that was not raised."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
         if (failure := self._reader.failure) is not None:
             self._reader.end(None)
             _log.error(
-                "group %s: records() failed, and the error was not read", self._group_id, exc_info=failure
+                "group %s: records() failed, and its error was not raised to a reader",
+                self._group_id,
+                exc_info=failure,
             )

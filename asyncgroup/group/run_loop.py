@@ -1,4 +1,4 @@
-"""`ConsumerGroup.run()`: session after session, and what is done when one of them fails."""
+"""`ConsumerGroup.run()`: run one session after another, and decide what follows each of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["RunLoop"]
 _log = logging.getLogger("asyncgroup.group")
 
 REJOIN_AT_ONCE_AFTER: Final = (Rebalanced, PartitionsChanged, TopicsChanged)
-"""Causes after which a member joins again without a pause."""
+"""Causes after which the member rejoins without backoff."""
 
 UNKNOWN_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -36,12 +36,12 @@ UNKNOWN_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_
 class _AfterSession(Enum):
     """What follows a session."""
 
-    REJOIN_AT_ONCE = "join again at once"
-    REJOIN_AFTER_BACKOFF = "join again after a pause"
+    REJOIN_AT_ONCE = "rejoin at once"
+    REJOIN_AFTER_BACKOFF = "rejoin after a backoff"
 
 
 class RunLoop:
-    """One call of `run()`; `check` raises if it may not go on."""
+    """One call of `run()`; `check` raises if the group can no longer consume."""
 
     def __init__(
         self,
@@ -51,17 +51,22 @@ class RunLoop:
         handler: Handler,
         check: Callable[[], None],
     ) -> None:
-        self._context, self._member = context, member
-        self._subscription, self._handler, self._check = subscription, handler, check
-        self._unknown_since: float | None = None
+        self._context = context
+        self._member = member
+        self._subscription = subscription
+        self._handler = handler
+        self._check = check
+        self._unknown_since: float | None = (
+            None  # loop time of the first unknown-topic error since a session started
+        )
 
     async def run(self) -> None:
-        """Until the group closes; raises what cannot heal."""
+        """Run sessions until the group closes. Raises errors that are not retriable."""
         closing, backoff = self._member.closing, self._context.cluster.backoff()
         while True:
             self._check()
             outcome = await self._run_session()
-            if outcome is None or closing.is_set():  # perhaps while the session ended for another reason
+            if outcome is None or closing.is_set():  # also if the session ended for another cause
                 return
             if outcome is _AfterSession.REJOIN_AT_ONCE:
                 backoff.reset()
@@ -69,10 +74,10 @@ class RunLoop:
                 return
 
     async def _run_session(self) -> _AfterSession | None:
-        """Run the next session; None if the group was closed before there was one.
+        """Run the next session; None if the group closed before it began.
 
-        Raises what the handler raised, and failures that cannot heal. Only the outcome is returned: the session itself,
-        its claims and their errors must not stay in memory beside those of the next one.
+        Raises the handler's exception, and failures that are not retriable. Only the outcome is returned, so that the
+        session, its claims and their errors are not kept in memory during the next session.
         """
         try:
             run = await self._member.run_session(self._subscription, self._handler)
@@ -95,11 +100,11 @@ class RunLoop:
         )
 
     def _report_or_raise(self, error: BaseException) -> None:
-        """Report an error after which the next session may do better; raise any other."""
+        """Report an error after which the next session may succeed; raise any other."""
         if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
             is_retriable = self._may_reappear()
         elif isinstance(error, BrokerError):
-            # an unknown member's next join begins without an id
+            # after UNKNOWN_MEMBER_ID the next join is one of a new member
             is_retriable = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
         else:
             is_retriable = isinstance(error, TransportError)
@@ -110,9 +115,9 @@ class RunLoop:
         self._context.report_error(error)
 
     def _may_reappear(self) -> bool:
-        """Whether every topic was there before, and none has been unknown for long.
+        """Whether every topic existed before, and they have not been unknown for `session_timeout`.
 
-        One that is made anew is unknown, to one broker or another, for some time: that is `session_timeout` here.
+        Right after its recreation a topic is still unknown to some brokers.
         """
         now = asyncio.get_running_loop().time()
         if self._unknown_since is None:

@@ -1,4 +1,4 @@
-"""A session: one membership from its assignment to its end, and the only owner of that state."""
+"""Session: one membership from its assignment to its end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["Session"]
 
 
 class Session:
-    """What a handler sees of its membership: who we are, what we own, marks, commits, and the end.
+    """A handler's view of the membership: identity, assignment, claims, marks, commits, and the end.
 
-    `assignment` maps topics to sorted partition numbers, `claims` holds the claims of this member (empty when there
-    are more members than partitions: such a session lives, heartbeats and takes over when somebody goes).
+    `assignment` maps topics to sorted partition numbers, `claims` holds the claims of this member. Both are empty if
+    there are more members than partitions: the member then stays in the group, to take over when another one leaves.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class Session:
         self.identity = identity
         self.assignment = assignment
         self.assignment_user_data: bytes | None = None
-        """What the group's leader sent with the assignment: for members whose assignor says something."""
+        """The user data of the assignment, for assignors that send some; else None."""
         self.claims: list[Claim] = []
         self.cause: SessionEnd | None = None
-        """Why the session ends; None while it lives."""
+        """Why the session ends; None while it is live."""
         self.on_end: Callable[[SessionEnd], None] | None = None
         self._offsets = offsets
         self._ending = asyncio.Event()
         self._lost = asyncio.Event()
         self._is_over = False
-        self._claims_by_partition: dict[tuple[str, int], Claim] = {}
+        self._claims_by_partition: dict[tuple[str, int], Claim] = {}  # index of `claims`, built when used
         self.accepts_marks = True
-        """Whether marks made now can still be committed: False once the last commit has begun, or after a loss."""
+        """Whether new marks can still be committed: False once the last commit has begun, and after a loss."""
 
     def __repr__(self) -> str:
         state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
@@ -62,27 +62,27 @@ class Session:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave this member."""
+        """The member id from the coordinator."""
         return self.identity.member_id
 
     @property
     def generation_id(self) -> int:
-        """The generation of the group, raised by every rebalance."""
+        """The generation of the group; each rebalance increments it."""
         return self.identity.generation_id
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """All assigned partitions, in order."""
+        """All assigned partitions, sorted."""
         return [TopicPartition(topic, p) for topic in sorted(self.assignment) for p in self.assignment[topic]]
 
     @property
     def ended(self) -> bool:
-        """Whether the session ends or has ended: finish what is at hand, take nothing new."""
+        """Whether the session is ending or has ended: finish the record in hand and start no new one."""
         return self.cause is not None
 
     @property
     def is_lost(self) -> bool:
-        """Whether the membership is gone, so that nothing can be committed any more."""
+        """Whether the membership was lost, so that nothing can be committed."""
         return isinstance(self.cause, MemberLost)
 
     async def wait_ended(self) -> None:
@@ -90,55 +90,55 @@ class Session:
         await self._ending.wait()
 
     async def wait_lost(self) -> None:
-        """Wait until the membership is lost; a session that ends in order never is."""
+        """Wait until the membership is lost; forever if the session ends regularly."""
         await self._lost.wait()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be committed in its name any more."""
+        """Whether the session has ended completely, so that nothing can be committed."""
         return self._is_over
 
     def claim(self, topic: str, partition: int) -> Claim | None:
-        """The claim of a partition, None if it is not owned."""
+        """Return the claim of a partition, or None if it is not assigned to this member."""
         if len(self._claims_by_partition) != len(self.claims):
             self._claims_by_partition = {(claim.topic, claim.partition): claim for claim in self.claims}
         return self._claims_by_partition.get((topic, partition))
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
-        """Mark this record, and all before it in its partition, as done.
+        """Mark this record and all before it in its partition as done.
 
-        Raises ConfigError for a partition that is not owned, and for a value that is not a Record.
+        Raises ConfigError for a partition that is not assigned to this member, and for a value that is not a Record.
         """
         if not isinstance(record, Record):
             raise ConfigError("record", record, "a Record")
         self._offsets.of(record.topic, record.partition).mark_record(record, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Everything before `offset`, the next one to read, is done; only forwards.
+        """Mark everything before `offset` as done: it is the next offset to read. Moves forwards only.
 
-        Raises ConfigError for a partition not owned and for what is no offset.
+        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
         """
         self._offsets.of(topic, partition).mark(check_offset(offset), metadata)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Take marks back to `offset`, the next one to read; only backwards. The claim's own reading goes on.
+        """Move the mark back to `offset`, the next one to read. Moves backwards only; the claim's position stays.
 
-        Raises ConfigError for a partition not owned and for what is no offset.
+        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
         """
         self._offsets.of(topic, partition).reset(check_offset(offset), metadata)
 
     async def commit(self) -> None:
         """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end.
 
-        Another task than a handler's may call it too: a session that ends waits for its answer, as long as for that of
-        its own last commit; then nobody knows whether it was committed, and it counts as failed.
+        Tasks other than the handler's may call it too. A session that ends waits for the response as long as for that
+        of its last commit; after that the outcome is unknown, and the commit counts as failed.
 
-        A request that was given up without an answer may still be served, behind a newer one, and set the group's
-        offset back. With `auto_commit` a session's last commit repeats what that may have undone; without it, what was
+        A broker may still process a request that has timed out, even after a newer one, and move the group's offset
+        back. With `auto_commit` the last commit of the session repeats what that may have undone; without it, records
         committed since that request may be delivered again.
         """
         if self._is_over:
-            raise UsageError(f"{self!r} is over: nothing can be committed in its name any more")
+            raise UsageError(f"{self!r} has ended: nothing can be committed any more")
         dirty = self._offsets.dirty
         try:
             await self._offsets.commit()
@@ -146,12 +146,12 @@ class Session:
             raise CommitFailedError(self.group_id, dict.fromkeys(dirty, error)) from error
 
     def end(self, cause: SessionEnd) -> None:
-        """Begin to end: every claim's iterator stops before its next record.
+        """Begin to end the session: the iterators of all claims stop before their next record.
 
-        The first cause stays, except that a loss is always taken in: nothing may be committed after it.
+        The first cause is kept, except that a loss replaces it: nothing may be committed after a loss.
         """
-        news = self.cause is None or (isinstance(cause, MemberLost) and not self.is_lost)
-        if news:
+        is_news = self.cause is None or (isinstance(cause, MemberLost) and not self.is_lost)
+        if is_news:
             self.cause = cause
             if isinstance(cause, MemberLost):
                 self.accepts_marks = False
@@ -165,7 +165,7 @@ class Session:
             self.on_end(cause)
 
     def close(self) -> None:
-        """The life is over: refuse what comes too late."""
+        """The session has ended completely: reject later commits and marks."""
         self._is_over = True
         for claim in self.claims:
             self._offsets.drop(claim.tp)

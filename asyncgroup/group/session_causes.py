@@ -1,4 +1,4 @@
-"""What goes wrong in a session, and what becomes of it: the cause of its end, and the failure that the caller gets."""
+"""Turn failures during a session into the cause of its end and the exception for the caller."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class SessionCauses:
-    """Ends `session` for causes that are nobody's wish.
-
-    Afterwards `failure` holds what `consume()` has to raise, if anything, and `failed_by_handler` whether it is the
-    handler's own exception.
-    """
+    """Ends `session` when something fails, and keeps the exception that `consume()` raises."""
 
     def __init__(self, context: GroupContext, session: Session) -> None:
-        self._context, self._session = context, session
+        self._context = context
+        self._session = session
         self.failure: BaseException | None = None
+        """The first failure, which `consume()` raises; None if there was none."""
         self.failed_by_handler = False
+        """Whether it is the handler's exception."""
 
     def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
-        """What a heartbeat was answered."""
+        """Handle the result of a heartbeat, any but ALIVE."""
         member_health, group = self._context.member_health, f"group {self._context.group_id!r}"
         if result is HeartbeatResult.REBALANCE:
             self._session.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
@@ -49,18 +48,18 @@ class SessionCauses:
             self._context.report_error(error)
 
     def on_commit_refused(self, error: BrokerError) -> None:
-        """A broker says that the membership is gone."""
+        """Handle a commit error that means that the membership was lost."""
         if HEARTBEAT_RESULTS.get(error.code) is HeartbeatResult.FATAL and self.failure is None:
             self.failure = error
         self._end_as_lost(f"a commit was refused: {error}", error)
 
     def on_fetch_error(self, error: Exception) -> bool:
-        """A fetch that will be tried again; whether somebody reads of it."""
+        """Report the error of a fetch that is retried; return whether a reader of `errors()` receives it."""
         self._context.member_health.report(ProblemSource.FETCH, error)
         return self._context.report_error(error)
 
     def on_task_failure(self, error: Exception) -> None:
-        """One of the session's own tasks failed."""
+        """Handle an unexpected exception in one of the session's tasks."""
         self.fail(error, "a task of the session failed", by_handler=False)
 
     def _end_as_lost(self, text: str, error: AsyncGroupError | None) -> None:
@@ -71,7 +70,7 @@ class SessionCauses:
         self._session.end(cause)
 
     def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
-        """The first failure is the caller's, later ones are noted on it. Each of the handler's is logged once."""
+        """End the session. The caller gets the first failure, with later ones as notes. Handler failures are logged."""
         text = f"{what}: {describe_error(error)}"
         is_first = self.failure is None
         if self.failure is None:

@@ -1,10 +1,10 @@
-"""The life of a session, from the assignment to the last commit.
+"""Run a session, from the assignment to the last commit.
 
-Heartbeats start; committed offsets are looked up (one request); `setup`; a task for each claim; … until something ends
-it. Then the claims' iterators stop, the handlers drain, `cleanup`, the last commit, and only then do the heartbeats
-stop: the member lives for as long as its handlers do.
+Heartbeats start, the committed offsets are fetched with one request, `setup` is called, and each claim is consumed in
+a task of its own until something ends the session. Then the iterators of the claims stop, the handlers drain,
+`cleanup` is called, and the marks are committed. Heartbeats stop last, so that the membership outlasts the handlers.
 
-It runs in a task that nobody cancels: whoever waits for it tells the session to end.
+A session runs in a task that is never cancelled; to stop it, call `Session.end`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class SessionRun:
-    """Runs one session; `causes` knows afterwards what `consume()` has to raise, if anything."""
+    """Runs one session; afterwards `causes` has the exception that `consume()` raises, if any."""
 
     def __init__(
         self, context: GroupContext, joined: JoinResult, resolved: ResolvedTopics, handler: Handler
     ) -> None:
-        self._context, self._joined, self._resolved = context, joined, resolved
+        self._context = context
+        self._joined = joined
+        self._resolved = resolved
         cluster, group_id, config = context.cluster, context.group_id, context.config
         self._member_health = context.member_health
         self._tasks = BackgroundTasks(f"session of group {group_id!r}", self._on_task_failure)
@@ -76,29 +78,29 @@ class SessionRun:
         self._limits = EndLimits(config, lambda: self.heartbeats.last_stable_sent_at)
         self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
         self.has_started = False
-        """Whether start offsets were found and the handler was called."""
+        """Whether the start offsets were found and the handler's `setup` was called."""
 
     @property
     def is_caller(self) -> bool:
-        """Whether this is asked by the session's handler, or by a task or thread that it has started."""
+        """Whether the caller is the session's handler, or a task or thread that it started."""
         return self._calls.is_caller
 
     @property
     def running_calls(self) -> RunningCalls:
-        """What of the handler the session waits for now."""
+        """The handler methods that the session waits for now."""
         return self._calls.running_calls
 
     @property
     def matches_no_topic(self) -> bool:
-        """Whether the member's pattern matches nothing."""
+        """Whether the member subscribed to a pattern that matches no topic."""
         return self._resolved.pattern is not None and not self._resolved.existing
 
     def update_health(self) -> None:
-        """Note when brokers last answered."""
+        """Update the times of the last responses to heartbeats and fetches."""
         self._member_health.update_last_responses(self.heartbeats.last_response_at, self.fetchers.last_fetch)
 
     async def run(self) -> None:
-        """The whole life; raises programming errors only."""
+        """Run the session to its end. Raises only on bugs."""
         topics = {*self._joined.assignment, *self._joined.partition_counts, *self._resolved.names}
         self._context.cluster.track(topics)
         self._member_health.transition_to(MemberState.STARTING)
@@ -112,15 +114,15 @@ class SessionRun:
             await self._shut_down()
         finally:
             self.session.close()
-            self.session.on_end = None  # a handler that keeps its session must not keep all of this run
+            self.session.on_end = None  # a handler that keeps the session must not keep this object in memory
             self._context.cluster.untrack(topics)
             try:
                 await self._tasks.stop()
             finally:
-                # only now: the task of automatic commits would take their end for a bug
+                # after the tasks: automatic commits would fail on a closed committer
                 await self._offsets.aclose()
             self.update_health()
-            # what the handler raised stays a problem until a later session is stable
+            # a handler's exception remains a problem until a later session is stable
             self._member_health.clear(
                 *(source for source in ProblemSource if source is not ProblemSource.HANDLER)
             )
@@ -129,7 +131,7 @@ class SessionRun:
                     ProblemSource.LOST, self.session.cause.__cause__ or self.session.cause
                 )
 
-    # --- what ends it -------------------------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------------------------
 
     def _on_end(self, cause: SessionEnd) -> None:
         self._calls.limit(cause)
@@ -143,15 +145,15 @@ class SessionRun:
         self.causes.on_commit_refused(error)
 
     def _on_topic_gone(self, error: BrokerError) -> None:
-        # whoever subscribes to it again is told so at once
+        # a later subscription to it then fails at once as unknown
         self._context.known_topics.forget_missing(self._resolved.missing)
         self.causes.fail(error, "a topic is gone", by_handler=False)
 
-    # --- its life -----------------------------------------------------------------------------------------------
+    # --- run ----------------------------------------------------------------------------------------------------
 
     async def _run_claims(self) -> None:
         session, context, topics = self.session, self._context, self._context.cluster.view.topics
-        # a topic that was made anew since the subscription was resolved is another one
+        # a topic may have been recreated since the subscription was resolved
         context.known_topics.update(topics[name] for name in self._resolved.existing if name in topics)
         starts = await self._run_until_ended(find_start_offsets(context, self._offsets, session.partitions))
         if starts is None:
@@ -173,7 +175,7 @@ class SessionRun:
         await session.wait_ended()
 
     def _watch(self) -> None:
-        """Look out for whatever makes the plan or the subscription out of date."""
+        """Start the tasks that watch for changes of the assigned or subscribed topics."""
         cluster, resolved, end = self._context.cluster, self._resolved, self.session.end
         topics = cluster.view.topics
         if self._joined.is_leader:
@@ -187,7 +189,7 @@ class SessionRun:
             self._tasks.spawn(watch_missing, cluster, resolved.missing, timeout, end, self._on_topic_gone)
 
     async def _run_until_ended(self, work: Coroutine[Any, Any, StartOffsets]) -> StartOffsets | None:
-        """The result of our own work; None if it failed or the session ended before."""
+        """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
         task = await run_until(self.session.wait_ended(), work, f"{self._context.group_id}: start offsets")
         if task.cancelled():
             return None
@@ -218,10 +220,10 @@ class SessionRun:
         else:
             self._member_health.clear(ProblemSource.COMMIT)
 
-    # --- its end ------------------------------------------------------------------------------------------------
+    # --- shutdown -----------------------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
-        """Drain the handlers; tell them what they lost; clean up; commit for the last time."""
+        """Drain the handlers, call their last hooks, and make the last commit."""
         session = self.session
         await self._calls.drain()
         for claim in session.claims:
@@ -233,7 +235,7 @@ class SessionRun:
             try:
                 limit = self._limits.commit_seconds
                 async with asyncio.timeout(limit):
-                    # without automatic commits, too, the user's own may be under way
+                    # without auto_commit, a commit of the user may still be in flight
                     automatic = self._context.config.auto_commit
                     await (self._commit(last_within=limit) if automatic else self._offsets.wait_idle())
             except TimeoutError:

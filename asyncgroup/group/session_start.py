@@ -1,4 +1,4 @@
-"""The beginning of a session's claims: where each one starts, and what stands behind it."""
+"""Start of a session: find the start offsets and create the claims."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from asyncgroup.offsets import CommittedOffset, Committer, PartitionOffsets
 __all__ = ["GroupContext", "StartOffsets", "connect_offsets", "find_start_offsets", "make_claims"]
 
 StartOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
-"""Where each claim begins to read, and the metadata of the last commit."""
+"""By partition: the offset at which its claim begins to read, and the metadata of the last commit."""
 
 
 class GroupContext(NamedTuple):
-    """What sessions of a group share."""
+    """What the sessions of one group object share."""
 
     cluster: Cluster
     group_id: str
@@ -39,12 +39,12 @@ class GroupContext(NamedTuple):
     member_health: MemberHealth
     known_topics: KnownTopics
     fetch_sessions: dict[int, FetchSession]
-    """By node: each session's fetches end the fetch sessions of the one before."""
+    """Fetch sessions by node id, kept so that the next session's fetches close those of the last one."""
     lanes: str = ""
-    """What tells this member's fetch connections from those of others on the same Cluster."""
+    """Suffix of the purposes of this member's fetch connections, unique among the users of a shared Cluster."""
 
     def report_error(self, error: Exception) -> bool:
-        """An error that heals by itself: counted, and told to those who read `errors()`; whether there is somebody."""
+        """Count a retried error and pass it to the readers of `errors()`; return whether there are any."""
         self.member_health.count_error(error)
         return self.errors.put(error)
 
@@ -52,11 +52,11 @@ class GroupContext(NamedTuple):
 async def find_start_offsets(
     context: GroupContext, committer: Committer, partitions: Sequence[TopicPartition]
 ) -> StartOffsets:
-    """Where each claim begins: its committed offset, or what `auto_offset_reset` says where there is none.
+    """Return where each claim begins: at its committed offset, or by `auto_offset_reset` if there is none.
 
-    A partition that was added to its topic under our eyes begins at the log's start, also with `error`, as there is
-    nothing that could have been lost. One OffsetFetch in all, and one ListOffsets for each leader of a partition
-    without a commit. Raises BrokerError, TransportError, OffsetOutOfRangeError.
+    A partition created while the group object was running begins at the log start, also with `error`, since none of its
+    records can have been consumed. Sends one OffsetFetch, and one ListOffsets per leader of partitions without a
+    committed offset. Raises BrokerError, TransportError, OffsetOutOfRangeError.
     """
     if not partitions:
         return {}
@@ -75,7 +75,7 @@ async def find_start_offsets(
 def make_claims(
     context: GroupContext, committer: Committer, budget: Budget, starts: StartOffsets
 ) -> list[Claim]:
-    """A claim for each start, paused where the user has paused the partition; nothing is fetched yet."""
+    """Create a claim for each start offset, paused if the user paused the partition. Nothing is fetched yet."""
     claims = []
     for tp, start in starts.items():
         consumer = PartitionConsumer(
@@ -96,9 +96,10 @@ def make_claims(
 
 
 def connect_offsets(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
-    """Marks hear of positions that the log took away, of what is passed over or unreadable, and which topic it is.
+    """Connect a consumer's callbacks to its marks: resets, truncation, skipped or corrupt records, the topic id.
 
-    The topic may be made anew before the first fetch: the start is an offset of the one that the marks are for.
+    The topic id is set before the first fetch, so that a recreation of the topic since the offset was committed is
+    noticed.
     """
     consumer.fetch_position.topic_id = offsets.topic_id
     consumer.fetch_position.on_topic_id = partial(offsets.bind_topic, position=lambda: consumer.position)

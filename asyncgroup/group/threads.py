@@ -1,4 +1,4 @@
-"""Handlers that block: a plain function for each claim, in a worker thread."""
+"""Blocking handlers: run a plain function per claim in a worker thread."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from asyncgroup.model import Batch, Record, TopicPartition
 __all__ = ["ThreadClaim", "in_thread"]
 
 BATCH_RECORDS: int = 500
-"""Records that cross into the thread at once."""
+"""Most records passed to the thread at once."""
 
 
 class ThreadClaim:
-    """A claim as a worker thread sees it: a plain iterator of records; `mark` may be called from the thread.
+    """A claim for use in a worker thread: a plain iterator of records, with a thread-safe `mark`.
 
-    Records cross in batches of up to 500. Those of a batch that were not reached when the claim ended are not handed
-    out, and nobody marked them. `break` and a second loop go on at the very next record.
+    Records are passed to the thread in batches of up to 500. When the claim ends, the rest of a batch is not returned,
+    nor marked. After `break`, a second loop continues at the next record.
     """
 
     def __init__(self, claim: Claim) -> None:
@@ -46,7 +46,7 @@ class ThreadClaim:
 
     @property
     def partition(self) -> int:
-        """The partition's number."""
+        """The partition number."""
         return self._claim.partition
 
     @property
@@ -56,23 +56,23 @@ class ThreadClaim:
 
     @property
     def ended(self) -> bool:
-        """Whether the claim is over: nothing more will be handed out."""
+        """Whether the claim has ended: no more records are returned."""
         return self._claim.ended
 
     def __iter__(self) -> Iterator[Record]:
         while (batch := self._next_batch()) is not None:
-            # all of them or none: of a batch that cannot be read to its end nothing may be handed out
+            # all or none: if any record of a batch cannot be read, no record of it may be returned
             self._left_over.extend(list(batch))
             while self._left_over and not self._claim.ended:
                 yield self._left_over.popleft()
 
     def batches(self) -> Iterator[Batch]:
-        """The same as batches."""
+        """Iterate over batches instead of records."""
         while (batch := self._next_batch()) is not None:
             yield batch
 
     def _next_batch(self) -> Batch | None:
-        """What a broken loop left over, or the next batch; None at the end."""
+        """Return the records left over by a `break`, or the next batch; None at the end."""
         if self._left_over and not self._claim.ended:
             left_over = Batch(self.topic, self.partition, list(self._left_over))
             self._left_over.clear()
@@ -84,7 +84,7 @@ class ThreadClaim:
         return await anext(self._batches, None)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
-        """As `Claim.mark`; takes effect at the loop's next turn. Raises ConfigError here, in the thread."""
+        """Mark as `Claim.mark` does, in the next step of the event loop. Raises ConfigError in the thread."""
         self._claim.check_mark(done, metadata)
         self._loop.call_soon_threadsafe(self._claim.mark, done, metadata)
 
@@ -94,18 +94,18 @@ class _ThreadHandler(Handler):
         self._function = function
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        # a thread for each claim, or one that waits for records would keep others from theirs
+        # a limiter per claim, so that waiting threads cannot use up the tokens of other claims
         limiter = anyio.CapacityLimiter(1)
         await anyio.to_thread.run_sync(self._function, session, ThreadClaim(claim), limiter=limiter)
 
 
 def in_thread(function: Callable[[Session, ThreadClaim], None]) -> Handler:
-    """A handler that runs the plain function `function(session, claim)` in a thread of its own for each claim.
+    """Return a handler that runs the plain function `function(session, claim)` in a thread per claim.
 
-    A thread cannot be cancelled: the function ends when its claim's iterator does. Of the session only values may be
-    read from the thread. Raises ConfigError for an async function, which needs no thread.
+    A thread cannot be cancelled: the function must return when the iterator of its claim ends. In the thread, only read
+    values of the session. Raises ConfigError for an async function, which needs no thread.
     """
-    call = getattr(function, "__call__", None)  # noqa: B004  its nature matters, not only that it exists
+    call = getattr(function, "__call__", None)  # noqa: B004  it is needed itself: is it a coroutine function?
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
         raise ConfigError("in_thread", function, "a plain function (session, claim)")
     return _ThreadHandler(function)

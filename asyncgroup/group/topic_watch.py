@@ -1,4 +1,4 @@
-"""Watches over topics during a session: what makes a plan, or a subscription, due for a new one."""
+"""Watch topics during a session for changes that require a new assignment or subscription."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ OnChange = Callable[[SessionEnd], None]
 async def watch_partitions(
     cluster: Cluster, partition_counts: Mapping[str, int], on_change: OnChange
 ) -> None:
-    """Compare every metadata refresh with the counts of the plan; tells `on_change` once, at the first difference.
+    """Compare each metadata refresh with the partition counts of the assignment; call `on_change` at a difference.
 
-    A second look decides about a topic that seems to be gone, or to have fewer partitions. The leader alone watches, over the topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin
-    makes the group rebalance. The topics must be tracked.
+    A topic that seems deleted, or to have fewer partitions, is looked up a second time. Only the leader watches, the
+    topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin triggers a rebalance. The topics must
+    be tracked.
     """
     await _ensure_known(cluster, partition_counts)
     while True:
@@ -43,14 +44,16 @@ async def watch_partitions(
             now = _count(cluster, topic)
             if now is not None and now != count:
                 on_change(
-                    PartitionsChanged(f"topic {topic!r} has {now} partitions, the plan was made for {count}")
+                    PartitionsChanged(
+                        f"topic {topic!r} has {now} partitions, the assignment was made for {count}"
+                    )
                 )
                 return
         await cluster.wait_updated()
 
 
 def _count(cluster: Cluster, topic: str) -> int | None:
-    """The partitions of a topic, 0 if it does not exist, None if it cannot be said now."""
+    """Return the partition count of a topic: 0 if it does not exist, None if it is unknown now."""
     info = cluster.view.topics.get(topic)
     if info is None:
         return 0
@@ -58,10 +61,10 @@ def _count(cluster: Cluster, topic: str) -> int | None:
 
 
 async def _ensure_known(cluster: Cluster, partition_counts: Mapping[str, int]) -> None:
-    """Refresh if a topic is missing from the view.
+    """Refresh the metadata until it succeeds if a topic is missing from it.
 
-    Other members' topics were tracked while the plan was made and are again now; a refresh in between, which may be
-    another client's of the same cluster, has forgotten them, and that is no reason for a rebalance.
+    Topics of other members were tracked during the assignment and are tracked again now. A refresh in between, possibly
+    by another client of a shared cluster, drops them from the metadata, which is no reason for a rebalance.
     """
     backoff = cluster.backoff()
     while any(count and topic not in cluster.view.topics for topic, count in partition_counts.items()):
@@ -74,11 +77,11 @@ async def _ensure_known(cluster: Cluster, partition_counts: Mapping[str, int]) -
 
 
 async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnChange) -> None:
-    """Every member's watch over its own topics: tells `on_change` when one is gone, or another one of that name is there.
+    """Watch the member's own topics; call `on_change` when one is deleted, or recreated with another id.
 
-    Not only the leader's: it may be long in noticing, as it may own nothing of the topic. Who misses one joins again
-    without it, and with it when it is back (`watch_missing`), and each time the coordinator sees another subscription
-    and rebalances.
+    Every member does this, not only the leader, which may notice late if it owns no partition of the topic. A member
+    that misses a topic rejoins without it, and again with it once it exists again (`watch_missing`); the changed
+    subscription triggers a rebalance each time.
     """
     while True:
         for topic, topic_id in ids.items():
@@ -87,19 +90,19 @@ async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnC
                 on_change(PartitionsChanged(f"topic {topic!r} was deleted"))
                 return
             if info is not None and info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
-                on_change(PartitionsChanged(f"topic {topic!r} was deleted and made anew"))
+                on_change(PartitionsChanged(f"topic {topic!r} was deleted and recreated"))
                 return
         await cluster.wait_updated()
 
 
 async def _is_gone(cluster: Cluster, topic: str) -> bool:
-    """Whether a second look misses the topic as well."""
+    """Whether the topic is missing from fresh metadata as well."""
     await _refresh_again(cluster)
     return topic not in cluster.view.topics
 
 
 async def _refresh_again(cluster: Cluster) -> None:
-    """A second look at the metadata: a broker that has just started may not know every topic yet."""
+    """Refresh the metadata once more after a backoff: a broker that has just started may not know all topics yet."""
     backoff = cluster.backoff()
     while True:
         await asyncio.sleep(backoff.next())
@@ -117,35 +120,35 @@ async def watch_missing(
     on_change: OnChange,
     on_timeout: Callable[[BrokerError], None],
 ) -> None:
-    """Look for topics that are gone, with growing pauses: the first that is back is told to `on_change`.
+    """Refresh the metadata with backoff until a missing topic exists again, then call `on_change`.
 
-    One that stays away for `timeout` seconds (`missing` says since when) is an error, told to `on_timeout`. The topics
-    must be tracked.
+    A topic missing for `timeout` seconds, counted from the loop time in `missing`, is an error: it is passed to
+    `on_timeout`. The topics must be tracked.
     """
     backoff, time = cluster.backoff(), asyncio.get_running_loop().time
     deadline = min(missing.values()) + timeout
     while True:
         if back := [topic for topic in sorted(missing) if topic in cluster.view.topics]:
-            on_change(PartitionsChanged(f"topic {back[0]!r} is there again"))
+            on_change(PartitionsChanged(f"topic {back[0]!r} exists again"))
             return
         if time() >= deadline:
             topic = min(missing, key=lambda name: missing[name])
-            text = f"it was deleted, and not made anew within {timeout:g} s"
+            text = f"it was deleted, and not recreated within {timeout:g} s"
             on_timeout(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}", text))
             return
         await asyncio.sleep(min(backoff.next(), deadline - time()))
         try:
             await cluster.refresh()
         except AsyncGroupError:
-            deadline = max(deadline, time() + backoff.next())  # nobody who could know has answered
+            deadline = max(deadline, time() + backoff.next())  # no broker has responded, so it may exist
 
 
 async def watch_pattern(
     cluster: Cluster, pattern: re.Pattern[str], matched: Collection[str], on_change: OnChange
 ) -> None:
-    """Compare all topics of the cluster with those that the pattern matched, every `metadata_refresh_interval`.
+    """Compare the cluster's topics with those that the pattern matched, every `metadata_refresh_interval` (0: never).
 
-    Each member watches for itself, as in Java (`ConsumerCoordinator.updatePatternSubscription`). 0 switches it off.
+    Every member does this, as in Java (`ConsumerCoordinator.updatePatternSubscription`).
     """
     interval = cluster.config.metadata_refresh_interval
     backoff = cluster.backoff()
@@ -161,7 +164,7 @@ async def watch_pattern(
         pause = interval
         now = _matching(pattern, found)
         if not now.issuperset(matched):
-            # a second look here, too
+            # look up a second time here too
             await asyncio.sleep(cluster.backoff().next())
             try:
                 now |= _matching(pattern, await cluster.all_topics())
@@ -173,14 +176,14 @@ async def watch_pattern(
 
 
 def _matching(pattern: re.Pattern[str], topics: Mapping[str, TopicInfo]) -> set[str]:
-    """The topics that the pattern matches, without those that are the brokers' own."""
+    """Return the topics that the pattern matches, without internal ones."""
     return {name for name, info in topics.items() if pattern.match(name) and not info.is_internal}
 
 
 def _difference(pattern: re.Pattern[str], before: set[str], now: set[str]) -> str:
     parts = [
         f"{word} {', '.join(sorted(names))}"
-        for word, names in (("matches", now - before), ("has lost", before - now))
+        for word, names in (("matches", now - before), ("no longer matches", before - now))
         if names
     ]
     return f"the pattern {pattern.pattern!r} {' and '.join(parts)}"

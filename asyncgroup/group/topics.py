@@ -1,4 +1,4 @@
-"""What can be subscribed to: one topic, several, or a pattern; and what that means now."""
+"""Subscriptions: topics by name or by pattern, and their resolution to existing topics."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from asyncgroup.group.known_topics import KnownTopics
 __all__ = ["ResolvedTopics", "Subscription", "Topics", "check_topics", "resolve_topics"]
 
 Topics: TypeAlias = "str | Iterable[str] | re.Pattern[str]"
-"""What can be subscribed to; a pattern takes the topics whose name it matches from the start."""
+"""A topic, several topics, or a pattern, which selects topics by `re.Pattern.match` on their names."""
 
 _ALLOWED = "a topic, several topics, or a compiled pattern"
 _PATTERN_CHARACTERS = frozenset("^$*+?[](){}|\\")
-"""Characters of regular expressions that no topic's name has: aiokafka takes a pattern as a string."""
+"""Characters of regular expressions that topic names cannot have: aiokafka takes patterns as strings."""
 
 
 def check_topics(topics: object) -> list[str] | re.Pattern[str]:
-    """The topics as a sorted list without repeats, or the pattern; raises ConfigError for none or for impossible ones."""
+    """Return the topics as a sorted list without repeats, or the pattern. Raises ConfigError if none or invalid."""
     if isinstance(topics, re.Pattern):
         if not isinstance(topics.pattern, str):
-            raise ConfigError("topics", topics, "a pattern of text, not of bytes")
+            raise ConfigError("topics", topics, "a pattern of str, not of bytes")
         return topics
     if isinstance(topics, str):
         if not _PATTERN_CHARACTERS.isdisjoint(topics):
@@ -37,12 +37,12 @@ def check_topics(topics: object) -> list[str] | re.Pattern[str]:
         raise ConfigError("topics", topics, _ALLOWED)
     names = sorted({check_topic(topic) for topic in topics})
     if not names:
-        raise ConfigError("topics", topics, f"{_ALLOWED}; there is none")
+        raise ConfigError("topics", topics, f"{_ALLOWED}; it is empty")
     return names
 
 
 class Subscription:
-    """What one call of `consume()` or `run()` subscribes to; `change` gives it other topics in the middle."""
+    """The subscription of one call of `consume()` or `run()`; `change` replaces its topics."""
 
     def __init__(self, topics: Topics) -> None:
         self.wanted = check_topics(topics)
@@ -52,11 +52,11 @@ class Subscription:
 
     @property
     def names(self) -> list[str]:
-        """The topics that were named; none for a pattern."""
+        """The topics subscribed to by name; empty for a pattern."""
         return [] if isinstance(self.wanted, re.Pattern) else self.wanted
 
     def change(self, topics: Topics) -> bool:
-        """Subscribe to other topics; False if they are the same. Raises ConfigError."""
+        """Change the topics; False if they are the same. Raises ConfigError."""
         wanted = check_topics(topics)
         if wanted == self.wanted:
             return False
@@ -65,24 +65,26 @@ class Subscription:
 
 
 class ResolvedTopics(NamedTuple):
-    """What a subscription meant when the member joined: `missing` topics (since when) were there once, and are gone."""
+    """The topics of a subscription when the member joined."""
 
     existing: list[str]
     pattern: re.Pattern[str] | None = None
+    """None for a subscription by name."""
     missing: Mapping[str, float] = MappingProxyType({})
+    """Topics that no longer exist, and the loop time since which."""
 
     @property
     def names(self) -> list[str]:
-        """All topics whose metadata matters."""
+        """All topics whose metadata is needed."""
         return [*self.existing, *self.missing]
 
 
 async def resolve_topics(cluster: Cluster, subscription: Subscription, known: KnownTopics) -> ResolvedTopics:
-    """What to join with: every named topic, or what the pattern matches now (perhaps nothing).
+    """Return the topics to join with: every topic subscribed to by name, or those that the pattern matches now.
 
-    A named topic must exist. One that was there before, and is gone, is left out until it comes back, so that the
-    others go on; it is noted as missing in `known`. Raises BrokerError for a topic that never existed or may not be
-    read, TransportError.
+    A topic subscribed to by name must exist. If it existed before, it is left out until it exists again, so that the
+    others continue, and recorded as missing in `known`. Raises BrokerError for a topic that never existed or is not
+    authorized, TransportError.
     """
     wanted = subscription.wanted
     if isinstance(wanted, re.Pattern):
@@ -99,7 +101,7 @@ async def resolve_topics(cluster: Cluster, subscription: Subscription, known: Kn
 
 
 async def _missing(cluster: Cluster, names: list[str]) -> list[str]:
-    """Those that do not exist now, after a second look."""
+    """Return those that do not exist, also by fresh metadata."""
     if all(name in cluster.view.topics for name in names):
         return []
     cluster.track(names)

@@ -1,8 +1,9 @@
-"""The producer: batches by partition, retries in order, Java's partitioner.
+"""Producer: batches per partition, retries that keep the order, Java's default partitioning.
 
-The way of a record: `producer` checks it (`arguments`) and waits for space (`buffer_memory`), `router` and `route` find its
-partition (`partitioners`), `accumulator` puts it into a `batch`, `sender` sends the batches of one leader (`requests`) and
-does what the answer asks for (`outcomes`). `delivery_tracker` knows what became of records that nobody holds a promise for.
+A record passes through these modules: `producer` checks it (`arguments`) and waits for buffer memory (`buffer_memory`),
+`router` and `route` choose its partition (`partitioners`), `accumulator` appends it to a `batch`, `sender` sends the
+batches of one leader in one request (`requests`) and acts on each partition's error code (`outcomes`).
+`delivery_tracker` counts the lost records of `enqueue`, which have no future, until `flush` reports them.
 """
 
 from asyncgroup.producer.producer import Producer

@@ -1,7 +1,7 @@
-"""Batches by partition, and which of them may be sent now.
+"""Record accumulator: a queue of batches per partition, and the decision which batches to send now.
 
-Pure state: no I/O, no tasks; time comes in as a number. A partition has one batch under way at a time, and a batch
-that failed goes back to the head of its queue, so records keep their order through every retry.
+Synchronous state without I/O or tasks; the current time is a parameter. A partition has at most one batch in flight,
+and a failed batch goes back to the head of its queue, so that records keep their order through retries.
 """
 
 from __future__ import annotations
@@ -18,72 +18,76 @@ from asyncgroup.producer.batch import ProducerBatch
 __all__ = ["PartitionQueue", "RecordAccumulator", "SendPlan"]
 
 NEVER = float("inf")
+"""A loop time that never comes."""
 
 
 class PartitionQueue:
-    """The batches of one partition, oldest first; `open` is the last one while it takes records.
-
-    `in_flight` is the batch under way; before `retry_at` (the loop's time) nothing is sent.
-    """
+    """The batches of one partition that are not done, oldest first."""
 
     __slots__ = ("batches", "in_flight", "open", "retry_at", "tp")
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
         self.batches: deque[ProducerBatch] = deque()
+        """Batches waiting to be sent; the one in flight is not among them."""
         self.open: ProducerBatch | None = None
+        """The last batch of `batches` while it accepts records."""
         self.in_flight: ProducerBatch | None = None
         self.retry_at = float("-inf")
+        """Loop time before which nothing is sent."""
 
     def __repr__(self) -> str:
-        state = "one under way" if self.in_flight else "idle"
+        state = "one in flight" if self.in_flight else "idle"
         return f"<PartitionQueue {self.tp} {len(self.batches)} batches, {state}>"
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing to send and nothing under way."""
+        """Whether nothing is queued and nothing is in flight."""
         return not self.batches and self.in_flight is None
 
     def close_open(self) -> None:
-        """Let the open batch take no more records."""
+        """Close the open batch: it accepts no more records."""
         if self.open is not None:
             self.open.closed = True
             self.open = None
 
     def pop(self) -> ProducerBatch:
-        """Take the oldest batch out of the queue."""
+        """Remove and return the oldest queued batch."""
         if len(self.batches) == 1:
             self.close_open()
         return self.batches.popleft()
 
 
 class SendPlan(NamedTuple):
-    """What the sender has to do next.
-
-    `requests`: the batches to send now, by leader node. `expired`: batches beyond their delivery timeout. `unknown_leader_topics`:
-    topics of which a partition has something to send and no known leader. `wake_at`: when to look again at the
-    latest (the loop's time).
-    """
+    """What the sender does next."""
 
     requests: dict[int, list[ProducerBatch]]
+    """Batches to send now, by the node id of their leader."""
     expired: list[ProducerBatch]
+    """Batches whose delivery timeout has passed."""
     unknown_leader_topics: set[str]
+    """Topics with a partition that has records to send and no known leader."""
     wake_at: float
+    """Loop time at which to plan again at the latest; infinity if there is nothing to wait for."""
 
 
 class RecordAccumulator:
-    """All records that were accepted and are not yet done. `clock` is the loop's time in seconds."""
+    """All accepted records that are not done yet, as batches per partition. `clock` returns the loop's time (s)."""
 
     def __init__(self, config: ProducerConfig, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._codec, self._batch_size = config.compression_type, config.batch_size
-        self._linger, self._delivery_timeout = config.linger, config.delivery_timeout
+        self._codec = config.compression_type
+        self._batch_size = config.batch_size
+        self._linger = config.linger
+        self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
         self.buffer_bytes = config.buffer_bytes
         self.used_bytes = 0
+        """Bytes reserved for records that are not done, by their uncompressed size."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
-        # partitions with something to send and nothing under way; whoever was served goes to the end
+        """Every batch that is not done, in order of creation; a dict used as an ordered set."""
+        # partitions with queued batches and none in flight; a partition that was served moves to the end
         self._active: dict[PartitionQueue, None] = {}
         self._in_flight: dict[ProducerBatch, None] = {}
 
@@ -92,25 +96,25 @@ class RecordAccumulator:
 
     @property
     def records(self) -> int:
-        """Records that are not yet done."""
+        """The number of records that are not done yet."""
         return sum(batch.count for batch in self.incomplete)
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a partition, made if there is none."""
+        """Return the queue of a partition; create it if there is none."""
         queue = self.queues.get(tp)
         if queue is None:
             queue = self.queues[tp] = PartitionQueue(tp)
         return queue
 
     def forget(self, topic: str) -> None:
-        """Drop the queues of a topic, which are idle."""
+        """Drop the queues of a topic. They must be idle."""
         for tp in [tp for tp in self.queues if tp.topic == topic]:
             del self.queues[tp]
 
-    # --- the buffer ---------------------------------------------------------------------------------------------
+    # --- buffer memory -----------------------------------------------------------------------------------------
 
     def reserve(self, size: int) -> bool:
-        """Take `size` bytes of the buffer; False if it has no room. An empty buffer has room for any record."""
+        """Reserve `size` bytes; False if too few are free. An empty buffer accepts a record of any size."""
         used = self.used_bytes + size
         if used > self.buffer_bytes and self.used_bytes:
             return False
@@ -118,10 +122,10 @@ class RecordAccumulator:
         return True
 
     def release(self, size: int) -> None:
-        """Give `size` bytes back."""
+        """Free `size` reserved bytes."""
         self.used_bytes -= size
 
-    # --- records in ---------------------------------------------------------------------------------------------
+    # --- append ------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -133,7 +137,7 @@ class RecordAccumulator:
         size: int,
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
-        """Add a record, for which `size` bytes are reserved; True if it began a batch, which the sender must see."""
+        """Append a record for which `size` bytes are reserved; True if it started a batch: the sender must be woken."""
         batch = queue.open
         if batch is not None and batch.append(timestamp, key, value, headers, size, future):
             return False
@@ -149,12 +153,12 @@ class RecordAccumulator:
         return True
 
     def close_open(self) -> None:
-        """Let no batch wait for more records any longer: a flush."""
+        """Close all open batches, so that they are sent without lingering."""
         for batch in self.incomplete:
             if not batch.closed:
                 self.queues[batch.tp].close_open()
 
-    # --- batches out --------------------------------------------------------------------------------------------
+    # --- send plan ---------------------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -164,10 +168,11 @@ class RecordAccumulator:
         *,
         skip_linger: bool = False,
     ) -> SendPlan:
-        """Take out what can be sent at `now` to nodes that are not `in_flight_nodes`; `skip_linger` lets no batch linger.
+        """Remove from the queues what can be sent at loop time `now`; `skip_linger` sends open batches at once.
 
-        The batches of `requests` are under way from here on: each must come back by `complete` or `reenqueue`. The `expired`
-        ones are the caller's to end and fail; one that is under way blocks its partition until its answer comes.
+        Nodes in `in_flight_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must
+        call `complete` or `reenqueue` for each. The caller must also `deallocate` and fail the `expired` ones; an
+        expired batch that is in flight blocks its partition until its response arrives.
         """
         requests: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
@@ -185,14 +190,14 @@ class RecordAccumulator:
                 continue
             size = sizes.get(node, 0) + batch.size
             if node in in_flight_nodes or (node in sizes and size > self._max_request_size):
-                continue  # its turn comes with the answer that the node owes
+                continue  # it is sent after the response to the request in flight
             self._drain(queue)
             requests.setdefault(node, []).append(batch)
             sizes[node] = size
         return SendPlan(requests, expired, unknown_leader_topics, wake_at)
 
     def _expire(self, now: float) -> tuple[list[ProducerBatch], float]:
-        """The batches beyond their deadline, those in queues taken out; and the next deadline."""
+        """Return the batches past their deadline, and the next deadline. Queued ones are removed from their queue."""
         expired: list[ProducerBatch] = []
         next_deadline = NEVER
         for batch in self._in_flight:
@@ -224,14 +229,14 @@ class RecordAccumulator:
         del self._active[queue]
 
     def complete(self, batch: ProducerBatch) -> None:
-        """A batch that was under way has its final answer; the next one of its partition may go."""
+        """The batch in flight is done; the next one of its partition may be sent."""
         self._remove_in_flight(batch).retry_at = float("-inf")
 
     def reenqueue(self, batch: ProducerBatch, at: float) -> None:
-        """A batch that was under way goes back to the head of its queue, and nothing is sent from there before `at`."""
+        """Put the batch in flight back at the head of its queue, which sends nothing before loop time `at`."""
         queue = self._remove_in_flight(batch)
         queue.retry_at = at
-        queue.batches.appendleft(batch)  # `plan` passes it over if it has expired meanwhile
+        queue.batches.appendleft(batch)  # if it has expired since, `plan` skips it
         self._active[queue] = None
 
     def _remove_in_flight(self, batch: ProducerBatch) -> PartitionQueue:
@@ -243,7 +248,7 @@ class RecordAccumulator:
         return queue
 
     def deallocate(self, batch: ProducerBatch) -> bool:
-        """Forget a batch and free its bytes, whatever became of it; False if that was done before."""
+        """Free the memory of a batch that is done; False if that happened before."""
         if batch not in self.incomplete:
             return False
         del self.incomplete[batch]

@@ -1,4 +1,4 @@
-"""What a caller may hand to the producer: clear errors for everything else."""
+"""Check the arguments of `send`, `send_nowait` and `enqueue`, and compute the size of a record."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def measure_record(
     timestamp: int | None,
     max_request_size: int,
 ) -> int:
-    """The bytes that a record takes of the buffer; raises ConfigError for a record that cannot be or is too large."""
+    """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid or too large."""
     plain = type(value) is bytes and not headers and partition is timestamp is None
-    # most records are of one of these two kinds; the rest is checked thoroughly
+    # fast path for the two most frequent forms of a record; all others are checked in full
     if plain and key is None:
         size = RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]  # plain: it is bytes
     elif plain and type(key) is bytes:
@@ -40,7 +40,7 @@ def measure_record(
 
 
 def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: Any) -> None:
-    """Raise ConfigError for the first argument of a record that is not what it has to be, naming it."""
+    """Raise ConfigError for the first invalid argument, with its name and value."""
     for name, content in (("value", value), ("key", key)):
         if content is not None and not isinstance(content, bytes):
             hint = f"; encode text first: {name}.encode()" if isinstance(content, str) else ""

@@ -1,4 +1,4 @@
-"""Records of one partition that travel together, and the promises made for them."""
+"""A producer batch: records of one partition that are sent together, and the futures of their callers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from asyncgroup.wire.records import BatchBuilder
 __all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD", "ErrorFactory", "ProducerBatch", "record_size"]
 
 ErrorFactory = Callable[[], Exception]
-"""Makes the error of a failed batch, a new one for each record that waits: each is raised with its own traceback."""
+"""Returns a new error at each call: every waiting caller raises its own, with its own traceback."""
 
 RECORD_OVERHEAD: Final = 21
-"""Most bytes that a record takes besides key, value and headers (`DefaultRecord.MAX_RECORD_OVERHEAD`)."""
+"""Most bytes of a record besides key, value and headers (`DefaultRecord.MAX_RECORD_OVERHEAD`)."""
 _HEADER_OVERHEAD: Final = 10
+"""Most bytes of a record header besides its key and value: two varint lengths of up to five bytes."""
 BATCH_OVERHEAD: Final = 61
-"""Bytes of a record batch's header."""
+"""Size of a record batch's header in bytes."""
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Bytes that a record takes at most inside a batch, uncompressed; what the producer's buffer counts."""
+    """Return the most bytes that a record takes in a batch, uncompressed; buffer memory is counted in these."""
     size = RECORD_OVERHEAD
     if key is not None:
         size += len(key)
@@ -34,12 +35,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header
 
 
 class ProducerBatch:
-    """A record batch being filled, waiting, or under way. Plain state; its accumulator moves it along.
-
-    `created_at` and `deadline` are the loop's times of its first record and of its delivery timeout; `reserved` is
-    what its records take of the producer's buffer; `attempts` counts the requests it went out with and `last_error`
-    is why the last one failed; `base_offset` is where its records stand, once that is known.
-    """
+    """A record batch that is being filled, queued, or in flight. Plain state, moved along by the accumulator."""
 
     __slots__ = (
         "_builder",
@@ -60,16 +56,26 @@ class ProducerBatch:
         self, tp: TopicPartition, codec: str, size_limit: int, created_at: float, deadline: float
     ) -> None:
         self.tp = tp
-        self.created_at, self.deadline = created_at, deadline
+        self.created_at = created_at
+        """Loop time of the first record; `linger` counts from here."""
+        self.deadline = deadline
+        """Loop time at which the delivery timeout expires."""
         self._builder = BatchBuilder(codec, size_limit)
-        self._data: bytes | None = None
+        self._data: bytes | None = None  # once encoded
         self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
+        """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
         self.reserved = 0
+        """Bytes of buffer memory that its records hold."""
         self.attempts = 0
+        """The number of Produce requests that it was sent in."""
         self.base_offset = -1
+        """Offset of its first record; -1 until acknowledged, and with acks=0."""
         self.last_error: Exception | None = None
+        """Why the last attempt failed."""
         self.closed = False
+        """Whether it accepts no more records."""
         self.done = False
+        """Whether it is acknowledged or has failed for good."""
 
     def __repr__(self) -> str:
         state = "done" if self.done else "closed" if self.closed else "open"
@@ -77,12 +83,12 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """Records in the batch."""
+        """The number of records in the batch."""
         return self._builder.count
 
     @property
     def size(self) -> int:
-        """Bytes of the batch: uncompressed while it is filled, those on the wire once it was encoded."""
+        """Size in bytes: uncompressed while it is being filled, on the wire once it is encoded."""
         return len(self._data) if self._data is not None else self._builder.size
 
     def append(
@@ -94,7 +100,7 @@ class ProducerBatch:
         size: int,
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
-        """Add a record, `size` bytes of the buffer; False if there is no room for it (the first always fits)."""
+        """Append a record with `size` bytes of buffer memory; False if it does not fit (the first always does)."""
         if not self._builder.append(timestamp, key, value, headers):
             return False
         self.reserved += size
@@ -103,16 +109,16 @@ class ProducerBatch:
         return True
 
     def encoded(self) -> bytes:
-        """The bytes to send; the batch takes no more records. Raises UnsupportedVersionError for a missing codec."""
+        """Close the batch and return the bytes to send. Raises UnsupportedVersionError for a missing codec."""
         self.closed = True
         if self._data is None:
             self._data = self._builder.build()
         return self._data
 
     def complete(self, base_offset: int, append_time: int = -1) -> None:
-        """Keep the promises: the records stand from `base_offset` on (-1: the broker was not asked, acks=0).
+        """Resolve the futures: the first record has offset `base_offset` (-1 with acks=0: offsets are unknown).
 
-        `append_time` is the broker's own timestamp in ms where the topic uses it, else -1.
+        `append_time` is the broker's timestamp in ms for a topic with LogAppendTime, else -1.
         """
         self.done = True
         self.base_offset = base_offset
@@ -124,7 +130,7 @@ class ProducerBatch:
                 future.set_result(RecordMetadata(topic, partition, offset, stamp))
 
     def fail(self, make_error: ErrorFactory) -> None:
-        """Break the promises."""
+        """Fail the futures, each with an error of its own."""
         self.done = True
         for _, _, future in self.futures:
             if not future.done():

@@ -1,4 +1,4 @@
-"""Callers that wait for room in the producer's buffer, served in the order in which they came."""
+"""Buffer memory: callers wait for free bytes of the producer's buffer in FIFO order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ __all__ = ["BufferMemory"]
 
 
 class BufferMemory:
-    """A queue in front of a buffer. `reserve(size)` takes bytes of it if it has them, `release(size)` gives them back."""
+    """A FIFO queue of callers in front of a buffer.
+
+    `reserve(size)` reserves bytes of the buffer if they are free and returns whether it did, `release(size)` frees
+    them.
+    """
 
     def __init__(self, reserve: Callable[[int], bool], release: Callable[[int], None]) -> None:
-        self._reserve, self._release = reserve, release
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._reserve = reserve
+        self._release = release
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # (bytes, granted), oldest first
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -23,11 +28,11 @@ class BufferMemory:
         return f"<BufferMemory: {len(self)} callers waiting>"
 
     def try_reserve(self, size: int) -> bool:
-        """Reserve `size` bytes now; False if there is no room or others were here before."""
+        """Reserve `size` bytes now; False if they are not free or other callers are waiting."""
         return not self._waiting and self._reserve(size)
 
     async def reserve(self, size: int) -> None:
-        """Wait until `size` bytes are reserved. A cancelled caller gives back what it was just granted."""
+        """Wait until `size` bytes are reserved. A cancelled caller frees what it was granted in the meantime."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (size, granted)
         self._waiting.append(entry)
@@ -42,7 +47,7 @@ class BufferMemory:
             raise
 
     def grant_waiters(self) -> None:
-        """Something was given back: let in whoever fits, the first first."""
+        """Grant waiters in FIFO order while memory is available. Call it after memory was freed."""
         while self._waiting:
             size, granted = self._waiting[0]
             if not granted.done():
@@ -52,7 +57,7 @@ class BufferMemory:
             self._waiting.popleft()
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Send everybody away with an error."""
+        """Fail every waiting caller, each with an error of its own."""
         waiting, self._waiting = self._waiting, deque()
         for _, granted in waiting:
             if not granted.done():

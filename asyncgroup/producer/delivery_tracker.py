@@ -1,4 +1,4 @@
-"""What became of the records that nobody holds a promise for, and who waits for all of them to be done."""
+"""Delivery of records without a future: count the lost ones for `flush`, and wait until batches are done."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ __all__ = ["DeliveryTracker"]
 
 
 class DeliveryTracker:
-    """Counts lost records by partition, and tells those who flush when their batches are done."""
+    """Lost records per partition, and the `flush` calls that wait for batches."""
 
     def __init__(self) -> None:
         self._lost: dict[TopicPartition, tuple[int, Exception]] = {}
+        """The number of lost records and the first error, until reported."""
         self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
+        """Of each flush under way: its batches that are not done, and the future that resolves when all are."""
 
     def __repr__(self) -> str:
         lost = sum(count for count, _ in self._lost.values())
         return f"<DeliveryTracker: {lost} records lost, {len(self._flushes)} flushes under way>"
 
     def add_lost(self, tp: TopicPartition, count: int, error: Exception) -> None:
-        """Write down that `count` records are lost."""
+        """Count `count` lost records of a partition; -1 as its number means that none was chosen yet."""
         before, first = self._lost.get(tp, (0, error))
         self._lost[tp] = (before + count, first)
 
     def drain_lost(self) -> DeliveryFailedError | None:
-        """The error that tells of everything lost since the last call; None if nothing was."""
+        """Return an error with all records lost since the last call, or None if there are none."""
         lost, self._lost = self._lost, {}
         return DeliveryFailedError(lost) if lost else None
 
@@ -46,7 +48,7 @@ class DeliveryTracker:
             self._flushes.remove(entry)
 
     def on_batch_done(self, batch: ProducerBatch) -> None:
-        """A batch is done."""
+        """Remove a batch that is done from the flushes that wait for it."""
         for left, done in self._flushes:
             left.discard(batch)
             if not left and not done.done():

@@ -1,4 +1,4 @@
-"""What a producer does about each answer to a batch: a table from error code to action."""
+"""The producer's action for each error code of a Produce response."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["PRODUCE_ACTIONS", "ProduceAction", "produce_action"]
 
 
 class ProduceAction(Enum):
-    """What becomes of a batch."""
+    """What to do with a batch after the response."""
 
     DONE = "the records are in the log"
-    RETRY = "send it again after a pause"
-    REFRESH = "ask who leads the partition now, and send it again"
-    FAIL = "tell the caller; another try would get the same answer"
+    RETRY = "send it again after a backoff"
+    REFRESH = "refresh the metadata to find the leader, and send it again"
+    FAIL = "fail it: sending it again would get the same response"
 
 
 PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
     ErrorCode.NONE: ProduceAction.DONE,
-    # an earlier try of the same batch did arrive (only idempotent producers are told)
+    # an earlier attempt of the same batch is in the log (only returned to idempotent producers)
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProduceAction.DONE,
-    # the subclasses of Kafka's InvalidMetadataException: whoever was asked is not the leader, or knows less than others
+    # Kafka's InvalidMetadataException and its subclasses: the broker is not the leader, or its metadata is older
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ProduceAction.REFRESH,
     ErrorCode.LEADER_NOT_AVAILABLE: ProduceAction.REFRESH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ProduceAction.REFRESH,
@@ -38,11 +38,11 @@ PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: ProduceAction.REFRESH,
     ErrorCode.INCONSISTENT_TOPIC_ID: ProduceAction.REFRESH,
 }
-"""Codes that are not named here are retried if Kafka calls them retriable, and final otherwise."""
+"""Codes that are not listed are RETRY if Kafka defines them as retriable, else FAIL."""
 
 
 def produce_action(code: int) -> ProduceAction:
-    """The action for the error code of a partition in a Produce response."""
+    """Return the action for the error code of a partition in a Produce response."""
     found = PRODUCE_ACTIONS.get(code)
     if found is not None:
         return found

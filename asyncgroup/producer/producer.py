@@ -1,4 +1,4 @@
-"""The producer: records in, batches out, and where each record went."""
+"""Producer: write records to topics, batched per partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Clock = Callable[[], int]
 
 
 def _wall_clock() -> int:
-    """Milliseconds since 1970: the timestamp of a record is the one thing here that means the world's time."""
+    """Return milliseconds since 1970, for record timestamps; everything else uses the loop's time."""
     return time.time_ns() // 1_000_000
 
 
@@ -46,17 +46,17 @@ class Producer:
         async with Producer("localhost:9092") as producer:
             where = await producer.send("orders", b"one dozen", key=b"eggs")
 
-    - `send` waits until the record is in the log and says where.
+    - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
-    - `enqueue` waits for room in the buffer only; what fails later is raised by `flush` or `aclose`.
+    - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
 
-    Records of one partition keep their order, whatever is retried. A batch whose response got lost is sent again, so
-    its records may be in the log twice; a later release makes the producer idempotent. Given a Cluster, the producer
-    shares it and leaves it open.
+    Records of one partition keep their order through retries. A batch whose response was lost is sent again, so its
+    records may be in the log twice; a later release makes the producer idempotent. A Cluster that is passed in is
+    shared and stays open.
 
-    `clock` gives the timestamp (ms since 1970) of records that bring none; `hooks` are told of `on_produce` and
-    `on_delivered`, and of everything on the connections if the cluster is the producer's own. `rng` is the source of
-    its random choices. Not thread-safe: all calls belong to one loop.
+    `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce` and
+    `on_delivered`, and all events of the connections if the producer creates the cluster. `rng` is the source of its
+    random choices. Not thread-safe: use it in one event loop only.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Producer:
             add_note(error, str(lost))
 
     async def aclose(self) -> None:
-        """Send what is left, for at most `close_timeout` seconds, and close; safe to call twice.
+        """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
-        What is still not acknowledged then fails with ClosedError. Raises DeliveryFailedError for records of `enqueue`
-        that were lost since the last `flush`. Carried to its end even if the caller is cancelled meanwhile.
+        Records that are not acknowledged by then fail with ClosedError. Raises DeliveryFailedError for records of
+        `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
         """
         if self._closing is not None:
             await asyncio.wait([self._closing])
@@ -176,16 +176,16 @@ class Producer:
         self._router.fail_all(error)
 
     def _on_failure(self, error: Exception) -> None:
-        """A task of the producer died of a bug: nothing will be sent any more, and nobody may wait for it."""
+        """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
         self._open = False
         self._memory.fail(self._closed_error)
         self._sender.fail_all(error)
         self._router.fail_all(error)
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError("the producer is closed, or was never entered by `async with`")
+        return ClosedError("the producer is closed, or was never entered with `async with`")
 
-    # --- records in ---------------------------------------------------------------------------------------------
+    # --- send --------------------------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -197,14 +197,14 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> RecordMetadata:
-        """Write a record and wait until it is acknowledged; says where it went (offset -1 with acks=0).
+        """Write a record and wait until it is acknowledged; return its metadata (offset -1 with acks=0).
 
-        Without `partition` the key decides (as Java's producer would), without a key a partition is chosen that fills
-        batches well. `timestamp` counts ms since 1970. A caller that is cancelled while it waits for room takes the
-        record back; later the record is on its way and stays so.
+        Without `partition` the key determines it (as in Java's producer); without a key too, the sticky partition is
+        used. `timestamp` is in ms since 1970. Cancellation while waiting for buffer memory withdraws the record; after
+        that the record is sent all the same.
 
-        Raises ConfigError for arguments that cannot be, BrokerError for what the broker refuses, RequestTimedOut when
-        `delivery_timeout` is over, ClosedError.
+        Raises ConfigError for invalid arguments, BrokerError for an error of the broker, RequestTimedOut after
+        `delivery_timeout`, ClosedError.
         """
         size = measure_record(value, key, headers, partition, timestamp, self._max_size)
         if not self._memory.try_reserve(size):
@@ -223,10 +223,10 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """As `send`, but returns a future of the metadata at once.
+        """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer has no room, ConfigError, ClosedError. Cancelling the future does not take the
-        record back.
+        Raises QueueFull when the buffer is full, ConfigError, ClosedError. Cancelling the future does not withdraw the
+        record.
         """
         size = measure_record(value, key, headers, partition, timestamp, self._max_size)
         if not self._memory.try_reserve(size):
@@ -245,21 +245,21 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Hand over a record, waiting for room in the buffer only; the fastest way to write many.
+        """Write a record, waiting only for buffer memory; the fastest way to write many.
 
-        What becomes of the record is for `flush` to say. A caller that is cancelled while it waits for room takes the
-        record back. Raises ConfigError for arguments that cannot be, ClosedError.
+        A later failure is raised by `flush`. Cancellation while waiting for buffer memory withdraws the record. Raises
+        ConfigError for invalid arguments, ClosedError.
         """
         size = measure_record(value, key, headers, partition, timestamp, self._max_size)
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
-            await asyncio.sleep(0)  # whoever never has to wait must not keep the loop for itself
+            await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
     async def _wait_for_memory(self, size: int) -> None:
         if not self._open:
             raise self._closed_error()
-        # whoever waits for room must not wait for a batch that lingers
+        # lingering batches hold the memory that this caller waits for
         self._sender.skip_linger = True
         self._sender.wake()
         await self._memory.reserve(size)
@@ -275,7 +275,7 @@ class Producer:
         size: int,
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
-        """Add a record for which `size` bytes are reserved; True if the sender has something new to do."""
+        """Append a record for which `size` bytes are reserved; True if it started a batch. Frees them if it raises."""
         stamp = self._clock() if timestamp is None else timestamp
         try:
             if not self._open:
@@ -289,13 +289,13 @@ class Producer:
             self._sender.wake()
         return began_batch
 
-    # --- what became of them ------------------------------------------------------------------------------------
+    # --- flush ------------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Send everything that was handed over before this call, without lingering, and wait until it is done.
+        """Send all records written before this call, without lingering, and wait until they are done.
 
-        Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; records of `send` and
-        `send_nowait` tell by themselves.
+        Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; those of `send` and
+        `send_nowait` raise from their own call or future.
         """
         await self._wait_until_done()
         if (lost := self._deliveries.drain_lost()) is not None:

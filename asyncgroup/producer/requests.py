@@ -1,4 +1,4 @@
-"""Produce requests and responses: batches in, one answer a partition out."""
+"""Build Produce requests from batches and split responses by partition."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ __all__ = [
 PartitionProduceResponse: TypeAlias = m.ProduceResponse.PartitionProduceResponse
 
 BY_TOPIC_ID: Final = 13
-"""From this version on topics go by their ids instead of their names (KIP-516)."""
+"""The first version that identifies topics by id instead of by name (KIP-516)."""
 
 
 class EncodedBatch(NamedTuple):
-    """A batch of a request, with its bytes."""
+    """A batch of a request, and its encoded bytes."""
 
     batch: ProducerBatch
     data: bytes
 
 
 def topic_ids(encoded_batches: Sequence[EncodedBatch], view: ClusterView) -> dict[str, UUID]:
-    """The ids of the topics in a request; the nil UUID for one whose id is not known."""
+    """Return the id of each topic in a request; the zero UUID where it is not known."""
     names = {encoded.batch.tp.topic for encoded in encoded_batches}
     return {name: view.topics[name].topic_id if name in view.topics else m.NO_UUID for name in names}
 
 
 def max_version(ids: Mapping[str, UUID]) -> int | None:
-    """The newest version that can say these topics; None for any."""
+    """Return the highest version that can be used with these topics; None if there is no limit."""
     return BY_TOPIC_ID - 1 if m.NO_UUID in ids.values() else None
 
 
 def build_produce_request(
     encoded_batches: Sequence[EncodedBatch], ids: Mapping[str, UUID], acks: int, timeout: float
 ) -> m.ProduceRequest:
-    """A request with these batches; the broker gives up waiting for its replicas after `timeout` seconds."""
+    """Build a request with these batches; the broker waits for its replicas for at most `timeout` seconds."""
     topics: dict[str, m.ProduceRequest.TopicProduceData] = {}
     for batch, data in encoded_batches:
         name, partition = batch.tp
@@ -61,7 +61,7 @@ def build_produce_request(
 def responses_by_partition(
     response: m.ProduceResponse, ids: Mapping[str, UUID]
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """The answers by partition, whether the broker names topics by name or by id."""
+    """Return the response of each partition, for versions with topic names and with topic ids."""
     names = {topic_id: name for name, topic_id in ids.items()}
     return {
         TopicPartition(
@@ -73,5 +73,5 @@ def responses_by_partition(
 
 
 def node_endpoints(response: m.ProduceResponse) -> list[BrokerInfo]:
-    """The addresses of the leaders that the response names (KIP-951)."""
+    """Return the addresses of the new leaders in the response (KIP-951)."""
     return [BrokerInfo(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]

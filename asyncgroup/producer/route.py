@@ -1,4 +1,4 @@
-"""Records find their partition: one route a topic, and the records that wait for a topic to be looked up."""
+"""Choose the partition of each record of one topic; queue records while the topic is being looked up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Partitioner: TypeAlias = Callable[[bytes | None, int], int]
 RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
 
 MAX_CACHED_KEYS: Final = 10_000
-"""Keys of a topic whose partition is kept: hashing a key costs as much as everything else about its record."""
+"""Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
 
 
 class PendingRecord(NamedTuple):
-    """A record that waits until its topic is known; `deadline` is the loop's time of its delivery timeout."""
+    """A record that waits for the metadata of its topic."""
 
     timestamp: int
     key: bytes | None
@@ -32,17 +32,14 @@ class PendingRecord(NamedTuple):
     headers: Sequence[Header]
     partition: int | None
     size: int
+    """Bytes of buffer memory reserved for it."""
     future: RecordFuture
     deadline: float
+    """Loop time at which its delivery timeout expires."""
 
 
 class Route:
-    """The partitions of one topic as the cluster's metadata shows them, and the choice among them.
-
-    `view` is the metadata it was made from, `partition_count` the number of partitions (0: unknown), `backlog` the records that
-    wait for a lookup, and `lookup` that lookup while it is under way. `recently_used` says that a record came since `last_used_at`
-    (the loop's time) was last brought up to date.
-    """
+    """The partitions of one topic by the current metadata, and the choice of one for each record."""
 
     __slots__ = (
         "_accumulator",
@@ -64,28 +61,35 @@ class Route:
         self, topic: str, accumulator: RecordAccumulator, partitioner: Partitioner | None, rng: random.Random
     ) -> None:
         self.topic = topic
-        self._accumulator, self._partitioner = accumulator, partitioner
+        self._accumulator = accumulator
+        self._partitioner = partitioner
         self._sticky_partition = StickyPartition(rng)
-        self._queues: list[PartitionQueue] = []
-        self._available: list[int] = []
+        self._queues: list[PartitionQueue] = []  # by partition number
+        self._available: list[int] = []  # partitions with a known leader; all of them if none has one
         self._queue_by_key: dict[bytes, PartitionQueue] = {}
         self.backlog: deque[PendingRecord] = deque()
+        """Records that wait for the lookup, oldest first."""
         self.lookup: asyncio.Future[None] | None = None
+        """Done when the lookup under way has routed or failed the backlog; None if there is none."""
         self.partition_count = 0
+        """0 while the topic is unknown."""
         self.recently_used = True
+        """Whether a record was written since `last_used_at` was last updated."""
         self.last_used_at = float("-inf")
+        """Loop time of the last check for idle topics at which this topic was in use."""
         self.view: ClusterView | None = None
+        """The metadata that the partitions were taken from."""
 
     def __repr__(self) -> str:
         return f"<Route {self.topic}: {self.partition_count} partitions, {len(self.backlog)} records waiting>"
 
     @property
     def is_idle(self) -> bool:
-        """Whether none of its records is still to be sent or acknowledged."""
+        """Whether all its records are done."""
         return not self.backlog and self.lookup is None and all(queue.is_idle for queue in self._queues)
 
     def update(self, view: ClusterView) -> None:
-        """Take over what the metadata says of the topic."""
+        """Update the partitions from new metadata."""
         self.view = view
         info = view.topics.get(self.topic)
         partitions = info.partitions if info is not None and not info.error_code else {}
@@ -109,9 +113,9 @@ class Route:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Add a record, for which `size` bytes are reserved, to its partition; True if it began a batch.
+        """Append a record for which `size` bytes are reserved to its partition; True if it started a batch.
 
-        Raises BrokerError for a partition that the topic does not have, ConfigError for a partitioner's bad answer.
+        Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
         if partition is not None:
             if not 0 <= partition < self.partition_count:
@@ -132,7 +136,7 @@ class Route:
     def _put_without_key(
         self, timestamp: int, value: bytes | None, headers: Sequence[Header], size: int, future: RecordFuture
     ) -> bool:
-        """Add a record without a key: to the batch of its predecessor, or else to another partition."""
+        """Append a record without a key to the open batch of the sticky partition, or else to another partition."""
         if self._sticky_partition.current >= 0:
             queue = self._queues[self._sticky_partition.current]
             if queue.open is not None and queue.open.append(timestamp, None, value, headers, size, future):
@@ -153,7 +157,7 @@ class Route:
         number = partitioner(key, self.partition_count)
         if type(number) is not int or not 0 <= number < self.partition_count:
             raise ConfigError(
-                f"the partitioner answered {number!r} for a key of topic {self.topic!r}: "
-                f"a partition from 0 to {self.partition_count - 1} is needed"
+                f"the partitioner returned {number!r} for a key of topic {self.topic!r}: "
+                f"allowed is a partition from 0 to {self.partition_count - 1}"
             )
         return number

@@ -1,4 +1,4 @@
-"""All routes of a producer, and the lookups of topics that are not known yet."""
+"""Route records to partitions, and look up the metadata of topics that are not known yet."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
 __all__ = ["Router"]
 
 IDLE_CHECKS: Final = 10
-"""How often within `metadata_max_idle` it is looked for idle topics."""
+"""Checks for idle topics per `metadata_max_idle`."""
 
 
 class Router:
-    """Finds each record's partition. A record whose topic is not known yet waits for the lookup, in order.
+    """Routes each record to its partition. Records of an unknown topic wait for its lookup, in order.
 
-    `spawn` runs coroutine functions in the owner's task group, `on_lost(tp, count, error)` hears of records without a
-    promise that cannot be routed, `on_memory_freed()` that bytes of the buffer were given back, and `on_batch_ready()` that there is
-    something to send.
+    `spawn` runs coroutine functions in the owner's task group. `on_lost(tp, count, error)` is called for records
+    without a future that cannot be routed, `on_memory_freed()` when buffer memory was freed, and `on_batch_ready()`
+    when there may be batches to send.
     """
 
     def __init__(
@@ -42,26 +42,26 @@ class Router:
         on_memory_freed: Callable[[], None],
         on_batch_ready: Callable[[], None],
     ) -> None:
-        self._cluster, self._config, self._accumulator = cluster, config, accumulator
+        self._cluster = cluster
+        self._config = config
+        self._accumulator = accumulator
         self._random = rng
-        self._spawn, self._on_lost, self._on_memory_freed, self._on_batch_ready = (
-            spawn,
-            on_lost,
-            on_memory_freed,
-            on_batch_ready,
-        )
-        self._routes: dict[str, Route] = {}
+        self._spawn = spawn
+        self._on_lost = on_lost
+        self._on_memory_freed = on_memory_freed
+        self._on_batch_ready = on_batch_ready
+        self._routes: dict[str, Route] = {}  # by topic
 
     def __repr__(self) -> str:
         return f"<Router {len(self._routes)} topics, {self.waiting} records waiting for a lookup>"
 
     @property
     def waiting(self) -> int:
-        """Records that wait for a lookup."""
+        """The number of records that wait for a lookup."""
         return sum(len(route.backlog) for route in self._routes.values())
 
     def lookups(self) -> list[asyncio.Future[None]]:
-        """The lookups under way: futures that are done when their records have found a partition or failed."""
+        """Return a future for each lookup under way, done when its records were routed or have failed."""
         return [route.lookup for route in self._routes.values() if route.lookup is not None]
 
     def put(
@@ -75,9 +75,10 @@ class Router:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Take in a record for which `size` bytes are reserved; True if it began a batch.
+        """Route a record for which `size` bytes are reserved; True if it started a batch.
 
-        Raises ConfigError for an impossible topic name or a partitioner's bad answer; the record is then not taken.
+        If it raises, the record was not accepted: ConfigError for an invalid topic name or if the partitioner returns
+        an invalid partition.
         """
         route = self._routes.get(topic) or self._add(topic)
         route.recently_used = True
@@ -93,10 +94,11 @@ class Router:
         return False
 
     async def forget_idle(self) -> None:
-        """Forget topics that nothing was produced to for `metadata_max_idle`; run as long as the producer lives.
+        """Forget topics to which nothing was produced for `metadata_max_idle`; runs while the producer is open.
 
-        As `ProducerMetadata.retainTopic` (KIP-526): otherwise each refresh would ask for them, and make brokers with
-        `auto.create.topics.enable` create those that were deleted. A topic whose records are under way is in use.
+        As `ProducerMetadata.retainTopic` (KIP-526): otherwise each metadata refresh would request them, and brokers
+        with `auto.create.topics.enable` would recreate deleted ones. A topic with records that are not done is in
+        use.
         """
         loop, limit = asyncio.get_running_loop(), self._config.metadata_max_idle
         while True:
@@ -122,7 +124,7 @@ class Router:
 
     async def _look_up(self, route: Route) -> None:
         try:
-            # what is known did not do: for a partition beyond the known ones, or a topic that is new
+            # the current metadata lacks the topic, or the partition that a record names
             await self._wait_for_metadata(route)
         except AsyncGroupError as error:
             while route.backlog:
@@ -134,7 +136,7 @@ class Router:
         self._route_backlog(route)
 
     async def _wait_for_metadata(self, route: Route) -> None:
-        """Return when the topic is known; records that run out of time meanwhile fail one by one."""
+        """Return when the topic is known, or when every record has failed at its own delivery timeout."""
         backoff = self._cluster.backoff()
         reason: Exception | None = None
         while route.backlog:
@@ -156,7 +158,7 @@ class Router:
             record = route.backlog.popleft()
             try:
                 route.put(*record[:-1])
-            except Exception as error:  # noqa: BLE001  a partitioner is the caller's code: its record fails, no other
+            except Exception as error:  # noqa: BLE001  a partitioner is user code: only its own record fails
                 self._fail_record(route, record, error)
         self._on_batch_ready()
 
@@ -177,12 +179,12 @@ class Router:
         self._on_memory_freed()
 
     def fail_all(self, error: Exception) -> None:
-        """Give up every record that waits for a lookup."""
+        """Fail every record that waits for a lookup."""
         for route in self._routes.values():
             while route.backlog:
                 self._fail_record(route, route.backlog.popleft(), error)
 
     def close(self) -> None:
-        """Take the topics out of the cluster's refreshes."""
+        """Remove the topics from the cluster's metadata refreshes."""
         self._cluster.untrack(self._routes)
         self._routes.clear()

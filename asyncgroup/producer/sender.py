@@ -1,7 +1,7 @@
-"""The sending side: one request under way for each leader node, batches back in their queue when one fails.
+"""Sender: one Produce request in flight per leader; failed batches go back to their queue.
 
-A response that is lost on its way (the connection ended, the request timed out) leaves open whether the records are
-in the log. The batch is sent again, as Kafka's own producer does without idempotence: then they may be there twice.
+If a response is lost (the connection closed, the request timed out), the records may or may not be in the log. The
+batch is sent again, as Kafka's producer does without idempotence, so its records may be in the log twice.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = ["PRODUCE_LANE", "Sender"]
 _log = logging.getLogger("asyncgroup.producer")
 
 PRODUCE_LANE: Final = "produce"
+"""The purpose of the connections that carry Produce requests."""
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 
 
 class Sender:
-    """Sends what its accumulator has ready. `spawn` runs coroutine functions in the owner's task group.
+    """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in the owner's task group.
 
-    `on_batch_done(batch, error)` is told of every batch that is done, after its futures were resolved. While `skip_linger`
-    is set, no batch waits for more records: somebody waits for room in the buffer.
+    `on_batch_done(batch, error)` is called for every batch that is done, after its futures were resolved.
     """
 
     def __init__(
@@ -61,31 +61,36 @@ class Sender:
         spawn: Callable[..., None],
         on_batch_done: OnBatchDone,
     ) -> None:
-        self._cluster, self._config, self._accumulator = cluster, config, accumulator
-        self._spawn, self._on_batch_done = spawn, on_batch_done
+        self._cluster = cluster
+        self._config = config
+        self._accumulator = accumulator
+        self._spawn = spawn
+        self._on_batch_done = on_batch_done
         self._acks = -1 if config.acks == "all" else int(config.acks)
-        self._in_flight_nodes: set[int] = set()
-        self._backoffs: dict[TopicPartition, Backoff] = {}
-        self._wakeup = asyncio.Event()
-        self._metadata_stale = asyncio.Event()
-        self._has_leaderless = False
+        self._in_flight_nodes: set[int] = set()  # nodes with a request in flight; they get no second one
+        self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
+        self._wakeup = asyncio.Event()  # set: plan again
+        self._metadata_stale = asyncio.Event()  # set: refresh the metadata
+        self._has_leaderless = False  # by the last plan
         self.skip_linger = False
+        """While set, no batch lingers: a caller waits for buffer memory."""
 
     def __repr__(self) -> str:
-        return f"<Sender: requests under way to nodes {sorted(self._in_flight_nodes)}>"
+        return f"<Sender: requests in flight to nodes {sorted(self._in_flight_nodes)}>"
 
     def start(self) -> None:
-        """Start sending."""
+        """Start the sender and metadata tasks."""
         self._spawn(self._run, name="sender")
         self._spawn(self._refresh_leaders, name="leaders")
 
     def wake(self) -> None:
-        """Something changed: look for batches to send."""
+        """Plan again: there may be new batches to send."""
         self._wakeup.set()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            # cleared before planning, so that no wake-up during the plan is lost
             self._wakeup.clear()
             wake_at = self._step(loop.time())
             timer = loop.call_at(wake_at, self.wake) if wake_at != float("inf") else None
@@ -96,7 +101,7 @@ class Sender:
                     timer.cancel()
 
     def _step(self, now: float) -> float:
-        """Send what can be sent, fail what has waited too long; returns when to look again."""
+        """Send the batches that are ready, fail the expired ones; return the loop time of the next plan."""
         plan = self._accumulator.plan(
             now, self._cluster.view.leader, self._in_flight_nodes, skip_linger=self.skip_linger
         )
@@ -111,7 +116,7 @@ class Sender:
         return plan.wake_at
 
     async def _refresh_leaders(self) -> None:
-        """Refresh the metadata whenever a leader turns out to be unknown or wrong, with pauses in between."""
+        """Refresh the metadata when a leader is unknown or wrong, with a backoff between refreshes."""
         backoff = self._cluster.backoff()
         while True:
             await self._metadata_stale.wait()
@@ -142,7 +147,7 @@ class Sender:
         try:
             return EncodedBatch(batch, batch.encoded())
         except AsyncGroupError as problem:
-            error = problem  # a codec whose library is missing
+            error = problem  # the codec's library is missing
             self._complete(batch, lambda: copy_error(error))
             return None
 
@@ -157,8 +162,8 @@ class Sender:
             self._metadata_stale.set()
             for encoded in encoded_batches:
                 self._retry(encoded.batch, problem)
-        except Exception as problem:  # noqa: BLE001  the records must not wait for ever on a bug
-            _log.exception("a Produce request to node %s failed in an unforeseen way", node)
+        except Exception as problem:  # noqa: BLE001  a bug must not leave the records waiting
+            _log.exception("a Produce request to node %s failed unexpectedly", node)
             final = problem
             for encoded in encoded_batches:
                 self._complete(encoded.batch, lambda: copy_error(final))
@@ -191,13 +196,15 @@ class Sender:
                 self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, node_endpoints(response))
         return responses
 
-    # --- what becomes of a batch --------------------------------------------------------------------------------
+    # --- results of a batch -------------------------------------------------------------------------------------
 
     def _handle_response(
         self, node: int, batch: ProducerBatch, partition_response: PartitionProduceResponse | None
     ) -> None:
         if partition_response is None:
-            self._retry(batch, ProtocolError(f"node {node} left {batch.tp} out of its response"))
+            self._retry(
+                batch, ProtocolError(f"the Produce response of node {node} has no entry for {batch.tp}")
+            )
             return
         action = produce_action(partition_response.error_code)
         if action is ProduceAction.DONE:
@@ -213,7 +220,7 @@ class Sender:
             return
         at_once = False
         if action is ProduceAction.REFRESH:
-            # where the response named the new leader, there is nothing to wait for (KIP-951)
+            # no backoff if the response named the new leader (KIP-951)
             at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
             self._metadata_stale.set()
         self._retry(batch, BrokerError(code, what, detail), at_once=at_once)
@@ -224,7 +231,7 @@ class Sender:
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
         pause = self._backoffs[batch.tp].next()
-        _log.debug("%s: try %d failed: %s", batch.tp, batch.attempts, error)
+        _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
         self._accumulator.reenqueue(batch, now if at_once else now + pause)
 
     def _complete(
@@ -233,7 +240,7 @@ class Sender:
         make_error: ErrorFactory | None,
         partition_response: PartitionProduceResponse | None = None,
     ) -> None:
-        """A batch that was under way has its final answer."""
+        """A batch that was in flight is done: with an error, or with its partition's response."""
         self._backoffs.pop(batch.tp, None)
         self._accumulator.complete(batch)
         if make_error is not None:
@@ -248,18 +255,18 @@ class Sender:
             self._on_batch_done(batch, make_error())
 
     def fail_all(self, error: Exception) -> None:
-        """Give up every batch, under way or not."""
+        """Fail every batch, in flight or queued."""
         self._accumulator.close_open()
         for batch in list(self._accumulator.incomplete):
             self._fail(batch, lambda: copy_error(error))
 
     def _expiry_error(self, batch: ProducerBatch) -> ErrorFactory:
-        reason = batch.last_error or "its leader has not answered yet"
+        reason = batch.last_error or "no response from its leader yet"
         if batch.last_error is None and self._cluster.view.leader(batch.tp) < 0:
             reason = "its leader is unknown"
         text = (
             f"{batch.count} records for {batch.tp}: not acknowledged within delivery_timeout="
-            f"{self._config.delivery_timeout:g} s, {batch.attempts} tries: {reason}"
+            f"{self._config.delivery_timeout:g} s, {batch.attempts} attempts: {reason}"
         )
 
         def make_error() -> RequestTimedOut:
@@ -271,7 +278,7 @@ class Sender:
 
 
 def _detail(partition_response: PartitionProduceResponse) -> str | None:
-    """What a broker says about the records that it refuses (KIP-467)."""
+    """Return the broker's message about rejected records (KIP-467), or None."""
     said = [partition_response.error_message] if partition_response.error_message else []
     said += [
         f"record {bad.batch_index}: {bad.batch_index_error_message}"

@@ -75,7 +75,7 @@ async def test_missed_beats() -> None:
     member_health.update_last_responses(0.0, 0.0)
     assert diagnose(snapshot(member_health), 6.0).is_healthy
     late = diagnose(snapshot(member_health), 6.5)
-    assert late.problems == ("no heartbeat was answered for 6.5 s",)
+    assert late.problems == ("no response to heartbeats for 6.5 s",)
     member_health.transition_to(MemberState.JOINING)
     assert diagnose(snapshot(member_health), 6.5).is_healthy, "a member that joins sends none"
 
@@ -88,7 +88,7 @@ async def test_a_heartbeat_that_failed_counts_until_one_goes_well() -> None:
     member_health.report(ProblemSource.HEARTBEAT, ConnectError("node 1 (10.0.0.1:9092): Connection refused"))
     (problem,) = diagnose(snapshot(member_health), now()).problems
     assert problem == (
-        "heartbeats fail, the last good one was 3.0 s ago: node 1 (10.0.0.1:9092): Connection refused"
+        "heartbeats fail, the last successful one was 3.0 s ago: node 1 (10.0.0.1:9092): Connection refused"
     )
     member_health.update_last_responses(4.0, 0.0)
     assert diagnose(snapshot(member_health), 4.0).is_healthy
@@ -133,7 +133,7 @@ async def test_silent_nodes_are_named() -> None:
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(10.0, 10.0)
     health = diagnose(snapshot(member_health, unanswered_fetches={1: 9.5, 2: 4.0}), 10.0)
-    assert health.problems == ("node 2 has not answered a fetch for 6.0 s",)
+    assert health.problems == ("no response to a fetch from node 2 for 6.0 s",)
 
 
 async def test_many_handlers_are_counted() -> None:
@@ -146,7 +146,7 @@ async def test_many_handlers_are_counted() -> None:
     )
     assert diagnose(
         snapshot(member_health, running_calls=RunningCalls(labels[:1], 0.0, 12.0)), 14.0
-    ).problems == ("handler of orders-0 went on for 2.0 s after the cancellation",)
+    ).problems == ("handler of orders-0 still running 2.0 s after cancellation",)
 
 
 async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:

@@ -151,7 +151,7 @@ async def test_one_that_ignores_its_cancellation_is_named_in_the_log(
         await tasks.wait()
     assert now() == 1 + 2.5 * REMINDER
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["g: claim t-0 was cancelled, but goes on"] * 2
+    assert messages == ["g: claim t-0 was cancelled, but is still running"] * 2
     assert work.cancelled == [1]
 
 

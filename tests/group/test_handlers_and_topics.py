@@ -125,7 +125,7 @@ def test_a_pattern_stays_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ([], "there is none"),
+        ([], "it is empty"),
         ("", "topic=''"),
         ("a b", "topic='a b'"),
         ("^orders.*", r"topics='\^orders\.\*' .* compiled pattern: re\.compile\(…\)"),
@@ -137,7 +137,7 @@ def test_a_pattern_stays_what_it_is() -> None:
         (None, "a topic, several topics, or a compiled pattern"),
         (7, "topics=7"),
         (b"orders", "topics=b'orders'"),
-        (re.compile(b"orders"), "a pattern of text"),
+        (re.compile(b"orders"), "a pattern of str"),
     ],
 )
 def test_impossible_topics_are_named(wrong: Any, text: str) -> None:

@@ -234,7 +234,7 @@ async def test_no_answer_for_session_timeout_is_lost_to_the_point() -> None:
     assert (at, result) == (pytest.approx(10.0), HeartbeatResult.LOST)
     assert isinstance(error, RequestTimedOut)
     assert "group 'g'" in str(error)
-    assert "nor to anything else for session_timeout=10 s" in str(error)
+    assert "nor to any other request for session_timeout=10 s" in str(error)
 
 
 async def test_one_try_does_not_take_the_whole_session() -> None:

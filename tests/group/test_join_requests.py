@@ -95,7 +95,7 @@ def test_fields_of_a_future_version_are_left_alone() -> None:
 
 @pytest.mark.parametrize("data", [b"\x00", b"\xff\xff\x00\x00", b"\x00\x01\x00\x00\x00\x05\x00"])
 def test_an_unreadable_assignment_is_told(data: bytes) -> None:
-    with pytest.raises(AssignmentError, match="leader sent an unreadable assignment"):
+    with pytest.raises(AssignmentError, match="leader sent an invalid assignment"):
         decode_assignment(data)
 
 
@@ -137,7 +137,7 @@ def test_subscriptions_of_every_version(
 
 def test_an_unreadable_subscription_names_its_member() -> None:
     good = encode_versioned(m.ConsumerProtocolSubscription(topics=["t"]), 1)
-    with pytest.raises(AssignmentError, match="member 'm1' sent an unreadable subscription"):
+    with pytest.raises(AssignmentError, match="member 'm1' sent an invalid subscription"):
         decode_members(joined(good, b"\x00\x01\x00\x00\x00\x09"))
 
 

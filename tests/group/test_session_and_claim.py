@@ -181,7 +181,7 @@ async def test_what_comes_too_late_is_refused_or_dropped() -> None:
     session.end(GroupClosed("closed"))
     session.close()
     claim.mark(record(5))
-    with pytest.raises(UsageError, match="is over"):
+    with pytest.raises(UsageError, match="has ended: nothing can be committed"):
         await session.commit()
     with pytest.raises(ConfigError, match="owned: none"):
         session.mark_record(record(5))

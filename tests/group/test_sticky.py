@@ -319,12 +319,12 @@ def test_it_remembers_its_last_assignment_and_the_generation() -> None:
     """aiokafka's is never told the generation, so that all its claims look alike (#1176)."""
     assignor = StickyAssignor()
     assert assignor.subscription_user_data(["t"]) is None
-    assert repr(assignor) == "<StickyAssignor: had nothing yet>"
+    assert repr(assignor) == "<StickyAssignor: no assignment yet>"
     assignor.on_assignment(Assignment((P1, P0)), 7)
     assert decode_member_data(assignor.subscription_user_data(["t"])) == MemberData((P0, P1), 7)
     assignor.on_assignment(Assignment(), 8)
     assert decode_member_data(assignor.subscription_user_data(["t"])) == MemberData((), 8)
-    assert repr(assignor) == "<StickyAssignor: had 0>"
+    assert repr(assignor) == "<StickyAssignor: owned 0>"
 
 
 def test_each_group_has_a_state_of_its_own() -> None:

@@ -83,7 +83,7 @@ async def test_another_count_is_told_once(now_there: int, text: str) -> None:
     await task
     (cause,) = ends
     assert isinstance(cause, PartitionsChanged)
-    assert str(cause) == f"topic 'a' {text}, the plan was made for 4"
+    assert str(cause) == f"topic 'a' {text}, the assignment was made for 4"
 
 
 async def test_a_change_before_the_watch_began_is_seen() -> None:
@@ -215,7 +215,7 @@ async def test_another_topic_of_the_same_name_is_told() -> None:
     cluster.update()
     await task
     assert isinstance(ends[0], PartitionsChanged)
-    assert str(ends[0]) == "topic 'a' was deleted and made anew"
+    assert str(ends[0]) == "topic 'a' was deleted and recreated"
 
 
 async def test_a_missing_topic_that_comes_back_is_told() -> None:
@@ -228,7 +228,7 @@ async def test_a_missing_topic_that_comes_back_is_told() -> None:
     cluster.set_ids(b=2)
     await asyncio.sleep(3)
     await task
-    assert [str(end) for end in ends] == ["topic 'b' is there again"]
+    assert [str(end) for end in ends] == ["topic 'b' exists again"]
     assert overs == []
 
 
@@ -264,7 +264,7 @@ async def test_a_pattern_is_looked_at_every_interval() -> None:
     await asyncio.sleep(5)
     await task
     assert isinstance(ends[0], TopicsChanged)
-    assert str(ends[0]) == "the pattern 'log_' matches log_b, log_c and has lost log_a"
+    assert str(ends[0]) == "the pattern 'log_' matches log_b, log_c and no longer matches log_a"
     assert cluster.looks == 6, "after a failure sooner than at the interval; twice where a topic is missing"
 
 
@@ -279,7 +279,7 @@ async def test_a_pattern_notices_a_loss_alone_and_no_topic_of_the_brokers_own() 
     del cluster.seen["log_a"]
     await asyncio.sleep(5)
     await task
-    assert [str(end) for end in ends] == ["the pattern '.*log_' has lost log_a"]
+    assert [str(end) for end in ends] == ["the pattern '.*log_' no longer matches log_a"]
 
 
 async def test_an_interval_of_zero_switches_the_look_off() -> None:

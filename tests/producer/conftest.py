@@ -1,4 +1,4 @@
-"""Fixture of the producer tests."""
+"""Fixtures of the producer tests."""
 
 from tests.asyncio_errors import no_asyncio_errors
 

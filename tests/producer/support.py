@@ -1,4 +1,4 @@
-"""What the producer's scenario tests share."""
+"""Helpers of the producer tests against an embedded cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUICK: dict[str, Any] = {"linger": 0.0, "retry_backoff": 0.1, "retry_backoff_max
 
 
 def now() -> float:
-    """The loop's time."""
+    """Return the loop's time in seconds."""
     return asyncio.get_running_loop().time()
 
 
@@ -25,7 +25,7 @@ def now() -> float:
 async def writing(
     nodes: int = 3, partitions: int = 6, *, clock: Any = lambda: 1_700_000_000_000, **config: Any
 ) -> AsyncIterator[tuple[EmbeddedCluster, Producer]]:
-    """An embedded cluster with topic `orders`, and a producer on it."""
+    """Yield an embedded cluster with topic `orders`, and a producer connected to it."""
     async with EmbeddedCluster(nodes=nodes, seed=1) as cluster:
         cluster.create_topic(TOPIC, partitions)
         settings = ProducerConfig(**{"linger": 0.0, **config})
@@ -36,10 +36,10 @@ async def writing(
 
 
 def stored(cluster: EmbeddedCluster, partition: int | None = None, topic: str = TOPIC) -> list[bytes | None]:
-    """The values in the log."""
+    """Return the values in the log."""
     return [record.value for record in cluster.records(topic, partition)]
 
 
 def produced(cluster: EmbeddedCluster) -> list[Any]:
-    """The Produce requests that arrived."""
+    """Return the Produce requests that the cluster received."""
     return cluster.history.of("Produce")

@@ -1,4 +1,4 @@
-"""The accumulator against a simple model: order, one batch under way, bytes, deadlines, whatever happens when."""
+"""The record accumulator against a simple model: order, one batch in flight per partition, bytes, deadlines."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ LEADER = {tp: tp.partition % 2 for tp in TPS}
 
 
 class Time:
+    """A clock that the test advances."""
+
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -34,7 +36,7 @@ def made(**config: Any) -> tuple[RecordAccumulator, Time]:
 
 
 def put(accumulator: RecordAccumulator, tp: TopicPartition, value: bytes) -> bool | None:
-    """Add a record; None if there is no room."""
+    """Append a record; None if the buffer is full."""
     size = record_size(None, value, ())
     if not accumulator.reserve(size):
         return None
@@ -50,12 +52,12 @@ def values(batch: ProducerBatch) -> list[bytes | None]:
 
 
 @dataclass
-class Story:
-    """What the model knows of a partition."""
+class Model:
+    """The expected state of a partition."""
 
     sent: list[bytes] = field(default_factory=list)
     done: list[bytes] = field(default_factory=list)
-    under_way: ProducerBatch | None = None
+    in_flight: ProducerBatch | None = None
     retry_at: float = float("-inf")
 
 
@@ -66,7 +68,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
     def begin(self, linger: float, batch_size: int) -> None:
         self.linger, self.batch_size = linger, batch_size
         self.accumulator, self.time = made(linger=linger, batch_size=batch_size)
-        self.stories = {tp: Story() for tp in TPS}
+        self.models = {tp: Model() for tp in TPS}
         self.reserved = 0
         self.count = 0
         self.lost: set[bytes] = set()
@@ -81,7 +83,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         if taken is not None:
             self.count += 1
             self.reserved += size
-            self.stories[tp].sent.append(value)
+            self.models[tp].sent.append(value)
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 40.0]))
     def wait(self, seconds: float) -> None:
@@ -109,33 +111,33 @@ class AccumulatorMachine(RuleBasedStateMachine):
             assert node not in busy
             assert sum(batch.size for batch in sending) <= 2500 or len(sending) == 1
             for batch in sending:
-                story = self.stories[batch.tp]
-                assert story.under_way is None
+                model = self.models[batch.tp]
+                assert model.in_flight is None
                 assert LEADER[batch.tp] == node
                 assert batch.tp not in leaderless
-                assert self.time.now >= story.retry_at
+                assert self.time.now >= model.retry_at
                 assert skip_linger or batch.closed or self.time.now >= batch.created_at + self.linger
                 assert len(batch.encoded()) <= self.batch_size or batch.count == 1
-                story.under_way = batch
+                model.in_flight = batch
         return [batch for sending in plan.requests.values() for batch in sending]
 
     @rule(sending=batches, ok=st.booleans(), pause=st.sampled_from([0.0, 2.0]))
     def answer(self, sending: Any, ok: bool, pause: float) -> None:
         for batch in sending:
-            story = self.stories[batch.tp]
-            if story.under_way is not batch:
-                continue  # answered before
-            story.under_way = None
+            model = self.models[batch.tp]
+            if model.in_flight is not batch:
+                continue  # already answered
+            model.in_flight = None
             if not ok:
-                story.retry_at = self.time.now + pause
-                self.accumulator.reenqueue(batch, story.retry_at)
+                model.retry_at = self.time.now + pause
+                self.accumulator.reenqueue(batch, model.retry_at)
                 continue
-            story.retry_at = float("-inf")
+            model.retry_at = float("-inf")
             self.accumulator.complete(batch)
             if self.accumulator.deallocate(batch):
                 self.reserved -= batch.reserved
                 batch.complete(0)
-                story.done += [value for value in values(batch) if value is not None]
+                model.done += [value for value in values(batch) if value is not None]
 
     @rule()
     def flush(self) -> None:
@@ -145,19 +147,19 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.count)
     @rule()
     def drain(self) -> None:
-        """With healthy brokers everything gets through, in order, or was reported lost."""
+        """With healthy brokers every record is written, in order, or was reported lost."""
         self.accumulator.close_open()
         for _ in range(200):
             now = self.time.now
-            waiting = [story.under_way for story in self.stories.values() if story.under_way is not None]
+            waiting = [model.in_flight for model in self.models.values() if model.in_flight is not None]
             self.answer([*waiting], True, 0.0)
             self.answer(self.send(set(), set(), True), True, 0.0)
             self.time.now = max(now, min(now + 2.0, now + 2.0))
             if not self.accumulator.incomplete:
                 break
         assert not self.accumulator.incomplete
-        for story in self.stories.values():
-            assert story.done == [value for value in story.sent if value not in self.lost]
+        for model in self.models.values():
+            assert model.done == [value for value in model.sent if value not in self.lost]
 
     @invariant()
     def bytes_add_up(self) -> None:
@@ -167,22 +169,22 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def order_is_kept(self) -> None:
-        for story in getattr(self, "stories", {}).values():
-            assert story.done == [value for value in story.sent if value in set(story.done)]
+        for model in getattr(self, "models", {}).values():
+            assert model.done == [value for value in model.sent if value in set(model.done)]
 
 
 AccumulatorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAccumulator = AccumulatorMachine.TestCase
 
 
-# --- single points --------------------------------------------------------------------------------------------------
+# --- single cases ---------------------------------------------------------------------------------------------------
 
 
 def leader(tp: TopicPartition) -> int:
     return LEADER[tp]
 
 
-def test_a_batch_waits_for_linger_and_says_when_to_look_again() -> None:
+def test_a_batch_lingers_until_wake_at() -> None:
     accumulator, time = made(linger=2.0)
     assert put(accumulator, TPS[0], b"x") is True
     assert put(accumulator, TPS[0], b"y") is False
@@ -201,7 +203,7 @@ def test_a_full_batch_does_not_linger() -> None:
     assert batch.count == 1
 
 
-def test_a_record_larger_than_a_batch_has_a_batch_of_its_own() -> None:
+def test_a_record_larger_than_batch_size_has_its_own_batch() -> None:
     accumulator, _ = made(batch_size=100)
     for value in (b"a", b"b" * 1500, b"c"):
         put(accumulator, TPS[0], value)
@@ -229,7 +231,7 @@ def test_partitions_take_turns_when_a_request_cannot_hold_them_all() -> None:
     assert served == [0, 1, 2, 3] * 3
 
 
-def test_an_expired_batch_under_way_is_reported_once_and_blocks_until_its_answer() -> None:
+def test_an_expired_batch_in_flight_is_reported_once_and_blocks_until_its_response() -> None:
     accumulator, time = made(linger=0.0)
     put(accumulator, TPS[0], b"first")
     (batch,) = accumulator.plan(0.0, leader, ()).requests[0]
@@ -243,12 +245,12 @@ def test_an_expired_batch_under_way_is_reported_once_and_blocks_until_its_answer
     put(accumulator, TPS[0], b"third")
     assert not accumulator.plan(121.0, leader, ()).requests
     assert not accumulator.plan(121.0, leader, ()).expired
-    accumulator.reenqueue(batch, 0.0)  # the answer came too late: the batch is not sent again
+    accumulator.reenqueue(batch, 0.0)  # the response came too late: the batch is not sent again
     (late,) = accumulator.plan(121.0, leader, ()).requests[0]
     assert values(late) == [b"third"]
 
 
-def test_a_partition_without_a_leader_names_its_topic_and_waits() -> None:
+def test_a_leaderless_partition_reports_its_topic_and_waits() -> None:
     accumulator, _ = made(linger=0.0)
     put(accumulator, TPS[0], b"x")
     plan = accumulator.plan(0.0, lambda _: -1, ())
@@ -256,7 +258,7 @@ def test_a_partition_without_a_leader_names_its_topic_and_waits() -> None:
     assert plan.wake_at == 120.0
 
 
-def test_what_it_shows_of_itself() -> None:
+def test_repr() -> None:
     accumulator, _ = made()
     put(accumulator, TPS[0], b"x")
     assert repr(accumulator) == "<RecordAccumulator 1 batches, 22 of 5000 bytes>"

@@ -1,4 +1,4 @@
-"""Brokers that misbehave, and bugs of our own: nothing hangs."""
+"""Misbehaving brokers and bugs in the producer: no caller hangs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def produce_response(call: Call, offset: int, leave_out: bool = False) -> m.Prod
     return m.ProduceResponse(topics)
 
 
-async def test_a_broker_too_old_is_refused_by_name() -> None:
+async def test_a_broker_without_a_supported_produce_version() -> None:
     async with World("10.0.0.1") as world:
         world.topics = {TOPIC: {0: (1, 0)}}
         world[1].versions["Produce"] = (0, 2)
@@ -52,11 +52,11 @@ async def test_every_version_of_produce(version: int) -> None:
         world[1].script["Produce"] = lambda call: call.answer(produce_response(call, 42))
         async with Producer(world.servers) as producer:
             assert (await producer.send(TOPIC, b"x")).offset == 42
-            # the scripted brokers give no topic ids, so the names must go: up to version 12
+            # the scripted brokers have no topic ids, so names must be used: versions up to 12
             assert world.of("Produce")[0].version == min(version, 12)
 
 
-async def test_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
+async def test_a_response_without_the_partition_is_retried() -> None:
     async with World("10.0.0.1") as world:
         world.topics = {TOPIC: {0: (1, 0)}}
         answers = [True, False]
@@ -66,7 +66,7 @@ async def test_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
             assert len(world.of("Produce")) == 2
 
 
-async def test_an_answer_that_is_garbage_is_no_answer() -> None:
+async def test_a_malformed_response_is_retried() -> None:
     async with World("10.0.0.1") as world:
         world.topics = {TOPIC: {0: (1, 0)}}
 
@@ -83,8 +83,8 @@ async def test_an_answer_that_is_garbage_is_no_answer() -> None:
             assert (await producer.send(TOPIC, b"x")).offset == 3
 
 
-async def test_refused_records_are_named() -> None:
-    """KIP-467."""
+async def test_rejected_records_are_named() -> None:
+    """Record errors of KIP-467."""
     async with World("10.0.0.1") as world:
         world.topics = {TOPIC: {0: (1, 0)}}
 
@@ -101,7 +101,7 @@ async def test_refused_records_are_named() -> None:
                 await producer.send(TOPIC, b"x")
 
 
-async def test_the_brokers_own_timestamps() -> None:
+async def test_log_append_time() -> None:
     async with World("10.0.0.1") as world:
         world.topics = {TOPIC: {0: (1, 0)}}
 
@@ -115,7 +115,7 @@ async def test_the_brokers_own_timestamps() -> None:
             assert (await producer.send(TOPIC, b"x", timestamp=5)).timestamp == 123
 
 
-async def test_after_giving_up_everything_new_records_start_in_new_batches() -> None:
+async def test_after_all_batches_failed_new_records_start_new_batches() -> None:
     async with writing(linger=1.0) as (_, producer):
         await producer.send(TOPIC, b"x", partition=0)
         lost = producer.send_nowait(TOPIC, b"lost", partition=0)
@@ -125,7 +125,7 @@ async def test_after_giving_up_everything_new_records_start_in_new_batches() -> 
         assert (await producer.send(TOPIC, b"y", partition=0)).offset == 1
 
 
-async def test_a_bug_in_the_sender_fails_what_waits_instead_of_hanging_it(
+async def test_a_bug_in_the_sender_fails_waiting_callers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with writing(nodes=1) as (_, producer):
@@ -140,12 +140,12 @@ async def test_a_bug_in_the_sender_fails_what_waits_instead_of_hanging_it(
         assert "Producer: sender failed" in caplog.text
 
 
-async def test_cut_while_many_wait() -> None:
-    """Everything at once, replayed from a seed: moves, errors, cuts and deaths under three writers."""
+async def test_random_failures_under_three_writers() -> None:
+    """Leader moves, error codes, disconnects and node restarts at once, replayed from a seed."""
     rng = random.Random(11)
     async with writing(linger=0.01, retry_backoff=0.05, retry_backoff_max=0.5) as (cluster, producer):
 
-        async def trouble() -> None:
+        async def inject_failures() -> None:
             codes = [
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -176,19 +176,21 @@ async def test_cut_while_many_wait() -> None:
                 for number in range(150)
             ]
 
-        troubles = asyncio.create_task(trouble())
+        injecting = asyncio.create_task(inject_failures())
         offsets = await asyncio.gather(*(writer(partition) for partition in range(3)))
-        await troubles
+        await injecting
         for partition, found in enumerate(offsets):
             values = stored(cluster, partition)
             assert found == sorted(found)
-            firsts = list(dict.fromkeys(values))  # a dying node may have written a batch and not said so
+            firsts = list(
+                dict.fromkeys(values)
+            )  # a node may have appended a batch and stopped before it answered
             assert firsts == [b"%d-%04d" % (partition, number) for number in range(150)]
             for number, offset in enumerate(found):
                 assert values[offset] == b"%d-%04d" % (partition, number)
 
 
-async def test_a_codec_whose_library_is_missing_fails_the_records_by_name(
+async def test_a_codec_whose_library_is_missing_fails_the_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing(_: object) -> bytes:
@@ -203,7 +205,7 @@ async def test_a_codec_whose_library_is_missing_fails_the_records_by_name(
         assert (await producer.send(TOPIC, b"z", partition=0)).offset == 1
 
 
-async def test_a_bug_in_one_request_fails_its_records_and_no_others(
+async def test_a_bug_in_one_request_fails_only_its_records(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with writing(nodes=1) as (_, producer):
@@ -212,5 +214,5 @@ async def test_a_bug_in_one_request_fails_its_records_and_no_others(
             patch.setattr("asyncgroup.producer.sender.build_produce_request", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 await producer.send(TOPIC, b"y", partition=0)
-        assert "failed in an unforeseen way" in caplog.text
+        assert "failed unexpectedly" in caplog.text
         assert (await producer.send(TOPIC, b"z", partition=0)).offset == 1

@@ -1,4 +1,4 @@
-"""When records go, together with what, and what happens when the buffer is full."""
+"""Batches, requests, and a full buffer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.producer.support import TOPIC, now, produced, stored, writing
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-# --- when they go, and together with what --------------------------------------------------------------------------
+# --- batches and requests ---------------------------------------------------------------------------------------
 
 
-async def test_linger_gathers_records_of_one_partition() -> None:
+async def test_linger_collects_records_of_one_partition() -> None:
     async with writing(linger=0.5) as (cluster, producer):
         async with asyncio.TaskGroup() as group:
             for number in range(5):
@@ -28,7 +28,7 @@ async def test_linger_gathers_records_of_one_partition() -> None:
         assert stored(cluster, 0) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_without_linger_what_comes_during_a_request_is_one_batch() -> None:
+async def test_without_linger_records_written_during_a_request_form_one_batch() -> None:
     async with writing(linger=0.0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").delay(1.0)
@@ -48,7 +48,7 @@ async def test_one_request_carries_the_batches_of_all_partitions_of_a_node() -> 
         )
 
 
-async def test_a_node_has_one_request_under_way_and_none_waits_for_another_node() -> None:
+async def test_one_request_in_flight_per_node_independent_of_other_nodes() -> None:
     async with writing(linger=0.0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         leaders = [cluster.leader(TOPIC, partition) for partition in range(6)]
@@ -68,7 +68,7 @@ async def test_a_node_has_one_request_under_way_and_none_waits_for_another_node(
         await asyncio.gather(first, second)
 
 
-async def test_batches_and_requests_keep_to_their_sizes() -> None:
+async def test_batches_and_requests_respect_their_size_limits() -> None:
     async with writing(nodes=1, linger=60.0, batch_size=1000, max_request_size=2500) as (cluster, producer):
         for number in range(200):
             await producer.enqueue(TOPIC, b"." * 90, partition=number % 6)
@@ -98,7 +98,7 @@ async def test_acks(acks: Any, on_the_wire: int, offset: int) -> None:
         assert stored(cluster, 0) == [b"x", b"y"]
 
 
-async def test_topics_go_by_id_where_the_broker_knows_ids() -> None:
+async def test_topic_ids_are_used_where_the_broker_has_them() -> None:
     async with writing() as (cluster, producer):
         await producer.send(TOPIC, b"x")
         (asked,) = produced(cluster)
@@ -117,13 +117,13 @@ async def test_send_nowait_raises_when_the_buffer_is_full_and_others_wait() -> N
         with pytest.raises(QueueFull, match=r"no room for 321 bytes: <Producer open: 3 records"):
             producer.send_nowait(TOPIC, b"." * 300, partition=0)
         await producer.enqueue(TOPIC, b"." * 300, partition=0)
-        assert now() < 1.0, "whoever waits for room does not wait for linger"
+        assert now() < 1.0, "a caller that waits for memory does not wait for linger"
         await asyncio.gather(*futures)
         await producer.flush()
         assert len(stored(cluster, 0)) >= 4
 
 
-async def test_enqueue_waits_for_room_in_order() -> None:
+async def test_enqueue_waits_for_memory_in_fifo_order() -> None:
     async with writing(buffer_bytes=1000, max_request_size=10_000) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").delay(5.0)
@@ -140,13 +140,13 @@ async def test_enqueue_waits_for_room_in_order() -> None:
         assert numbers == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
 
 
-async def test_a_record_larger_than_the_buffer_goes_when_the_buffer_is_empty() -> None:
+async def test_a_record_larger_than_the_buffer_is_sent_when_the_buffer_is_empty() -> None:
     async with writing(buffer_bytes=100) as (cluster, producer):
         await asyncio.gather(*(producer.send(TOPIC, b"." * 500, partition=0) for _ in range(3)))
         assert len(stored(cluster, 0)) == 3
 
 
-async def test_a_producer_that_never_has_to_wait_gives_the_loop_its_turns() -> None:
+async def test_enqueue_that_never_waits_still_yields_to_the_event_loop() -> None:
     async with writing(batch_size=1000) as (_, producer):
         turns = 0
 

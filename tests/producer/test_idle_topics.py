@@ -1,4 +1,4 @@
-"""Topics that nothing was produced to for `metadata_max_idle` are forgotten (Java's metadata.max.idle.ms, KIP-526)."""
+"""Topics without records for `metadata_max_idle` are forgotten (Java's metadata.max.idle.ms, KIP-526)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {"linger": 0.0, "metadata_refresh_interval": 60.0}
 
 
 def asked(cluster: EmbeddedCluster, since: float = 0.0) -> set[str]:
-    """The topics that Metadata requests have named since then."""
+    """Return the topics in Metadata requests since loop time `since`."""
     found = [each for each in cluster.history.of("Metadata") if each.time >= since]
     return {topic.name for each in found for topic in each.request.topics or []}
 
@@ -27,8 +27,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_a_deleted_topic_that_nobody_uses_stays_deleted() -> None:
-    """A broker that creates topics on request would make it again, at each refresh, as long as the producer lives."""
+async def test_a_deleted_topic_that_is_not_used_stays_deleted() -> None:
+    """With auto.create.topics.enable, each metadata refresh of the producer would recreate it."""
     async with EmbeddedCluster(auto_create_topics=True) as cluster:
         async with Producer(cluster.bootstrap_servers, ProducerConfig(**SETTINGS)) as producer:
             await producer.send("old", b"x")
@@ -46,7 +46,7 @@ async def test_a_deleted_topic_that_nobody_uses_stays_deleted() -> None:
 
 
 @pytest.mark.parametrize("idle", [5.0, 300.0])
-async def test_after_how_long(idle: float) -> None:
+async def test_a_topic_is_forgotten_after_metadata_max_idle(idle: float) -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
         settings = ProducerConfig(linger=0.0, metadata_refresh_interval=idle / 50, metadata_max_idle=idle)
@@ -58,13 +58,13 @@ async def test_after_how_long(idle: float) -> None:
             await asyncio.sleep(idle)
             times = [each.time for each in cluster.history.of("Metadata") if each.request.topics]
             assert last + idle * 0.97 <= max(times) <= last + 1.2 * idle, (
-                "refreshes come every fiftieth of it"
+                "metadata is refreshed 50 times per metadata_max_idle"
             )
             assert not producer._accumulator.queues
             assert (await producer.send("t", b"y")).offset == 5
 
 
-async def test_a_topic_with_records_under_way_is_kept() -> None:
+async def test_a_topic_with_records_in_flight_is_kept() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
         settings = ProducerConfig(
@@ -86,7 +86,7 @@ async def test_a_topic_with_records_under_way_is_kept() -> None:
             assert asked(cluster, since) == set()
 
 
-async def test_on_a_shared_cluster_others_keep_their_topics() -> None:
+async def test_topics_tracked_by_others_on_a_shared_cluster_are_kept() -> None:
     from asyncgroup import Cluster
 
     async with EmbeddedCluster() as broker:
@@ -103,7 +103,7 @@ async def test_on_a_shared_cluster_others_keep_their_topics() -> None:
             cluster.untrack(["t"])
 
 
-async def test_the_key_and_its_property() -> None:
+async def test_metadata_max_idle_and_its_kafka_property() -> None:
     made = ProducerConfig.from_properties({"metadata.max.idle.ms": "60000"}).config
     assert made.metadata_max_idle == 60.0
     assert ProducerConfig().metadata_max_idle == 300.0

@@ -1,4 +1,4 @@
-"""Errors that pass: moves, deaths, cuts; every record arrives, in order."""
+"""Retriable errors, leader moves, dead brokers and cut connections: every record arrives, in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
         ErrorCode.CORRUPT_MESSAGE,
     ],
 )
-async def test_an_error_that_passes_is_retried_in_order(code: ErrorCode) -> None:
+async def test_a_retriable_error_is_retried_in_order(code: ErrorCode) -> None:
     async with writing(linger=0.05) as (cluster, producer):
         cluster.faults.on("Produce", times=3).error(code)
         sends = []
@@ -58,7 +58,7 @@ async def test_an_error_that_passes_is_retried_in_order(code: ErrorCode) -> None
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-async def test_a_final_error_is_told_at_once_and_the_next_batch_goes_on(code: ErrorCode) -> None:
+async def test_a_fatal_error_is_raised_at_once_and_the_next_batch_is_sent(code: ErrorCode) -> None:
     async with writing() as (cluster, producer):
         cluster.faults.on("Produce").error(code)
         with pytest.raises(BrokerError, match=rf"1 records for orders-0: {code.name}") as caught:
@@ -77,8 +77,8 @@ async def test_a_batch_too_large_for_the_topic() -> None:
             await producer.send(TOPIC, b"." * 500)
 
 
-async def test_leaders_may_move_as_often_as_they_like() -> None:
-    """Every record is there once, in order, although each partition's leader moves ten times under load."""
+async def test_leaders_move_often_under_load() -> None:
+    """Every record is in the log once, in order, although the leader of each partition moves ten times or so."""
     rng = random.Random(7)
     async with writing(linger=0.01, retry_backoff=0.05) as (cluster, producer):
 
@@ -99,8 +99,8 @@ async def test_leaders_may_move_as_often_as_they_like() -> None:
             assert stored(cluster, partition) == expected
 
 
-async def test_a_hint_about_the_new_leader_is_followed_at_once() -> None:
-    """KIP-951: no pause and no waiting for metadata when the old leader names the new one."""
+async def test_a_leader_hint_is_followed_at_once() -> None:
+    """KIP-951: no backoff and no metadata request when the old leader names the new one."""
     async with writing(retry_backoff=10.0, retry_backoff_max=20.0) as (cluster, producer):
         await producer.send(TOPIC, b"one", partition=0)
         old = cluster.leader(TOPIC, 0)
@@ -111,7 +111,7 @@ async def test_a_hint_about_the_new_leader_is_followed_at_once() -> None:
         assert now() - started < 0.1
 
 
-async def test_a_node_that_dies_is_followed_by_the_next_leader() -> None:
+async def test_records_go_to_the_new_leader_of_a_dead_node() -> None:
     async with writing(linger=0.01) as (cluster, producer):
         for number in range(300):
             await producer.enqueue(TOPIC, b"%03d" % number, partition=number % 6)
@@ -141,8 +141,8 @@ async def test_all_brokers_down_for_a_while() -> None:
         assert now() < 70
 
 
-async def test_a_lost_response_may_leave_the_records_there_twice() -> None:
-    """Without idempotence there is no better answer: once is not sure, so it is sent again (documented)."""
+async def test_a_lost_response_can_duplicate_records() -> None:
+    """Without idempotence the batch must be sent again, since it may not have been appended (documented)."""
     async with writing() as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").disconnect("after")
@@ -151,7 +151,7 @@ async def test_a_lost_response_may_leave_the_records_there_twice() -> None:
 
 
 @pytest.mark.parametrize("cut", ["before", "mid-frame"])
-async def test_a_connection_cut_is_survived(cut: Any) -> None:
+async def test_records_survive_a_cut_connection(cut: Any) -> None:
     async with writing() as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").disconnect(cut)
@@ -179,7 +179,7 @@ async def test_retries_back_off() -> None:
             assert 0.8 * middle <= pause <= 1.2 * middle + 0.01
 
 
-async def test_a_failing_partition_does_not_hold_up_its_neighbours() -> None:
+async def test_a_failing_partition_does_not_delay_others() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic("good", 1)
         cluster.create_topic("bad", 1)

@@ -196,10 +196,13 @@ class Wrong(RangeAssignor):
 
 @pytest.mark.parametrize(
     ("given", "named"),
-    [(("orders", 4), "orders-4, of a topic with 4 partitions"), (("unheard-of", 0), "topic 'unheard-of'")],
+    [
+        (("orders", 4), "orders-4 does not exist: the topic has 4 partitions"),
+        (("unheard-of", 0), "topic 'unheard-of'"),
+    ],
 )
 async def test_a_plan_that_cannot_be(env: VirtualEnvironment, given: tuple[str, int], named: str) -> None:
     async with member(env, assignors=(Wrong(("orders", 0), given),)) as group:
-        with pytest.raises(AssignmentError, match=f"assignor 'wrong' made a plan with {named}"):
+        with pytest.raises(AssignmentError, match=f"assignor 'wrong' made an invalid assignment: {named}"):
             await group.run("orders", WorkHandler(env))
     assert env.cluster.group("g").members == {}

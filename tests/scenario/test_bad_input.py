@@ -97,7 +97,7 @@ async def test_unknown_topic(env: VirtualEnvironment, how: str):
 @pytest.mark.parametrize(
     ("topics", "named"),
     [
-        ([], "there is none"),
+        ([], "it is empty"),
         ("", "topic=''"),
         ("or/ders", "topic='or/ders'"),
         (["orders", "."], r"topic='\.'"),
@@ -106,7 +106,7 @@ async def test_unknown_topic(env: VirtualEnvironment, how: str):
         (5, "topics=5"),
         ([5], "topic=5"),
         (b"orders", "topics=b'orders'"),
-        (re.compile(b"orders"), "a pattern of text"),
+        (re.compile(b"orders"), "a pattern of str"),
     ],
     ids=repr,
 )
@@ -300,7 +300,7 @@ async def test_a_commit_after_the_end(env: VirtualEnvironment):
         await group.aclose()
         before = committed(env)
         (session,) = handler.sessions
-        with pytest.raises(RuntimeError, match=r"'g' generation 1 .* over"):
+        with pytest.raises(RuntimeError, match=r"'g' generation 1 .* has ended"):
             await session.commit()
         with pytest.raises(ConfigError, match="orders-0"):
             session.mark_offset("orders", 0, 99)

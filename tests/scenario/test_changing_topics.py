@@ -110,7 +110,7 @@ async def test_topics_are_set_where_something_consumes(env: VirtualEnvironment):
             group.set_topics("orders")
         async with running(group.run("orders", handler)):
             await handler.until("setup")
-            with pytest.raises(ConfigError, match="there is none"):
+            with pytest.raises(ConfigError, match="it is empty"):
                 group.set_topics([])
             assert not handler.sessions[0].ended
     with pytest.raises(ClosedError):
@@ -196,7 +196,7 @@ async def test_deleted_and_made_anew(env: VirtualEnvironment):
     await asyncio.sleep(4.0)
     for each in (ann, bob):
         assert "topic 'orders'" in str(each.group.health())
-        assert each.group.health().waits_for == "topic 'orders' to be there again"
+        assert each.group.health().waits_for == "topic 'orders' to exist again"
         assert not each.group.health().is_healthy
     env.cluster.create_topic("orders", 4)
     began = now()
@@ -242,7 +242,7 @@ async def test_the_other_topics_go_on_while_one_is_gone(env: VirtualEnvironment)
         await handler.until("b-0@0")
         health = group.health()
         assert not health.is_healthy
-        assert "topic 'a' does not exist any more" in str(health)
+        assert "topic 'a' no longer exists" in str(health)
         env.cluster.create_topic("a", 2)
         await handler.until("assigned a-0,a-1,b-0")
         assert not run.done()
@@ -258,7 +258,7 @@ async def test_deleted_for_good(env: VirtualEnvironment):
             await handler.until("assigned a-0,b-0")
             env.cluster.delete_topic("a")
             began = now()
-            with pytest.raises(BrokerError, match=r"topic 'a'.*not made anew within 10 s") as caught:
+            with pytest.raises(BrokerError, match=r"topic 'a'.*not recreated within 10 s") as caught:
                 await run
             assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert env.session_timeout <= now() - began <= 2 * env.session_timeout

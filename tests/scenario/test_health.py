@@ -29,7 +29,7 @@ async def test_before_and_after(env: VirtualEnvironment):
     group = ConsumerGroup(env.bootstrap_servers, "g", ConsumerConfig(client_id="ann"))
     health = group.health()
     assert (health.state, health.is_healthy, health.waits_for) == ("not consuming", False, None)
-    assert health.problems == ("nothing consumes: neither run() nor consume() is under way",)
+    assert health.problems == ("nothing consumes: neither run() nor consume() is running",)
     assert (health.last_heartbeat, health.last_fetch, health.member_id) == (None, None, "")
     assert str(health).startswith("g: not consuming")
     assert (health.state_age, repr(group)) == (0.0, "<ConsumerGroup 'g': not open, no session>")
@@ -84,7 +84,7 @@ async def test_without_partitions(env: VirtualEnvironment):
         await asyncio.sleep(0.1)
         health = group.health()
         assert health.is_healthy
-        assert health.waits_for == "a partition: others own all of them"
+        assert health.waits_for == "a partition: other members own all of them"
 
 
 async def test_lag_and_stalls(env: VirtualEnvironment):
@@ -109,8 +109,8 @@ async def test_lag_and_stalls(env: VirtualEnvironment):
 @pytest.mark.parametrize(
     ("api", "nth", "state", "waits"),
     [
-        ("JoinGroup", 2, "joining", "the group to complete its join: 4.0 s"),
-        ("SyncGroup", 1, "syncing", "the group's leader to hand out its plan: 4.0 s"),
+        ("JoinGroup", 2, "joining", "the group to complete the join: 4.0 s"),
+        ("SyncGroup", 1, "syncing", "the group leader to send the assignment: 4.0 s"),
         ("OffsetFetch", 1, "starting", "its start offsets: 4.0 s"),
         ("FindCoordinator", 1, "looking for the coordinator", "the coordinator of group 'g': 4.0 s"),
     ],
@@ -197,7 +197,7 @@ async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnv
         await asyncio.sleep(20.0)
         health = group.health()
         assert not health.is_healthy
-        assert health.problems == ("handler of orders-2 went on for 12.0 s after the cancellation",)
+        assert health.problems == ("handler of orders-2 still running 12.0 s after cancellation",)
         await closing
 
 
@@ -232,7 +232,9 @@ async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
         health = group.health()
         assert not health.is_healthy
         said = str(health)
-        assert re.search(r"wrong: heartbeats fail, the last good one was \d\.\d s ago: .*10\.0\.0\.1:", said)
+        assert re.search(
+            r"wrong: heartbeats fail, the last successful one was \d\.\d s ago: .*10\.0\.0\.1:", said
+        )
         assert re.search(r"wrong: orders-.* cannot be fetched: .*10\.0\.0\.1:", said)
         assert "refused" in said.lower()
         assert health.waits_for is not None
@@ -256,7 +258,7 @@ async def test_brokers_that_are_silent(env: VirtualEnvironment):
         await asyncio.sleep(3.5)
         health = group.health()
         assert not health.is_healthy
-        assert re.search(r"node \d has not answered a fetch for 4\.\d s", str(health))
+        assert re.search(r"no response to a fetch from node \d for 4\.\d s", str(health))
         await asyncio.sleep(3.0)
         assert "heartbeat" in str(group.health())
         env.network.cut("10.2.0.1")
@@ -276,7 +278,7 @@ async def test_one_silent_broker_of_three(env: VirtualEnvironment):
         await asyncio.sleep(3.0)
         health = group.health()
         assert not health.is_healthy
-        assert re.search(rf"node {silent} has not answered a fetch for [23]\.\d s", str(health))
+        assert re.search(rf"no response to a fetch from node {silent} for [23]\.\d s", str(health))
         fault.release()
         env.cluster.faults.clear()
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
@@ -322,7 +324,8 @@ async def test_heartbeats_that_fail(env: VirtualEnvironment):
         await fault.wait_hit(3)
         await asyncio.sleep(0.05)
         assert re.search(
-            r"heartbeats fail, the last good one was 3\.\d s ago: .*NOT_COORDINATOR", str(group.health())
+            r"heartbeats fail, the last successful one was 3\.\d s ago: .*NOT_COORDINATOR",
+            str(group.health()),
         )
         env.cluster.faults.clear()
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
@@ -344,7 +347,7 @@ async def test_between_sessions(env: VirtualEnvironment):
             health = group.health()
             assert health.state == "waiting to join again"
             assert health.waits_for is not None
-            assert health.waits_for.startswith("a pause before it joins again: 2.0 s")
+            assert health.waits_for.startswith("the backoff before it joins again: 2.0 s")
 
 
 # -- at any moment -------------------------------------------------------------------------------------------------------

@@ -64,5 +64,5 @@ async def test_a_join_that_is_tried_again_says_what_failed(env: VirtualEnvironme
         await handler.until("setup")
     told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
     assert told[:2] == ["joining", "joining"]
-    assert told[-1].startswith("trying again after: ")
+    assert told[-1].startswith("retry after: ")
     assert "REBALANCE_IN_PROGRESS" in told[-1]

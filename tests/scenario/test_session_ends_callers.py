@@ -275,7 +275,14 @@ async def test_a_handler_that_ignores_its_cancellation(
         assert now() - began == pytest.approx(100.0)
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert (
-        len([text for text in said if "claim orders-2" in text and "was cancelled, but goes on" in text]) == 3
+        len(
+            [
+                text
+                for text in said
+                if "claim orders-2" in text and "was cancelled, but is still running" in text
+            ]
+        )
+        == 3
     )
     assert committed(env) == {2: 1}
 

@@ -1,7 +1,7 @@
-"""Assignors: who gets which partitions. Deterministic, partitions in numeric order.
+"""Assignors: distribute partitions over the members of a group, deterministically and in numeric order.
 
-`range` and `roundrobin` make Java's plans; `sticky` is at least as balanced as Java's, and moves no more for it. Own
-ones follow the protocol `Assignor`.
+`range` and `roundrobin` make the same assignments as Java's; `sticky` is at least as balanced as Java's, without more
+moves for the same balance. Custom ones implement the protocol `Assignor`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _BY_NAME: Final[Mapping[str, Callable[[], Assignor]]] = MappingProxyType(
 
 
 def resolve_assignors(wanted: Iterable[object]) -> list[Assignor]:
-    """The assignors of one member of a group, for names and objects, in order.
+    """Return the assignors of one group member for names and objects, in the same order.
 
-    Raises ConfigError for anything else or a name given twice.
+    Raises ConfigError for anything else, and if two have the same name.
     """
     found: list[Assignor] = []
     for item in wanted:

@@ -1,4 +1,4 @@
-"""What an assignor has to be, what it may be besides, and what it speaks of."""
+"""The assignor protocol, its optional methods, and its data types."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member of the group asks for.
+    """The subscription of a group member.
 
-    `user_data`, `owned`, `generation_id` and `rack_id` are what the member itself said (ConsumerProtocolSubscription);
-    members that speak an old version of it say less. `owned` is for cooperative rebalances (KIP-429), with the
-    generation that it belongs to (KIP-792); -1 is none.
+    `user_data`, `owned`, `generation_id` and `rack_id` come from the member's ConsumerProtocolSubscription; old
+    versions of it lack some. `owned` are its owned partitions, for cooperative rebalances (KIP-429), with the
+    generation in which it owned them (KIP-792); -1 is none.
     """
 
     member_id: str
@@ -38,33 +38,33 @@ class MemberSubscription:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Static members first, by instance id; then the others by member id (`AbstractPartitionAssignor.MemberInfo`).
+        """The sort key: static members first, by instance id, then the others by member id.
 
-        So a static member keeps its place, and its partitions, across restarts.
+        As `AbstractPartitionAssignor.MemberInfo`, so that a static member keeps its partitions across restarts.
         """
         return self.group_instance_id is None, self.group_instance_id or self.member_id
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one member gets: partitions, and bytes for its assignor or its handler (`session.assignment_user_data`)."""
+    """One member's partitions, and user data for its assignor or handler (`session.assignment_user_data`)."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
 
 
 GroupAssignment: TypeAlias = Mapping[str, "Iterable[TopicPartition] | Assignment"]
-"""By member id: its partitions, or an Assignment where user data goes with them."""
+"""By member id: its partitions, or an Assignment with user data."""
 
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Makes a plan for a group; `name` is what members agree on and must be the same in all of them.
+    """Assigns the partitions of a group; all members must use the same `name` for it.
 
-    Only the group's leader plans, in one go on the event loop: for a group of hundreds of members, or with an assignor
-    that calculates long, its heartbeats and handlers wait meanwhile, so it has to stay well below `session_timeout`.
-    Where members offer several assignors the coordinator chooses one that all of them
-    have, by their order of preference. An example, to be given as `ConsumerConfig(assignors=(LeastLoaded(),))`:
+    Only the group leader assigns, in one synchronous call on the event loop. Its heartbeats and handlers are blocked
+    for that time, so it must stay well below `session_timeout`, also for groups of hundreds of members. If members
+    offer several assignors, the coordinator chooses one that all of them have, by their order of preference. An
+    example, for `ConsumerConfig(assignors=(LeastLoaded(),))`:
 
         class LeastLoaded:
             name = "least-loaded"
@@ -83,59 +83,59 @@ class Assignor(Protocol):
     The optional methods are those of ProvidesUserData, SeesAssignment and PerGroup. All are called on the event loop
     and must return promptly.
 
-    An assignor may give one partition to several members on purpose (a standby, a replicated index). Each of them gets
-    all its records, and each commits under the group's name: marks go only forwards within a member, but of what
-    several members commit the last one wins, so that the committed offset may go back to that of a slower member.
-    Whoever takes a copy over starts at the last commit. If that was a slower member's, records are seen again; if it was
-    a faster one's, this copy leaves out what the slower one had not come to yet. Where that matters let one of them
-    mark, the owner; the assignment's user data can say who that is.
+    An assignor may assign a partition to several members (a standby, a replicated index). Each of them gets all its
+    records, and each commits for the group. Marks only move forwards within a member, but the last commit of any
+    member wins, so the committed offset can move back to that of a slower member. A member that takes over a copy
+    starts at the committed offset: after a slower member's commit, records are delivered again; after a faster one's,
+    this copy skips what the slower one had not reached. Where that matters, let only one of them mark; the
+    assignment's user data can say which.
 
-    A plan with an unknown member, an unknown topic or a partition that does not exist is refused with AssignmentError.
-    Partitions that nobody gets are nobody's; members that the plan leaves out get nothing.
+    An assignment with an unknown member, an unknown topic or a partition that does not exist raises AssignmentError.
+    Partitions may stay unassigned; members that are left out get none.
     """
 
     @property
     def name(self) -> str:
-        """What members agree on by JoinGroup's protocol names; of the group's members all must offer it."""
+        """The protocol name in JoinGroup, which all members must offer."""
         ...
 
     def assign(self, members: Sequence[MemberSubscription], counts: Mapping[str, int]) -> GroupAssignment:
-        """Who gets what; `counts` holds the number of partitions of each topic that exists."""
+        """Assign the partitions; `counts` has the partition count of each existing topic."""
         ...
 
 
 @runtime_checkable
 class ProvidesUserData(Protocol):
-    """An assignor whose members have something to say to the leader (Java's `subscriptionUserData`)."""
+    """An assignor whose members send user data to the leader (Java's `subscriptionUserData`)."""
 
     def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:
-        """Bytes for `MemberSubscription.user_data`, asked for before each JoinGroup; None is none.
+        """Return the bytes of `MemberSubscription.user_data`, or None. Called before each JoinGroup.
 
-        An exception is logged, and `ConsumerConfig.user_data` goes instead. Assignors without this method send what
-        the last assignment brought as its user data, or else `ConsumerConfig.user_data` (sarama's `userData`).
+        An exception is logged, and `ConsumerConfig.user_data` is sent instead. Assignors without this method send the
+        user data of the last assignment, or else `ConsumerConfig.user_data` (sarama's `userData`).
         """
         ...
 
 
 @runtime_checkable
 class SeesAssignment(Protocol):
-    """An assignor whose members keep something of their assignments (Java's and sarama's `onAssignment`)."""
+    """An assignor whose members receive their assignments (Java's and sarama's `onAssignment`)."""
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
-        """Called after each SyncGroup that succeeded, with what the member got, if the group has chosen this assignor.
+        """Called with the member's assignment after each successful SyncGroup, if the group chose this assignor.
 
-        The next `subscription_user_data` comes later. An exception is logged only: the assignment stands.
+        It is called before the next `subscription_user_data`. An exception is logged only: the assignment is used.
         """
         ...
 
 
 @runtime_checkable
 class PerGroup(Protocol):
-    """An assignor with a state of its own in each member of each group (aiokafka #1175 had one for all)."""
+    """An assignor with separate state for each group object (in aiokafka #1175 all groups shared it)."""
 
     def for_group(self) -> Assignor:
-        """The assignor for one more ConsumerGroup object, with a fresh state; called once for each.
+        """Return an assignor with fresh state. Called once per ConsumerGroup object.
 
-        An object without this method is used as it is by every group that it is given to.
+        An object without this method is shared by all groups that it is passed to.
         """
         ...

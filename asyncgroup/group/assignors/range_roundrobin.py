@@ -1,4 +1,4 @@
-"""Assignors without a memory: Java's range and roundrobin, plan for plan."""
+"""The range and roundrobin assignors, with the same assignments as Java's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["RangeAssignor", "RoundRobinAssignor"]
 
 
 class RangeAssignor:
-    """Consecutive ranges of each topic, so that equal numbers of different topics meet in one member.
+    """Assigns consecutive ranges per topic, so that equal partition numbers of several topics go to one member.
 
-    Of 4 partitions over 3 members the first gets two (`RangeAssignor.java`).
+    With 4 partitions and 3 members the first member gets two (`RangeAssignor.java`).
     """
 
     name = "range"
@@ -22,7 +22,7 @@ class RangeAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id."""
+        """Return the partitions by member id."""
         plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         subscribers: dict[str, list[str]] = {topic: [] for topic in sorted(counts)}
         for member in sorted(members, key=lambda m: m.order):
@@ -38,20 +38,20 @@ class RangeAssignor:
 
 
 class RoundRobinAssignor:
-    """All partitions of all topics dealt out one by one to the members that subscribe (`RoundRobinAssignor.java`)."""
+    """Assigns the partitions of all topics one by one to the subscribed members (`RoundRobinAssignor.java`)."""
 
     name = "roundrobin"
 
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
-        """Partitions by member id."""
+        """Return the partitions by member id."""
         plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         ordered = [(m.member_id, frozenset(m.topics)) for m in sorted(members, key=lambda m: m.order)]
         circle = cycle(ordered)
         for topic in sorted({topic for _, topics in ordered for topic in topics if topic in counts}):
             for partition in range(counts[topic]):
-                # some member subscribes, so one round is enough to come to it
+                # at least one member subscribes to the topic, so this ends within one round
                 taker = next(member_id for member_id, topics in circle if topic in topics)
                 plan[taker].append(TopicPartition(topic, partition))
         return plan

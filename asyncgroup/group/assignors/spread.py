@@ -1,14 +1,14 @@
-"""How many partitions each member gets: as even as can be, and of all such ways one that moves the fewest.
+"""Compute how many partitions each member gets: as balanced as possible, and then with the fewest moves.
 
-Members may want different topics, so this is a flow: partitions to members. Its two costs are the sum of the squares
-of the members' loads, which is least when the loads are as even as the subscriptions allow, and after it the number of
-partitions taken from members that had them. A flow costs the least when its residual graph has no cycle of negative
-cost; `_balance_loads` removes those that matter to the first cost, `_bring_back` those of the second (Ahuja, Magnanti,
-Orlin: Network Flows, chapter 9). Java's general algorithm stops where no single partition can be moved to a less loaded
-member; here whole chains of moves are found.
+Members may subscribe to different topics, so this is a minimum cost flow of partitions to members with two costs. The
+first is the sum of the squares of the members' loads, which is least when the loads are as even as the subscriptions
+allow; the second is the number of partitions taken from members that owned them. A flow has minimum cost when its
+residual graph has no cycle of negative cost (Ahuja, Magnanti, Orlin: Network Flows, chapter 9). `_balance_loads`
+removes those of the first cost, `_find_cycle` and `_apply_cycle` those of the second. Java's general algorithm stops
+when no single partition can move to a less loaded member; this one also finds chains of moves.
 
-Partitions of topics with the same subscribers can stand in for each other. They make a pool, and only their number
-counts: a group whose members all want the same has one pool, however many topics.
+Partitions of topics with the same subscribers are interchangeable. They form a pool, of which only the size matters: a
+group with equal subscriptions has one pool for all topics.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from typing import Final, NamedTuple
 __all__ = ["Pool", "spread"]
 
 _SWAP_LOADS: Final = -1
-"""Stands for a pool in a `_Step` by which a member of load n and one of load n + 1 change places: no cost at all."""
+"""Pool number of a `_Step` without a cost: a member of load n and one of load n + 1 swap their loads."""
 
 
 class Pool:
-    """Partitions that the same members can get.
-
-    `subscribers`: those members, by number, in ascending order. `owned_before`: how many of the partitions each of them owned before;
-    `assigned`: how many it owns now. `free`: how many nobody owns.
-    """
+    """Partitions of topics that have the same subscribers."""
 
     __slots__ = ("assigned", "free", "owned_before", "subscribers")
 
     def __init__(self, subscribers: Sequence[int]) -> None:
         self.subscribers = subscribers
+        """The numbers of these members, ascending."""
         self.owned_before: dict[int, int] = {}
+        """By member: how many of the partitions it owned before."""
         self.assigned: dict[int, int] = {}
+        """By member: how many of them it gets."""
         self.free = 0
+        """How many of them no member owned before."""
 
     def move(self, giver: int, taker: int) -> None:
-        """One partition goes from a member to another."""
+        """Move one partition from a member to another."""
         self.assigned[giver] -= 1
         self.assigned[taker] = self.assigned.get(taker, 0) + 1
 
     def cost_of_giving(self, member: int) -> int:
-        """1 if the member has no partition here but such as it had before."""
+        """Return 1 if the member would give up one that it owned before, else 0."""
         return int(self.assigned[member] <= self.owned_before.get(member, 0))
 
     def gain_of_taking(self, member: int) -> int:
-        """1 if the member would get back one that it had before."""
+        """Return 1 if the member would get back one that it owned before, else 0."""
         return int(self.assigned.get(member, 0) < self.owned_before.get(member, 0))
 
     @property
     def moved(self) -> int:
-        """How many partitions were taken from members that had them."""
+        """How many partitions were taken from members that owned them before."""
         return sum(
             max(0, owned_before - self.assigned.get(member, 0))
             for member, owned_before in self.owned_before.items()
@@ -61,16 +61,16 @@ class Pool:
 
 
 class _Step(NamedTuple):
-    """How a member was reached: through which pool (or _LEVEL) and from which member."""
+    """How a search reached a member: through which pool (or _SWAP_LOADS) and from which member."""
 
     pool: int
     giver: int
 
 
 def spread(pools: Sequence[Pool], members: int) -> None:
-    """Fill every pool's `assigned` so that all partitions are given, evenly, moving as few as possible for it.
+    """Fill in every pool's `assigned`: all partitions, balanced, and with the fewest moves for that.
 
-    Deterministic: of members that could get the same, the one with the lowest number goes first.
+    Deterministic: among equal members the one with the lowest number is chosen.
     """
     loads = [0] * members
     for pool in pools:
@@ -88,7 +88,7 @@ def spread(pools: Sequence[Pool], members: int) -> None:
 
 
 def _assign_free(pools: Sequence[Pool], loads: list[int]) -> None:
-    """Each free partition to the least loaded member; partitions with the fewest takers first, as in Java."""
+    """Assign each free partition to the least loaded member; pools with the fewest subscribers first, as in Java."""
     for pool in sorted(pools, key=lambda pool: len(pool.subscribers)):
         heap = [(loads[member], member) for member in pool.subscribers]
         heapify(heap)
@@ -100,9 +100,10 @@ def _assign_free(pools: Sequence[Pool], loads: list[int]) -> None:
 
 
 def _balance_loads(pools: Sequence[Pool], pools_of: Sequence[Sequence[int]], loads: list[int]) -> None:
-    """Move partitions, along chains of members if need be, from the heaviest members to those lighter by two or more.
+    """Move partitions, if necessary along chains of members, from the most loaded to members with two or more less.
 
-    Who cannot be relieved is settled, with all whom its partitions could reach: none of them is lighter by two.
+    If there is no such chain, the member is balanced, and so are all members that its partitions can reach: none of
+    them has a load lower by two.
     """
     balanced: set[int] = set()
     heap = [(-load, member) for member, load in enumerate(loads)]
@@ -135,9 +136,9 @@ def _reach_lighter(
     balanced: set[int],
     steps: dict[int, _Step],
 ) -> int | None:
-    """Search in breadth for a member whose load is lower by two or more; `steps` says how each one was reached."""
+    """Search breadth-first for a member with a load lower by two or more; record in `steps` how each was reached."""
     queue, seen = [heavy], set[int]()
-    for giver in queue:  # grows meanwhile
+    for giver in queue:  # grows in the loop
         for index in pools_of[giver]:
             pool = pools[index]
             if index in seen or not pool.assigned.get(giver):
@@ -153,9 +154,10 @@ def _reach_lighter(
 
 
 def _find_cycle(pools: Sequence[Pool], loads: Sequence[int]) -> dict[int, _Step] | None:
-    """A cycle of moves that leaves the loads as they are, but for who has which, and brings more back than it takes.
+    """Return a cycle of moves that returns more partitions to previous owners than it takes, or None.
 
-    Bellman and Ford's search: distances fall from 0 on; when they come to rest there is no such cycle.
+    It leaves the loads unchanged, apart from which member has which. A Bellman-Ford search: distances start at 0 and
+    fall; if they stop falling, there is no such cycle.
     """
     distance = [0] * len(loads)
     steps: dict[int, _Step] = {}
@@ -167,7 +169,7 @@ def _find_cycle(pools: Sequence[Pool], loads: Sequence[int]) -> dict[int, _Step]
         changed: list[int] = []
         for index, pool in enumerate(pools):
             giver, cost = _cheapest_giver(pool, distance)
-            if cost < done.get(index, 1):  # at 1 there is nothing to be won: no distance is above 0
+            if cost < done.get(index, 1):  # at 1 nothing can be gained, as no distance is above 0
                 done[index] = cost
                 changed += _relax(
                     distance, steps, _Step(index, giver), _subscribers_within(pool, distance, cost), cost
@@ -193,10 +195,8 @@ def _cheapest_giver(pool: Pool, distance: Sequence[int]) -> tuple[int, int]:
 
 
 def _subscribers_within(pool: Pool, distance: Sequence[int], cost: int) -> dict[int, int]:
-    """Members whose distance falls if they take a partition that costs so much, and what they gain by it."""
-    wanting = (
-        pool.subscribers if cost < 0 else pool.owned_before
-    )  # without a gain of their own nobody gets below 0
+    """Return the gain of each member whose distance would fall by taking a partition at this cost."""
+    wanting = pool.subscribers if cost < 0 else pool.owned_before  # without a gain no member gets below 0
     gains = {member: pool.gain_of_taking(member) for member in wanting}
     return {member: gain for member, gain in gains.items() if cost - gain < distance[member]}
 
@@ -204,7 +204,7 @@ def _subscribers_within(pool: Pool, distance: Sequence[int], cost: int) -> dict[
 def _relax(
     distance: list[int], steps: dict[int, _Step], step: _Step, subscribers: dict[int, int], cost: int
 ) -> Iterable[int]:
-    """Lower the distances of these members; returns them."""
+    """Lower the distances of these members; return them."""
     for member, gain in subscribers.items():
         distance[member] = cost - gain
         steps[member] = step
@@ -212,7 +212,7 @@ def _relax(
 
 
 def _cycle_through(steps: dict[int, _Step], member: int) -> dict[int, _Step] | None:
-    """The cycle, if any, to which the way back from a member leads."""
+    """Return the cycle that the steps back from a member lead to, or None."""
     seen = {member}
     while member in steps:
         member = steps[member].giver
@@ -229,7 +229,7 @@ def _cycle_through(steps: dict[int, _Step], member: int) -> dict[int, _Step] | N
 
 
 def _apply_cycle(pools: Sequence[Pool], loads: list[int], cycle: dict[int, _Step]) -> None:
-    """Carry the moves of a cycle out."""
+    """Apply the moves of a cycle."""
     for taker, (index, giver) in cycle.items():
         if index == _SWAP_LOADS:
             loads[giver] += 1

@@ -1,4 +1,4 @@
-"""The sticky assignor: even, and whoever has a partition keeps it where that does not make it uneven (KIP-54)."""
+"""The sticky assignor: balanced, and members keep their partitions as far as the balance allows (KIP-54)."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ __all__ = ["StickyAssignor", "assign_sticky", "find_owners"]
 
 
 class StickyAssignor:
-    """Evenly, with as few moves as possible; Java's `StickyAssignor` by its name and user data, so groups may be mixed.
+    """Assigns partitions evenly with the fewest moves, compatible with Java's `StickyAssignor` in name and user data.
 
-    A plan is as even as the subscriptions allow (no other has a lower sum of squared loads), and among such plans it
-    moves the fewest partitions away from members that have them. That is never less even than Java's plan, and never
-    more moves for the same loads; where Java's is less even, evening it out may take more moves than Java makes.
+    An assignment is as balanced as the subscriptions allow (none has a lower sum of squared loads), and of those moves
+    the fewest partitions away from members that own them. It is never less balanced than Java's, and never has more
+    moves for the same loads; where Java's is less balanced, a better balance may need more moves.
 
-    Each member tells the leader what it had and in which generation. Of several that claim a partition the one with
-    the newest generation has it; if two claim it in the same generation neither has. A member without valid user data
-    has nothing. The protocol is eager: all claims end at a rebalance, and those that stay begin anew.
+    Each member sends the leader its owned partitions and their generation. If several members claim a partition, the
+    one with the newest generation owns it; if two claim it in the same generation, neither does. A member without
+    valid user data owns none. The protocol is eager: all claims end at a rebalance, and retained partitions get new
+    claims.
 
-    The state, a member's last assignment, is the object's. Given to several groups, each takes one of its own.
+    The object keeps the member's last assignment. If it is passed to several groups, each uses a copy with its own
+    state.
     """
 
     name = "sticky"
 
     def __init__(self) -> None:
-        self._last: MemberData | None = None
+        self._last: MemberData | None = None  # the last assignment
 
     def __repr__(self) -> str:
-        last = f"had {len(self._last.partitions)}" if self._last is not None else "had nothing yet"
+        last = f"owned {len(self._last.partitions)}" if self._last is not None else "no assignment yet"
         return f"<{type(self).__name__}: {last}>"
 
     def for_group(self) -> StickyAssignor:
-        """One more assignor of this kind, without a memory."""
+        """Return a copy without state."""
         fresh = copy(self)
         fresh._last = None
         return fresh
 
-    def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002  all claims go
-        """What this member had last, for the leader; None before its first assignment."""
+    def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:  # noqa: ARG002  the data covers all topics
+        """Return the member's last assignment for the leader; None before the first."""
         return encode_member_data(self._last) if self._last is not None else None
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
-        """Remember it for the next join."""
+        """Keep the assignment for the next join."""
         self._last = MemberData(assignment.partitions, generation_id)
 
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
-        """Sorted partitions by member id."""
+        """Return sorted partitions by member id."""
         ordered = sorted(members, key=lambda member: member.order)
         return assign_sticky(ordered, counts, [decode_member_data(member.user_data) for member in ordered])
 
@@ -62,7 +64,7 @@ class StickyAssignor:
 def assign_sticky(
     members: Sequence[MemberSubscription], counts: Mapping[str, int], member_data: Sequence[MemberData]
 ) -> dict[str, list[TopicPartition]]:
-    """The plan for members in their order, of which each makes the claim at its place."""
+    """Assign partitions to members, sorted by `MemberSubscription.order`; `member_data` is in the same order."""
     owners = find_owners(members, counts, member_data)
     subscribers: dict[str, list[int]] = {topic: [] for topic in sorted(counts)}
     for index, member in enumerate(members):
@@ -85,10 +87,11 @@ def assign_sticky(
 def find_owners(
     members: Sequence[MemberSubscription], counts: Mapping[str, int], member_data: Sequence[MemberData]
 ) -> dict[TopicPartition, int]:
-    """Who has which partition, by the place in `members`.
+    """Return the current owner of each partition, as its index in `members`.
 
-    The newest generation decides, and nobody has what two claim in that generation (`AbstractStickyAssignor`). Claims
-    to partitions that don't exist, and to topics that the member does not want any more, don't count.
+    Of several claims the newest generation counts; a partition that two members claim in that generation has no owner
+    (`AbstractStickyAssignor`). Claims to partitions that do not exist, or to topics that the member is not subscribed
+    to, are ignored.
     """
     newest: dict[TopicPartition, int] = {}
     owners: dict[TopicPartition, int] = {}
@@ -105,7 +108,7 @@ def find_owners(
 
 
 class _PoolPartitions:
-    """The partitions of a pool by name: `spread` decides how many of them each member gets, this says which."""
+    """The partitions of a pool: `spread` computes how many of them each member gets, this class which ones."""
 
     def __init__(self, subscribers: Sequence[int]) -> None:
         self.pool = Pool(subscribers)
@@ -113,21 +116,21 @@ class _PoolPartitions:
         self._free: list[TopicPartition] = []
 
     def add(self, topic: str, partitions: int, owners: Mapping[TopicPartition, int]) -> None:
-        """Take the partitions of a topic in."""
+        """Add the partitions of a topic."""
         for number in range(partitions):
             tp = TopicPartition(topic, number)
             owner = owners.get(tp)
             (self._free if owner is None else self._kept.setdefault(owner, [])).append(tp)
 
     def count(self) -> None:
-        """Tell the pool."""
+        """Set the counts of the pool."""
         self.pool.owned_before = {member: len(kept) for member, kept in sorted(self._kept.items())}
         self.pool.free = len(self._free)
 
     def hand_out(self, plan: Sequence[list[TopicPartition]]) -> None:
-        """Every member keeps what it had up to its number; the rest is dealt out in turn, so that topics spread.
+        """Let each member keep owned partitions up to its number, and hand out the rest in turn, mixing topics.
 
-        What a member gives away are its highest partitions: of each topic some stay.
+        A member gives up the partitions with the highest numbers, so that it keeps some of each topic.
         """
         wanting: dict[int, int] = {}
         left = list(self._free)
@@ -142,7 +145,7 @@ class _PoolPartitions:
 def _hand_out(
     partitions: Iterable[TopicPartition], wanting: dict[int, int], plan: Sequence[list[TopicPartition]]
 ) -> None:
-    """One partition after another to the next member that wants more."""
+    """Assign the partitions one by one, in turn to the members that still need some."""
     queue = deque(sorted(member for member, number in wanting.items() if number))
     for tp in partitions:
         member = queue.popleft()

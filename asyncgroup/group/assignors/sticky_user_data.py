@@ -1,4 +1,4 @@
-"""The user data of the sticky assignor: what a member had, and in which generation (`StickyAssignorUserData`)."""
+"""The user data of the sticky assignor: owned partitions and their generation (`StickyAssignorUserData`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_GENERATION: Final = -1
 
 
 class MemberData(NamedTuple):
-    """What a member says that it had, and in which generation; -1 is older than any."""
+    """The partitions that a member owned, and in which generation; -1 is older than any."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
 
 
 def encode_member_data(member_data: MemberData) -> bytes:
-    """Version 1 of the user data: topics with their partitions, then the generation."""
+    """Encode version 1 of the user data: topics with their partitions, then the generation."""
     topics = by_topic(sorted(member_data.partitions))
     parts = [_INT32.pack(len(topics))]
     for topic, numbers in topics.items():
@@ -32,10 +32,10 @@ def encode_member_data(member_data: MemberData) -> bytes:
 
 
 def decode_member_data(data: bytes | None) -> MemberData:
-    """The user data of any member; version 0 has no generation. What cannot be read claims nothing, as in Java.
+    """Decode the user data of any client; version 0 has no generation. Invalid data means no partitions, as in Java.
 
-    Java, sarama and aiokafka send the same bytes as we do; kafka-python 3 sends the two bytes of the version first.
-    Read without them it would be 65,536 topics, so there is no doubt which it is.
+    Java, sarama and aiokafka send the same format; kafka-python 3 prepends two bytes with the version. Without skipping
+    them the topic count would be 65,536, so the formats cannot be confused.
     """
     for body in (data, data[_INT16.size :]) if data else ():
         try:
@@ -46,7 +46,7 @@ def decode_member_data(data: bytes | None) -> MemberData:
 
 
 def _decode(data: bytes) -> MemberData:
-    """May raise ValueError."""
+    """Decode the data. Raises ValueError if it is invalid."""
     try:
         return _unpack(data)
     except struct.error as error:
@@ -64,7 +64,7 @@ def _unpack(data: bytes) -> MemberData:
         (count,) = _INT32.unpack_from(data, offset)
         offset += _INT32.size
         if length < 0 or count < 0 or count * _INT32.size > len(data) - offset:
-            raise ValueError("a length that does not fit")
+            raise ValueError("a length exceeds the data")
         numbers = struct.unpack_from(f">{count}i", data, offset)
         offset += count * _INT32.size
         partitions += [TopicPartition(name, number) for number in numbers]

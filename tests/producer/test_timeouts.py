@@ -1,4 +1,4 @@
-"""Time limits, topics that are not there, and acks=0."""
+"""Timeouts, unknown topics, and acks=0."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.producer.support import TOPIC, now, stored, writing
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-# --- time limits ---------------------------------------------------------------------------------------------------
+# --- timeouts ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broker_that_never_answers_ends_in_delivery_timeout(network: Network) -> None:
+async def test_no_response_until_delivery_timeout(network: Network) -> None:
     async with writing(nodes=1, delivery_timeout=40.0, request_timeout=15.0) as (_, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         network.blackhole("127.0.0.1", connect="accept")
@@ -42,7 +42,7 @@ async def test_a_broker_that_never_answers_ends_in_delivery_timeout(network: Net
         with pytest.raises(RequestTimedOut):
             await queued
         assert now() == pytest.approx(41.0, abs=0.1), (
-            "what stands behind a request under way expires in time as well"
+            "records queued behind a request in flight expire in time as well"
         )
         network.heal()
 
@@ -52,10 +52,10 @@ async def later(producer: Producer, seconds: float) -> Any:
     return await producer.send(TOPIC, b"later", partition=0)
 
 
-async def test_the_timeout_says_what_went_wrong_last() -> None:
+async def test_the_timeout_error_contains_the_last_error() -> None:
     async with writing(nodes=1, delivery_timeout=31.0, request_timeout=30.0) as (cluster, producer):
         cluster.faults.on("Produce", times=None).error(ErrorCode.NOT_ENOUGH_REPLICAS)
-        with pytest.raises(RequestTimedOut, match=r"\d+ tries: .*NOT_ENOUGH_REPLICAS") as caught:
+        with pytest.raises(RequestTimedOut, match=r"\d+ attempts: .*NOT_ENOUGH_REPLICAS") as caught:
             await producer.send(TOPIC, b"x", partition=0)
         assert isinstance(caught.value.__cause__, BrokerError)
         assert now() == pytest.approx(31.0, abs=0.1)
@@ -73,16 +73,16 @@ async def test_a_partition_without_a_leader() -> None:
             await cluster.stop_node(node)
             await producer.cluster.refresh()
             cluster.history.clear()
-            with pytest.raises(RequestTimedOut, match="0 tries: its leader is unknown"):
+            with pytest.raises(RequestTimedOut, match="0 attempts: its leader is unknown"):
                 await producer.send(TOPIC, b"y", partition=0)
-            assert 10 < len(cluster.history.of("Metadata")) < 40, "leaders are looked for, with pauses"
+            assert 10 < len(cluster.history.of("Metadata")) < 40, "the metadata is refreshed with backoff"
             sending = asyncio.create_task(producer.send(TOPIC, b"z", partition=0))
             await asyncio.sleep(5)
             await cluster.start_node(node)
             await sending
 
 
-async def test_a_deleted_topic_expires_what_is_queued_and_refuses_what_comes() -> None:
+async def test_a_deleted_topic_fails_queued_and_new_records() -> None:
     async with writing(nodes=1, delivery_timeout=31.0) as (cluster, producer):
         await producer.send(TOPIC, b"x", partition=0)
         cluster.delete_topic(TOPIC)
@@ -99,7 +99,7 @@ async def test_a_deleted_topic_expires_what_is_queued_and_refuses_what_comes() -
 # --- unknown topics ------------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_topic_fails_its_records_and_no_others() -> None:
+async def test_an_unknown_topic_fails_only_its_own_records() -> None:
     async with writing() as (_, producer):
         unknown = producer.send_nowait("nowhere", b"x")
         await producer.enqueue("nowhere", b"y")
@@ -136,7 +136,7 @@ async def test_records_keep_their_order_through_the_lookup() -> None:
         assert stored(cluster, 0) == [b"%02d" % number for number in range(40)]
 
 
-async def test_no_record_overtakes_in_the_moment_in_which_the_topic_becomes_known() -> None:
+async def test_records_keep_their_order_while_the_topic_becomes_known() -> None:
     async with writing() as (cluster, producer):
         for number in range(300):
             producer.send_nowait(TOPIC, b"%03d" % number, partition=0)
@@ -145,7 +145,7 @@ async def test_no_record_overtakes_in_the_moment_in_which_the_topic_becomes_know
         assert stored(cluster, 0) == [b"%03d" % number for number in range(300)]
 
 
-async def test_a_topic_is_created_where_the_broker_does_that() -> None:
+async def test_a_topic_is_auto_created() -> None:
     async with EmbeddedCluster(nodes=1, auto_create_topics=True, seed=1) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             assert (await producer.send("new", b"x")).offset == 0
@@ -170,14 +170,14 @@ async def test_no_broker_during_the_lookup() -> None:
 # --- acks=0 --------------------------------------------------------------------------------------------------------
 
 
-async def test_acks_0_neither_waits_nor_learns() -> None:
+async def test_acks_0_returns_without_waiting_and_without_an_offset() -> None:
     async with writing(acks=0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         held = cluster.faults.on("Produce").hold()
         assert (await producer.send(TOPIC, b"x", partition=0)).offset == -1
         held.release()
         cluster.faults.on("Produce").error(ErrorCode.MESSAGE_TOO_LARGE)
-        assert (await producer.send(TOPIC, b"lost in silence", partition=0)).offset == -1
+        assert (await producer.send(TOPIC, b"lost", partition=0)).offset == -1
         await asyncio.sleep(1)
         await producer.send(TOPIC, b"after the broker closed the connection", partition=0)
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""The producer's small parts: room, tracker, batches, the table of outcomes, arguments."""
+"""Units of the producer: buffer memory, delivery tracker, batches, error actions, arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TP = TopicPartition("t", 3)
 
 
 class Buffer:
-    """A buffer of ten bytes."""
+    """A buffer of ten bytes with its waiting callers."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -38,22 +38,22 @@ class Buffer:
         self.used -= size
 
 
-def batch_of(count: int, promised: int = 0) -> tuple[ProducerBatch, list[asyncio.Future[RecordMetadata]]]:
+def batch_of(count: int, waiting: int = 0) -> tuple[ProducerBatch, list[asyncio.Future[RecordMetadata]]]:
     batch, futures = ProducerBatch(TP, "none", 10_000, 0.0, 1.0), []
     for number in range(count):
-        future = asyncio.get_running_loop().create_future() if number >= count - promised else None
+        future = asyncio.get_running_loop().create_future() if number >= count - waiting else None
         if future is not None:
             futures.append(future)
         assert batch.append(1000 + number, None, b"x", (), 22, future)
     return batch, futures
 
 
-# --- room -----------------------------------------------------------------------------------------------------------
+# --- buffer memory --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_room_is_given_in_order_even_where_a_later_one_would_fit() -> None:
+async def test_waiters_are_granted_in_fifo_order_even_if_a_later_one_would_fit() -> None:
     buffer = Buffer()
     assert buffer.memory.try_reserve(8)
     order: list[int] = []
@@ -64,7 +64,7 @@ async def test_room_is_given_in_order_even_where_a_later_one_would_fit() -> None
 
     tasks = [asyncio.create_task(caller(size)) for size in (5, 1, 4)]
     await asyncio.sleep(1)
-    assert not buffer.memory.try_reserve(1), "nobody jumps the queue"
+    assert not buffer.memory.try_reserve(1), "no caller passes the waiters"
     buffer.release(8)
     buffer.memory.grant_waiters()
     await asyncio.gather(*tasks)
@@ -74,7 +74,7 @@ async def test_room_is_given_in_order_even_where_a_later_one_would_fit() -> None
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
+async def test_a_cancelled_caller_makes_way_for_the_next() -> None:
     buffer = Buffer()
     buffer.memory.try_reserve(8)
     first, second = (asyncio.create_task(buffer.memory.reserve(size)) for size in (5, 2))
@@ -87,7 +87,7 @@ async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_a_caller_cancelled_after_the_grant_gives_it_back() -> None:
+async def test_a_caller_cancelled_after_the_grant_frees_the_memory() -> None:
     buffer = Buffer()
     buffer.memory.try_reserve(8)
     first, second = (asyncio.create_task(buffer.memory.reserve(size)) for size in (8, 5))
@@ -102,7 +102,7 @@ async def test_a_caller_cancelled_after_the_grant_gives_it_back() -> None:
 
 
 @pytest.mark.asyncio
-async def test_everybody_can_be_sent_away() -> None:
+async def test_fail_raises_in_every_waiter() -> None:
     buffer = Buffer()
     buffer.memory.try_reserve(10)
     waiting = [asyncio.create_task(buffer.memory.reserve(1)) for _ in range(3)]
@@ -114,10 +114,10 @@ async def test_everybody_can_be_sent_away() -> None:
     assert buffer.used == 10
 
 
-# --- tracker ---------------------------------------------------------------------------------------------------------
+# --- delivery tracker ------------------------------------------------------------------------------------------------
 
 
-def test_losses_are_counted_by_partition_and_told_once() -> None:
+def test_lost_records_are_counted_by_partition_and_reported_once() -> None:
     tracker = DeliveryTracker()
     assert tracker.drain_lost() is None
     first = BrokerError(10, "first")
@@ -130,7 +130,7 @@ def test_losses_are_counted_by_partition_and_told_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_flush_waits_for_its_batches_and_no_others() -> None:
+async def test_a_flush_waits_only_for_its_own_batches() -> None:
     tracker = DeliveryTracker()
     (one, _), (two, _), (three, _) = batch_of(1), batch_of(1), batch_of(1)
     one.complete(0)
@@ -151,8 +151,8 @@ async def test_a_flush_waits_for_its_batches_and_no_others() -> None:
 
 
 @pytest.mark.asyncio
-async def test_promises_are_kept_with_each_records_own_place() -> None:
-    batch, futures = batch_of(4, promised=2)
+async def test_each_future_gets_the_offset_of_its_record() -> None:
+    batch, futures = batch_of(4, waiting=2)
     batch.complete(100)
     assert [future.result() for future in futures] == [
         RecordMetadata("t", 3, 102, 1002),
@@ -161,22 +161,22 @@ async def test_promises_are_kept_with_each_records_own_place() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_brokers_timestamp_wins_where_the_topic_wants_it() -> None:
-    batch, (future,) = batch_of(1, promised=1)
+async def test_log_append_time_replaces_the_timestamp() -> None:
+    batch, (future,) = batch_of(1, waiting=1)
     batch.complete(7, append_time=5555)
     assert future.result().timestamp == 5555
 
 
 @pytest.mark.asyncio
-async def test_with_acks_0_nobody_knows_the_offset() -> None:
-    batch, futures = batch_of(2, promised=2)
+async def test_with_acks_0_offsets_are_unknown() -> None:
+    batch, futures = batch_of(2, waiting=2)
     batch.complete(-1)
     assert [future.result().offset for future in futures] == [-1, -1]
 
 
 @pytest.mark.asyncio
-async def test_each_broken_promise_has_an_error_of_its_own_and_cancelled_ones_are_left_alone() -> None:
-    batch, futures = batch_of(3, promised=3)
+async def test_each_failed_future_has_its_own_error_and_cancelled_ones_are_skipped() -> None:
+    batch, futures = batch_of(3, waiting=3)
     futures[0].cancel()
     batch.fail(lambda: ClosedError("closed"))
     errors = [future.exception() for future in futures[1:]]
@@ -189,16 +189,16 @@ async def test_each_broken_promise_has_an_error_of_its_own_and_cancelled_ones_ar
     st.none() | st.binary(max_size=300),
     st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=50)), max_size=4),
 )
-def test_the_counted_size_is_never_too_small(key: Any, value: Any, headers: Any) -> None:
+def test_record_size_is_an_upper_bound(key: Any, value: Any, headers: Any) -> None:
     builder = BatchBuilder()
     builder.append(2**40, key, value, headers)
     assert len(builder.build()) <= BATCH_OVERHEAD + record_size(key, value, headers)
 
 
-# --- outcomes -------------------------------------------------------------------------------------------------------
+# --- error actions --------------------------------------------------------------------------------------------------
 
 
-def test_every_error_code_has_an_action_that_fits_whether_kafka_retries_it() -> None:
+def test_the_action_of_every_error_code_agrees_with_kafkas_retriable_flag() -> None:
     for code in ErrorCode:
         action = produce_action(code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -220,12 +220,12 @@ def test_every_error_code_has_an_action_that_fits_whether_kafka_retries_it() -> 
         (b"v", b"k", [("a", b"b"), ("a", None), ["c", b""]], 2**31 - 1, 2**63 - 1),
     ],
 )
-def test_records_that_can_be(record: Any) -> None:
+def test_valid_records(record: Any) -> None:
     check_record(*record)
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (("text", None, (), None, None), r"value='text' is not allowed: bytes or None; .*value\.encode\(\)"),
         ((7, None, (), None, None), "value=7 is not allowed: bytes or None$"),
@@ -245,6 +245,6 @@ def test_records_that_can_be(record: Any) -> None:
         ((b"", None, (), None, 2**63), "timestamp="),
     ],
 )
-def test_records_that_cannot_be(record: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_records(record: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         check_record(*record)

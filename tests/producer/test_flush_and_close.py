@@ -1,4 +1,4 @@
-"""Flushing, closing, and sharing a cluster."""
+"""flush(), aclose(), a shared cluster, and hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.producer.support import TOPIC, now, stored, writing
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-async def test_flush_does_not_linger_and_waits_for_what_came_before_it_only() -> None:
+async def test_flush_does_not_linger_and_waits_only_for_earlier_records() -> None:
     async with writing(linger=50.0, delivery_timeout=100.0) as (cluster, producer):
         await producer.enqueue(TOPIC, b"before", partition=0)
         await producer.flush()
@@ -35,7 +35,7 @@ async def test_flush_does_not_linger_and_waits_for_what_came_before_it_only() ->
         await producer.flush()
 
 
-async def test_flush_with_nothing_to_do_and_many_at_once() -> None:
+async def test_flush_with_nothing_to_send_and_concurrent_flushes() -> None:
     async with writing() as (_, producer):
         await producer.flush()
         await producer.enqueue(TOPIC, b"x")
@@ -46,7 +46,7 @@ async def test_flush_with_nothing_to_do_and_many_at_once() -> None:
         await asyncio.gather(*flushes)
 
 
-async def test_leaving_sends_what_is_left() -> None:
+async def test_leaving_the_context_sends_the_remaining_records() -> None:
     async with EmbeddedCluster(nodes=3, seed=1) as cluster:
         cluster.create_topic(TOPIC, 6)
         config = ProducerConfig(linger=50.0)
@@ -60,7 +60,7 @@ async def test_leaving_sends_what_is_left() -> None:
         assert "closed" in repr(producer)
 
 
-async def test_a_closed_producer_says_so() -> None:
+async def test_a_closed_producer_raises_closed_error() -> None:
     async with writing() as (_, producer):
         await producer.aclose()
         await producer.aclose()
@@ -72,14 +72,14 @@ async def test_a_closed_producer_says_so() -> None:
         await producer.flush()
 
 
-async def test_a_producer_that_was_never_entered_says_so() -> None:
+async def test_a_producer_that_was_never_entered_raises_closed_error() -> None:
     producer = Producer("localhost:9092")
     with pytest.raises(ClosedError, match="never entered"):
         await producer.send(TOPIC, b"x")
     await producer.aclose()
 
 
-async def test_closing_sends_those_away_who_wait_for_room() -> None:
+async def test_closing_fails_callers_that_wait_for_memory() -> None:
     async with writing(buffer_bytes=400) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").delay(2.0)
@@ -89,18 +89,18 @@ async def test_closing_sends_those_away_who_wait_for_room() -> None:
         closing = asyncio.create_task(producer.aclose())
         with pytest.raises(ClosedError):
             await waiting
-        assert now() < 0.5, "at once, not when room has come"
+        assert now() < 0.5, "at once, not when memory is freed"
         await closing
         assert (await first).offset == 0
 
 
-async def test_an_unreachable_cluster_is_found_out_on_entering() -> None:
+async def test_entering_raises_if_no_broker_answers() -> None:
     with pytest.raises(NoBrokersError, match=r"10\.9\.9\.9:9092"):
         async with Producer("10.9.9.9:9092"):
             pass
 
 
-async def test_a_shared_cluster_stays_open_and_forgets_the_producers_topics() -> None:
+async def test_a_shared_cluster_stays_open_and_stops_tracking_the_topics() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic(TOPIC, 2)
         async with Cluster(broker.bootstrap_servers, ClientConfig(client_id="shared")) as cluster:
@@ -114,7 +114,7 @@ async def test_a_shared_cluster_stays_open_and_forgets_the_producers_topics() ->
         assert {asked.client_id for asked in broker.history} == {"shared"}
 
 
-async def test_a_shared_cluster_that_closes_fails_what_is_under_way() -> None:
+async def test_closing_a_shared_cluster_fails_records_in_flight() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic(TOPIC, 2)
         async with Cluster(broker.bootstrap_servers) as cluster, Producer(cluster) as producer:
@@ -130,7 +130,9 @@ async def test_a_shared_cluster_that_closes_fails_what_is_under_way() -> None:
         assert now() < 5.0
 
 
-class Seen:
+class RecordedHooks:
+    """Hooks that record their calls."""
+
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
 
@@ -141,10 +143,10 @@ class Seen:
         self.events.append(("delivered", *values))
 
 
-async def test_hooks_are_told_of_every_batch() -> None:
+async def test_hooks_are_called_for_every_batch() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic(TOPIC, 2)
-        seen = Seen()
+        seen = RecordedHooks()
         async with Producer(broker.bootstrap_servers, ProducerConfig(linger=0.1), hooks=[seen]) as producer:
             for _ in range(3):
                 await producer.enqueue(TOPIC, b"x", partition=1)

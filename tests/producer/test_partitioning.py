@@ -1,4 +1,4 @@
-"""Where records go: keys, numbers, partitioners, and no key at all."""
+"""Partitioning: by key, by number, by a custom partitioner, and without a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 STAMP = 1_700_000_000_000
 
 
-async def test_send_says_where_the_record_is() -> None:
+async def test_send_returns_the_metadata_of_the_record() -> None:
     async with writing() as (cluster, producer):
         headers = [("trace", b"1"), ("none", None)]
         where = await producer.send(TOPIC, b"value", key=b"key", headers=headers)
@@ -39,7 +39,7 @@ async def test_send_says_where_the_record_is() -> None:
         assert (second.value, second.timestamp) == (None, 5)
 
 
-async def test_the_timestamp_is_the_clocks_unless_one_is_given() -> None:
+async def test_the_clock_provides_missing_timestamps() -> None:
     ticks = itertools.count(100)
     async with writing(clock=lambda: next(ticks)) as (_, producer):
         stamps = [(await producer.send(TOPIC, b"x")).timestamp for _ in range(3)]
@@ -47,7 +47,7 @@ async def test_the_timestamp_is_the_clocks_unless_one_is_given() -> None:
         assert (await producer.send(TOPIC, b"x", timestamp=7)).timestamp == 7
 
 
-async def test_keys_go_where_java_would_put_them() -> None:
+async def test_keys_map_to_the_same_partition_as_in_java() -> None:
     async with writing() as (cluster, producer):
         keys = [b"key-%d" % number for number in range(200)]
         for key in keys * 2:
@@ -58,7 +58,7 @@ async def test_keys_go_where_java_would_put_them() -> None:
             assert found == [key for key in keys * 2 if partition_for_key(key, 6) == partition]
 
 
-async def test_a_partition_by_number_and_a_partition_that_is_not_there() -> None:
+async def test_an_explicit_partition_and_one_that_does_not_exist() -> None:
     async with writing() as (cluster, producer):
         assert (await producer.send(TOPIC, b"x", key=b"key", partition=4)).partition == 4
         with pytest.raises(
@@ -66,10 +66,10 @@ async def test_a_partition_by_number_and_a_partition_that_is_not_there() -> None
         ):
             await producer.send(TOPIC, b"x", partition=6)
         cluster.create_partitions(TOPIC, 8)
-        assert (await producer.send(TOPIC, b"x", partition=7)).partition == 7, "the metadata was asked anew"
+        assert (await producer.send(TOPIC, b"x", partition=7)).partition == 7, "the metadata was refreshed"
 
 
-async def test_keys_find_their_new_places_when_a_topic_grows() -> None:
+async def test_keys_are_repartitioned_when_a_topic_grows() -> None:
     async with writing() as (cluster, producer):
         keys = [b"key-%d" % number for number in range(50)]
         await asyncio.gather(*(producer.send(TOPIC, b"x", key=key) for key in keys))
@@ -89,7 +89,7 @@ async def test_a_full_batch_of_records_without_a_key_does_not_linger() -> None:
 
 
 async def test_records_without_a_key_fill_one_batch_after_the_other() -> None:
-    """KIP-480: not a record here and a record there, but whole batches, and in the end an equal share for each."""
+    """KIP-480: whole batches per partition, and equal shares over time."""
     async with writing(linger=10.0, batch_size=2000, max_request_size=100_000) as (cluster, producer):
         for number in range(6000):
             await producer.enqueue(TOPIC, b"%05d" % number + b"." * 45)
@@ -114,7 +114,7 @@ async def test_a_leaderless_partition_gets_no_records_without_a_key() -> None:
             assert {cluster.leader(TOPIC, partition) for partition in partitions} == {1}
 
 
-async def test_a_partitioner_of_ones_own() -> None:
+async def test_a_custom_partitioner() -> None:
     asked: list[tuple[bytes | None, int]] = []
 
     def last(key: bytes | None, partitions: int) -> int:
@@ -129,18 +129,18 @@ async def test_a_partitioner_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize("answer", [6, -1, 1.0, None, True])
-async def test_a_partitioner_that_answers_nonsense(answer: Any) -> None:
+async def test_a_partitioner_that_returns_an_invalid_partition(answer: Any) -> None:
     async with writing(partitioner=lambda key, partitions: answer) as (_, producer):
         for _ in range(2):  # before the topic is known, and after
             with pytest.raises(
-                ConfigError, match=r"partitioner answered .* 'orders': a partition from 0 to 5"
+                ConfigError, match=r"partitioner returned .* 'orders': allowed is a partition from 0 to 5"
             ):
                 await producer.send(TOPIC, b"x", key=b"k")
         assert "0 of 33554432 bytes" in repr(producer)
         await producer.send(TOPIC, b"x", partition=0)
 
 
-async def test_a_partitioner_that_raises_fails_its_record_alone() -> None:
+async def test_a_partitioner_that_raises_fails_only_its_record() -> None:
     def picky(key: bytes | None, partitions: int) -> int:
         return {b"good": 1}[key or b""]
 

@@ -1,4 +1,4 @@
-"""What callers may hand over, and what becomes of those that are cancelled."""
+"""Invalid arguments, and callers that are cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"value": "text"}, r"value='text' is not allowed: bytes or None; .*value\.encode"),
         ({"key": 5}, "key=5"),
@@ -30,16 +30,16 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
         ({"headers": [("h", b"x" * 2_000_000)]}, "is too large"),
     ],
 )
-async def test_bad_arguments_are_refused_by_name_and_cost_nothing(
-    arguments: dict[str, Any], said: str
+async def test_invalid_arguments_are_named_and_reserve_no_memory(
+    arguments: dict[str, Any], message: str
 ) -> None:
     async with writing() as (cluster, producer):
         record = {"topic": TOPIC, "value": b"x", **arguments}
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             await producer.send(**record)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             producer.send_nowait(**record)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             await producer.enqueue(**record)
         assert "0 of 33554432 bytes" in repr(producer)
         await producer.flush()
@@ -49,7 +49,7 @@ async def test_bad_arguments_are_refused_by_name_and_cost_nothing(
 # --- cancelled callers ---------------------------------------------------------------------------------------------
 
 
-async def test_a_record_on_its_way_goes_on_when_its_sender_is_cancelled() -> None:
+async def test_cancelling_the_caller_does_not_withdraw_an_appended_record() -> None:
     async with writing(linger=1.0) as (cluster, producer):
         sending = asyncio.create_task(producer.send(TOPIC, b"goes on", partition=0))
         await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_a_record_on_its_way_goes_on_when_its_sender_is_cancelled() -> Non
         assert stored(cluster, 0) == [b"goes on", b"too", b"other"]
 
 
-async def test_a_sender_cancelled_while_it_waits_for_room_sends_nothing() -> None:
+async def test_a_caller_cancelled_while_it_waits_for_memory_sends_nothing() -> None:
     async with writing(buffer_bytes=400) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").delay(5.0)

@@ -1,4 +1,4 @@
-"""Records that are lost, and who is told; closing in trouble."""
+"""Lost records are reported; closing while brokers fail."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.producer.support import TOPIC, now, stored, writing
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-# --- what enqueue lost ---------------------------------------------------------------------------------------------
+# --- lost by enqueue -----------------------------------------------------------------------------------------------
 
 
-async def test_what_enqueue_lost_is_told_by_the_next_flush_and_only_once() -> None:
+async def test_records_lost_by_enqueue_are_reported_once_by_the_next_flush() -> None:
     async with writing(linger=1.0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up")
         cluster.faults.on("Produce", times=2).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -45,7 +45,7 @@ async def test_what_enqueue_lost_is_told_by_the_next_flush_and_only_once() -> No
         await producer.flush()
 
 
-async def test_what_enqueue_lost_is_told_on_leaving() -> None:
+async def test_records_lost_by_enqueue_are_reported_on_exit() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic(TOPIC, 1)
         cluster.faults.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -54,7 +54,7 @@ async def test_what_enqueue_lost_is_told_on_leaving() -> None:
                 await producer.enqueue(TOPIC, b"x")
 
 
-async def test_an_error_in_the_block_leaves_it_as_itself_with_a_note() -> None:
+async def test_an_error_in_the_block_is_raised_with_a_note_about_lost_records() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic(TOPIC, 1)
         cluster.faults.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -65,10 +65,10 @@ async def test_an_error_in_the_block_leaves_it_as_itself_with_a_note() -> None:
         assert "1 records not delivered" in caught.value.__notes__[0]
 
 
-# --- closing in trouble --------------------------------------------------------------------------------------------
+# --- closing -------------------------------------------------------------------------------------------------------
 
 
-async def test_closing_gives_up_after_its_limit_and_says_how_much_is_lost() -> None:
+async def test_aclose_stops_after_close_timeout_and_reports_the_lost_records() -> None:
     async with writing(nodes=1, close_timeout=5.0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce", times=None).error(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -92,7 +92,7 @@ async def test_closing_gives_up_after_its_limit_and_says_how_much_is_lost() -> N
         await producer.aclose()
 
 
-async def test_closing_is_carried_to_its_end_when_the_caller_is_cancelled() -> None:
+async def test_aclose_runs_to_its_end_when_the_caller_is_cancelled() -> None:
     async with writing(nodes=1, close_timeout=20.0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").delay(5.0)
@@ -105,7 +105,7 @@ async def test_closing_is_carried_to_its_end_when_the_caller_is_cancelled() -> N
         assert stored(cluster, 0) == [b"warm up", b"x"]
 
 
-async def test_entering_may_be_cancelled(network: Network) -> None:
+async def test_entering_can_be_cancelled(network: Network) -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         network.blackhole("127.0.0.1")
         task = asyncio.create_task(Producer(cluster.bootstrap_servers).__aenter__())
