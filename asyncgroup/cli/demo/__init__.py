@@ -1,4 +1,4 @@
-"""`asyncgroup demo`: a year of flights through Kafka, a consumer group and Spark, and a check of every one of them."""
+"""`asyncgroup demo`: send a year of flights through Kafka, a consumer group and Spark, and check that none is lost."""
 
 from __future__ import annotations
 
@@ -32,33 +32,35 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--rows",
         type=positive,
         metavar="N",
-        help="take the first N flights of the CSV only",
+        help="use only the first N flights of the CSV",
     )
-    parser.add_argument("--keep", type=_new_directory, metavar="DIR", help="put all results into DIR")
+    parser.add_argument("--keep", type=_new_directory, metavar="DIR", help="write all results to DIR")
     parser.add_argument(
         "--only-produce",
         action="store_true",
-        help="make the topics flights and flights-streaks on the Kafka at --bootstrap-servers, produce the flights, "
-        "and leave it all there: for the pipeline of asyncgroup.spark.examples.flights, or your own",
+        help="create the topics flights and flights-streaks on the Kafka at --bootstrap-servers, produce the flights, "
+        "and keep the topics: for the pipeline of asyncgroup.spark.examples.flights, or your own",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print the result as one JSON object, the rest to stderr"
+        "--json",
+        action="store_true",
+        help="print the result as a JSON object, and all other output to stderr",
     )
     parser.set_defaults(run=run)
 
 
 def _new_directory(text: str) -> Path:
-    place = Path(text)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+    directory = Path(text)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise argparse.ArgumentTypeError(f"{text} exists and is not an empty directory")
-    return place
+    return directory
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Tell the story; 0 if every flight arrived exactly once, 1 otherwise."""
-    # a cluster that the environment names for other commands does not become the stage by itself
+    """Run the demonstration; returns 0 if every flight arrived exactly once, otherwise 1."""
+    # the environment may name a production cluster: the demonstration uses a running Kafka only by its own arguments
     given = connection_options(options).without_environment_servers()
-    given.config(ClientConfig)  # raises for a wrong property before anything starts
+    given.config(ClientConfig)  # raises for a wrong property before anything is started
     if options.only_produce:
         return await _only_produce(options, given)
     from asyncgroup.cli.demo.demo_run import Demo, DemoOptions

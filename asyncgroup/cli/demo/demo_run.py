@@ -1,4 +1,4 @@
-"""The demonstration from beginning to end."""
+"""The demonstration from start to end: produce, consume with a group, run Spark's queries, compare, report."""
 
 from __future__ import annotations
 
@@ -34,43 +34,51 @@ if TYPE_CHECKING:
 __all__ = ["Demo", "DemoOptions"]
 
 BATCH_ROWS: Final = 30_000
+"""The maximum of rows of one DataFrame: few large writes are faster than many small ones."""
 BATCH_WAIT: Final = 0.3
-"""Rows of one DataFrame, and the seconds it waits for them: few large writes are faster than many small ones."""
+"""Seconds to wait for the rows of one DataFrame."""
 
 MIN_BATCHES: Final = 10
-"""Few flights are read in smaller batches, so that the rebalances come while records flow."""
+"""A smaller number of flights is read in smaller batches, so that the rebalances take place while records are consumed."""
 
 MEMORY_BATCH_ROWS: Final = 1_000
+"""The maximum of records of a batch without Spark."""
 MIN_MEMORY_BATCHES: Final = 64
-"""The same without Spark, where each of five claims takes a batch at the moment at which the gate closes."""
+"""As MIN_BATCHES, without Spark; more, as each of five claims may get one more batch when the gate closes."""
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the user wants."""
+    """The options of the command."""
 
     bootstrap_servers: str | None = None
+    """None runs an embedded cluster."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What clients connect with (TLS, SASL), by Kafka's names."""
+    """The clients' connection properties (TLS, SASL), by Kafka's names."""
     with_spark: bool = True
     rows: int | None = None
+    """The number of flights; None means all."""
     keep: Path | None = None
+    """The directory for the results; None means a temporary one."""
     as_json: bool = False
 
 
 @dataclass
 class DemoResult:
-    """What came out, for the last lines and for JSON."""
+    """The results, for the last lines and for the JSON object."""
 
     expected: Expected
     found: FoundFlights
+    """The results of the group."""
     wrong: list[str] = field(default_factory=list)
+    """Differences from the expected results, in words."""
     pipeline: PipelineFigures | None = None
+    """The results of Spark's queries."""
     plot: Path | None = None
 
 
 class Demo:
-    """Tells it once."""
+    """One run of the demonstration."""
 
     def __init__(self, options: DemoOptions) -> None:
         self._options = options
@@ -79,7 +87,7 @@ class Demo:
         self._phases = Phases(asyncio.get_running_loop().time)
 
     async def run(self) -> int:
-        """The whole story; the exit code."""
+        """Run the demonstration, and return its exit code."""
         data, servers = find_data(), self._options.bootstrap_servers
         names = airlines(data)
         async with AsyncExitStack() as stack:
@@ -94,9 +102,13 @@ class Demo:
             expected = await self._timed("produce", self._fill(target, data))
             if starting is None:
                 memory_sink, flights = MemorySink(), expected.figures.flights
-                most = max(1, min(MEMORY_BATCH_ROWS, flights // MIN_MEMORY_BATCHES))
+                max_records = max(1, min(MEMORY_BATCH_ROWS, flights // MIN_MEMORY_BATCHES))
                 outcome = await self._group(
-                    target, expected, names, lambda: MemorySinkHandler(memory_sink, most), memory_sink.read
+                    target,
+                    expected,
+                    names,
+                    lambda: MemorySinkHandler(memory_sink, max_records),
+                    memory_sink.read,
                 )
             else:
                 outcome = await self._with_spark(target, expected, names, starting)
@@ -113,7 +125,7 @@ class Demo:
         await produce(target, flights, self._screen)
         return expected
 
-    # --- first the group ----------------------------------------------------------------------------------------
+    # --- the group ----------------------------------------------------------------------------------------------
 
     async def _group(
         self,
@@ -138,7 +150,7 @@ class Demo:
         finally:
             await run.aclose()
 
-    # --- then Spark's own queries -------------------------------------------------------------------------------
+    # --- Spark --------------------------------------------------------------------------------------------------
 
     async def _with_spark(
         self,
@@ -151,14 +163,15 @@ class Demo:
 
         with self._screen.waiting("Spark starts"):
             spark = await self._timed("Spark", starting)
-        results, well = ResultsDirectory(self._options.keep), False
+        results = ResultsDirectory(self._options.keep)
+        well = False
         try:
             self._screen.say(f"Spark {spark.version} writes to {results.root}")
             sink = ParquetByRange(spark, results.flights, transform=decoded)
             flights = expected.figures.flights
             max_rows = max(1, min(BATCH_ROWS, flights // MIN_BATCHES))
             queries = Queries(spark, target, results.root, flights)
-            # beside the group: alone, neither of them keeps two cores busy
+            # the queries run at the same time as the group: neither of them alone uses two cores
             catching_up = asyncio.create_task(queries.catch_up(), name="queries")
             try:
                 outcome = await self._group(
@@ -172,7 +185,8 @@ class Demo:
             finally:
                 await cancel_and_wait(catching_up)
             outcome.wrong += expected.pipeline.differences(outcome.pipeline)
-            outcome.plot, well = queries.plot, True
+            outcome.plot = queries.plot
+            well = True
         finally:
             await asyncio.to_thread(results.clean_up, well=well)
         return outcome
@@ -180,10 +194,12 @@ class Demo:
     async def _pipeline(
         self, queries: Queries, catching_up: asyncio.Task[None], expected: Expected, names: dict[str, str]
     ) -> PipelineFigures:
-        self._screen.say("\nSpark's queries read the same topic by format('asyncgroup'), beside the group")
+        self._screen.say(
+            "\nSpark's queries read the same topic concurrently, with format('asyncgroup')"
+        )
         async with self._screen.watch(QueryProgressView(queries)):
             await self._timed("queries", catching_up)
-        self._screen.say("a heartbeat closes the year; the queries go on from their checkpoints")
+        self._screen.say("a heartbeat advances the watermark; the queries continue from their checkpoints")
         await queries.advance_watermark(expected.last)
         async with self._screen.watch(QueryProgressView(queries)):
             await self._timed("queries", queries.catch_up())
@@ -193,7 +209,7 @@ class Demo:
         self._screen.table(longest_streaks(found.streaks, names))
         return found
 
-    # --- the end ------------------------------------------------------------------------------------------------
+    # --- the report ---------------------------------------------------------------------------------------------
 
     def _conclude(self, target: DemoTarget, outcome: DemoResult) -> None:
         say, rebalances = self._screen.say, self._group_run.rebalances

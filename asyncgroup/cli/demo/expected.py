@@ -1,4 +1,4 @@
-"""What must come out, computed from the CSV in plain Python: without Kafka, without Spark, flight by flight."""
+"""The expected results of the pipeline, computed from the CSV in plain Python, without Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from asyncgroup.cli.demo.flights import Flight
 __all__ = ["HourFigures", "HourKey", "PipelineFigures", "StreakFigures", "by_hour", "streaks"]
 
 LATE: Final = 15
+"""Minutes of delay from which on a departure is late."""
 SHORTEST: Final = 10
-"""Minutes, and departures: what the pipeline calls late, and a streak."""
+"""Late departures in a row that make a streak, at least."""
 
 
 class HourKey(NamedTuple):
-    """A carrier in an hour: `start` in minutes since 1970, UTC."""
+    """A carrier and an hour, whose `start` is in minutes since 1970, UTC."""
 
     carrier: str
     start: int
 
 
 class HourFigures(NamedTuple):
-    """Flights that were scheduled, those of them that left, and the sum of their delays in minutes."""
+    """The number of scheduled flights, of those that departed, and the sum of their delays in minutes."""
 
     flights: int
     departed: int
@@ -33,44 +34,47 @@ class HourFigures(NamedTuple):
 
 
 class StreakFigures(NamedTuple):
-    """Late departures of a carrier in a row: when the first and the last should have left (minutes since 1970, UTC)."""
+    """A streak: late departures of a carrier in a row."""
 
     carrier: str
     first: int
+    """The scheduled departure of the first flight, in minutes since 1970, UTC."""
     last: int
+    """The same of the last flight."""
     flights: int
     mean_delay: float
+    """Minutes."""
 
 
 @dataclass(frozen=True)
 class PipelineFigures:
-    """The results of the pipeline, or of the CSV."""
+    """The results of the pipeline, or those expected from the CSV."""
 
     hours: dict[HourKey, HourFigures]
     streaks: list[StreakFigures]
 
     @classmethod
     def of(cls, flights: Iterable[Flight]) -> PipelineFigures:
-        """Of flights in any order."""
+        """Compute the expected results of flights, which may be in any order."""
         flights = list(flights)
         return cls(by_hour(flights), streaks(flights))
 
     def differences(self, found: PipelineFigures) -> list[str]:
-        """What is otherwise in `found`, in words; empty if all of it is equal."""
+        """Describe how `found` differs from these expected results; empty if it is equal."""
         hours = sorted(self.hours.items() ^ found.hours.items())
         wrong_hours = sorted({key for key, _ in hours})
         wrong_streaks = sorted(set(self.streaks) ^ set(found.streaks))
         twice = len(found.streaks) - len(set(found.streaks))
-        said = [
+        checks = [
             (wrong_hours, f"{len(wrong_hours):,} hours of carriers differ from the CSV: {_few(wrong_hours)}"),
             (wrong_streaks, f"{len(wrong_streaks):,} streaks differ from the CSV: {_few(wrong_streaks)}"),
             (twice, f"{twice:,} streaks are there more than once"),
         ]
-        return [text for wrong, text in said if wrong]
+        return [text for wrong, text in checks if wrong]
 
 
 def by_hour(flights: Iterable[Flight]) -> dict[HourKey, HourFigures]:
-    """The figures of every hour in which a carrier had a flight."""
+    """Return the figures of every hour in which a carrier had a flight."""
     sums: dict[HourKey, list[int]] = defaultdict(lambda: [0, 0, 0])
     for flight in flights:
         entry = sums[HourKey(flight.carrier, flight.scheduled // 60 * 60)]
@@ -82,7 +86,7 @@ def by_hour(flights: Iterable[Flight]) -> dict[HourKey, HourFigures]:
 
 
 def streaks(flights: Iterable[Flight]) -> list[StreakFigures]:
-    """Streaks that have ended, in order. Of a streak that goes on when the flights end, nothing is known."""
+    """Return the streaks that have ended, sorted. A carrier's last run of late departures may go on, so it is left out."""
     left = [flight for flight in flights if flight.dep_delay is not None]
     left.sort(key=lambda flight: (flight.carrier, flight.scheduled, flight.row))
     return sorted(

@@ -1,4 +1,4 @@
-"""`asyncgroup demo --only-produce`: the flights in topics of a running Kafka, for whatever is to be tried with them."""
+"""`asyncgroup demo --only-produce`: create the topics on a running Kafka, produce the flights, and keep them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ __all__ = ["fill"]
 async def fill(
     bootstrap_servers: str, rows: int | None, screen: Screen, properties: Mapping[str, str]
 ) -> None:
-    """Make the topics `flights` and `flights-streaks`, and produce the first `rows` flights (None: all) to the former.
+    """Create the topics `flights` and `flights-streaks`, and produce the first `rows` flights (None: all) to `flights`.
 
-    `properties` are what clients connect with. Raises BrokerError if one of them exists: with the same flights twice nothing would come out right.
+    `properties` are the connection properties of the clients. Raises BrokerError if one of the topics exists: with the
+    same flights twice the results would be wrong.
     """
     description = f"Kafka at {bootstrap_servers}"
     target = DemoTarget(bootstrap_servers, "flights", "flights-by-carrier", description, properties)
@@ -33,4 +34,4 @@ async def fill(
     with screen.waiting("reading the flights"):
         flights, _ = await asyncio.to_thread(load, data, rows)
     await produce(target, flights, screen)
-    screen.say(f"topics {' and '.join(map(repr, target.topics))} are there; they stay")
+    screen.say(f"created the topics {' and '.join(map(repr, target.topics))}; they are not removed")

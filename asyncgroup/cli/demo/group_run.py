@@ -1,4 +1,4 @@
-"""The group at work: three members, a fourth that joins, one that leaves, until every record is committed."""
+"""Run the demonstration's group: three members, a fourth that joins, one that leaves, until every record is committed."""
 
 from __future__ import annotations
 
@@ -15,37 +15,41 @@ from asyncgroup.group import Handler
 __all__ = ["GroupRun", "ObservedRebalance"]
 
 MEMBERS: Final = 3
+"""Members at the start."""
 LEAVES: Final = 1
-"""Index of the member that leaves."""
+"""The index of the member that leaves."""
 
 JOIN_AT, JOIN_BEFORE = 0.25, 0.5
 LEAVE_AT, LEAVE_BEFORE = 0.55, 0.85
-"""Shares of the records: a rebalance is caused at the first, and must be over before more than the second are taken."""
+"""Shares of the records: a rebalance is started when the first share is committed, and must end before more than the
+second share is delivered."""
 
 
 @dataclass(frozen=True)
 class ObservedRebalance:
-    """A rebalance that took place while records were flowing."""
+    """A rebalance that took place while records were consumed; part of the JSON result."""
 
     reason: str
     generation_before: int
     generation_after: int
     records_handled: int
+    """Records that were committed when it had ended."""
 
 
 class GroupRun:
-    """Reads `total` records of a target; `members` and `events` grow while it does."""
+    """Consumes the `total` records of a target's topic; `members` and `events` grow during the run."""
 
     def __init__(self, target: DemoTarget, total: int, make_handler: Callable[[], Handler]) -> None:
         self.members: list[DemoMember] = []
         self.events: list[str] = []
         self.rebalances: list[ObservedRebalance] = []
         self.progress = GroupProgress(total)
-        self._target, self._make_handler = target, make_handler
+        self._target = target
+        self._make_handler = make_handler
         self._gate = Gate(self.progress)
 
     async def run(self) -> None:
-        """Returns when every record is committed. Raises DemoFailed, or what a member did."""
+        """Run until every record is committed. Raises DemoFailed, or the error of a member."""
         gate = self._gate
         gate.open_to(JOIN_BEFORE)
         for _ in range(MEMBERS):
@@ -82,20 +86,21 @@ class GroupRun:
         )
 
     async def _rebalanced(self, reason: str, members: int) -> None:
-        """Wait until the group has settled anew, and note that it did so under load."""
+        """Wait until the group has rebalanced, and record the rebalance. Raises DemoFailed if no records were left."""
         before = self._generation
         await self._wait_for_generation(members, before, f"the rebalance after {reason}")
         committed_records, total = self.progress.committed_records, self.progress.total
         if committed_records >= total:
-            raise DemoFailed(f"all records were handled before the group had rebalanced: {reason}")
+            raise DemoFailed(f"all records were committed before the group had rebalanced: {reason}")
         done = ObservedRebalance(reason, before, self._generation, committed_records)
         self.rebalances.append(done)
         self.events.append(
-            f"{reason}: generation {before} to {done.generation_after}, at {committed_records:,} records ({committed_records / total:.0%})"
+            f"{reason}: generation {before} to {done.generation_after}, "
+            f"at {committed_records:,} records ({committed_records / total:.0%})"
         )
 
     async def _wait_for_generation(self, members: int, after: int, what: str) -> None:
-        """So many members in one generation above `after`, all partitions among them."""
+        """Wait until the group has `members` members in one generation above `after`, with all partitions assigned."""
 
         def in_one_generation() -> bool:
             sessions = [m.live_session for m in self.members if m.live_session is not None]

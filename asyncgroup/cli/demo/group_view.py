@@ -1,4 +1,4 @@
-"""What is seen of the group while it consumes."""
+"""The progress of the group on the screen while it consumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncgroup.cli.demo.progress import GroupProgress
 
 __all__ = ["GroupProgressView"]
 
-STATES: Final = {
+STATE_COLORS: Final = {
     "joining": "yellow",
     "rejoining": "yellow",
     "consuming": "green",
@@ -27,14 +27,16 @@ STATES: Final = {
 
 
 class GroupProgressView:
-    """The members, how far they are, and what happened; all three may grow meanwhile."""
+    """Shows the members, the progress of the group, and its rebalances."""
 
     def __init__(self, members: Sequence[DemoMember], progress: GroupProgress, events: Sequence[str]) -> None:
-        self._members, self._progress, self._events = members, progress, events
-        self._said = 0
+        self._members = members
+        self._progress = progress
+        self._events = events
+        self._printed = 0  # events that `lines` has returned already
 
     def render(self) -> RenderableType:
-        """A table with a bar and the events below it."""
+        """Return a table of the members, a progress bar, and the events."""
         progress = self._progress
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("member", min_width=9)
@@ -52,10 +54,10 @@ class GroupProgressView:
         return Group(table, done, *(Text(f"  {event}", "cyan") for event in self._events))
 
     def lines(self) -> Iterator[str]:
-        """The events that were not said yet, and the group in one line."""
-        news = self._events[self._said :]
-        self._said += len(news)
-        yield from news
+        """Yield the events since the last call, and a line about the group."""
+        new = self._events[self._printed :]
+        self._printed += len(new)
+        yield from new
         yield line(self._members, self._progress)
 
 
@@ -63,7 +65,7 @@ def _row(member: DemoMember) -> list[str | Text]:
     session = member.session
     return [
         member.name,
-        Text(member.state, STATES[member.state]),
+        Text(member.state, STATE_COLORS[member.state]),
         str(session.generation_id) if session is not None else "-",
         " ".join(str(claim.partition) for claim in member.claims) or "-",
         f"{member.lag:,}" if session is not None else "-",
@@ -73,15 +75,15 @@ def _row(member: DemoMember) -> list[str | Text]:
 
 
 def line(members: Sequence[DemoMember], progress: GroupProgress) -> str:
-    """The group in one line."""
+    """Describe the group in one line."""
     present = [member for member in members if member.state != "left"]
     sessions = [member.live_session for member in present if member.live_session is not None]
-    settled = (
+    generation = (
         f"generation {sessions[0].generation_id}"
         if len(sessions) == len(present) and sessions
         else "rebalancing"
     )
     return (
         f"{progress.committed_records:>7,} of {progress.total:,} records ({progress.committed_records / progress.total:4.0%})"
-        f"  {progress.meter.rate:>7,.0f} records/s  {len(present)} members, {settled}"
+        f"  {progress.meter.rate:>7,.0f} records/s  {len(present)} members, {generation}"
     )

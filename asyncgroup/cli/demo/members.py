@@ -1,4 +1,4 @@
-"""Members of the demonstration's group, and what they let the screen see."""
+"""Members of the demonstration's group, with their state for the screen, and the gate in front of their handlers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from asyncgroup.offsets import CommittedOffset
 __all__ = ["DemoMember", "GatedHandler"]
 
 HEARTBEAT: Final = 0.3
-"""Seconds; by their heartbeats the members learn that somebody came or went."""
+"""Seconds; short, as members learn of a rebalance by the responses to their heartbeats."""
 
 
 class DemoMember:
-    """A consumer, from its joining to its leaving; `failure` says what made it fail. It is a hook of its own group."""
+    """One member, from joining to leaving. It is a hook of its own `ConsumerGroup`, which reports sessions and commits."""
 
     def __init__(
         self, name: str, target: DemoTarget, progress: GroupProgress, handler: Handler, gate: Gate
@@ -35,18 +35,20 @@ class DemoMember:
             allow_auto_topic_creation=False,
         )
         self.name = name
-        self.failure: Exception | None = None
-        self.committed = 0
+        self.failure: Exception | None = None  # why it has failed
+        self.committed = 0  # records
         self.meter = RateMeter(asyncio.get_running_loop().time)
-        self._topic, self._progress = target.topic, progress
+        self._topic = target.topic
+        self._progress = progress
         self._handler = GatedHandler(handler, gate, progress)
         self._group = ConsumerGroup(target.bootstrap_servers, target.group_id, config, hooks=[self])
         self._session: Session | None = None
-        self._was_in_session = self._has_left = False
+        self._was_in_session = False
+        self._has_left = False
         self._leaving = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    # --- its life -----------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Join, and consume until `leave`."""
@@ -66,13 +68,13 @@ class DemoMember:
                     await self._group.aclose()
                     await asyncio.wait([running, leaving])
                 running.result()
-        except Exception as error:  # noqa: BLE001  whoever tells the story raises it
+        except Exception as error:  # noqa: BLE001  GroupRun raises it
             self.failure = error
         self._has_left, self._session = True, None
         self._progress.notify()
 
     def leave(self) -> None:
-        """Finish what is at hand, commit it, leave the group; `gone` waits for it. Safe to call twice."""
+        """Finish the current batches, commit them, and leave the group; `gone` waits for it. Safe to call twice."""
         self._leaving.set()
 
     async def gone(self) -> None:
@@ -80,11 +82,11 @@ class DemoMember:
         if self._task is not None:
             await self._task
 
-    # --- what is seen of it -------------------------------------------------------------------------------------
+    # --- state for the screen -----------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """One word for the screen."""
+        """The state in one word, one of `group_view.STATE_COLORS`."""
         if self._has_left or self._leaving.is_set():
             return "left" if self._has_left else "leaving"
         if self.session is None:
@@ -93,12 +95,12 @@ class DemoMember:
 
     @property
     def session(self) -> Session | None:
-        """The session it has now, if any."""
+        """The current session, if any."""
         return self._session
 
     @property
     def live_session(self) -> Session | None:
-        """The session that it goes on with."""
+        """The current session, unless it is ending."""
         return self._session if self.state == "consuming" else None
 
     @property
@@ -108,8 +110,8 @@ class DemoMember:
     @property
     def lag(self) -> int:
         """Records of its claims that are not committed yet."""
-        done = self._progress.committed_offsets
-        return sum(max(0, claim.high_water_mark - done.get(claim.tp, 0)) for claim in self.claims)
+        committed = self._progress.committed_offsets
+        return sum(max(0, claim.high_water_mark - committed.get(claim.tp, 0)) for claim in self.claims)
 
     # --- hooks --------------------------------------------------------------------------------------------------
 
@@ -129,29 +131,33 @@ class DemoMember:
     ) -> None:
         for tp, committed in offsets.items():
             if failed is None or tp not in failed:
-                news = self._progress.commit(tp, committed.offset)
-                self.committed += news
-                self.meter.add(news)
+                new = self._progress.commit(tp, committed.offset)
+                self.committed += new
+                self.meter.add(new)
 
 
 class GatedHandler(Handler):
-    """Another handler, whose claims pass the gate."""
+    """Wraps a handler so that its claims wait at the gate before each batch."""
 
     def __init__(self, handler: Handler, gate: Gate, progress: GroupProgress) -> None:
-        self._handler, self._gate, self._progress = handler, gate, progress
+        self._handler = handler
+        self._gate = gate
+        self._progress = progress
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        # what a former owner took and didn't commit comes again: it must not hold the gate closed
+        # records that a former owner got but did not commit are delivered again: they must not keep the gate closed
         self._progress.set_delivered(claim.tp, claim.position)
         gated = cast("Claim", _GatedClaim(claim, self._gate, self._progress))
         await self._handler.consume_claim(session, gated)
 
 
 class _GatedClaim:
-    """A claim whose batches pass the gate; all else is the claim's own."""
+    """A claim whose batches wait at the gate; all other attributes are the claim's."""
 
     def __init__(self, claim: Claim, gate: Gate, progress: GroupProgress) -> None:
-        self._claim, self._gate, self._progress = claim, gate, progress
+        self._claim = claim
+        self._gate = gate
+        self._progress = progress
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._claim, name)
@@ -162,7 +168,9 @@ class _GatedClaim:
 
 class _GatedBatches:
     def __init__(self, claim: Claim, limits: dict[str, Any], gate: Gate, progress: GroupProgress) -> None:
-        self._claim, self._gate, self._progress = claim, gate, progress
+        self._claim = claim
+        self._gate = gate
+        self._progress = progress
         self._batches = claim.batches(**limits)
 
     def __aiter__(self) -> Self:

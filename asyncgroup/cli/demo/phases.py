@@ -1,4 +1,4 @@
-"""How long each phase of the demonstration took."""
+"""Measure how long each phase of the demonstration takes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 __all__ = ["Phases"]
 
 OTHER: Final = "other"
-"""What all time outside a phase is counted as."""
+"""The name for the time outside all phases."""
 
 
 class Phases:
-    """Seconds by phase. They add up to the time since the beginning, also as rounded numbers."""
+    """Seconds by phase, which add up to the time since the start, also when rounded."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
-        self._last = time()
+        self._last = time()  # the end of the last lap
         self._seconds: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the block's time under this name; a name may come more than once."""
+        """Add the block's time to this phase; a name can be used repeatedly."""
         self._lap(OTHER)
         try:
             yield
@@ -35,19 +35,19 @@ class Phases:
         self._last = now
 
     def seconds(self, digits: int) -> dict[str, float]:
-        """The phases in the order in which they began, then the time outside of them, rounded; and `all`, their sum."""
+        """Return the rounded seconds of the phases in the order in which they began, then of `other`, then `all`, the sum."""
         self._lap(OTHER)
         names = [*(name for name in self._seconds if name != OTHER), OTHER]
         rounded, exact, shown = {}, 0.0, 0.0
         for name in names:
-            # rounding the running total, and not each number, keeps the sum right
+            # the running total is rounded instead of each number, so that the rounded numbers add up
             exact += self._seconds[name]
             rounded[name] = round(round(exact, digits) - shown, digits)
             shown = round(exact, digits)
         return {**rounded, "all": shown}
 
     def line(self) -> str:
-        """`21.4 s: produce 3.2, group 12.1, other 6.1`."""
+        """Return a line such as `21.4 s: produce 3.2, group 12.1, other 6.1`."""
         seconds = self.seconds(1)
         total = seconds.pop("all")
         return f"{total:.1f} s: " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())

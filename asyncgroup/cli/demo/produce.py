@@ -1,4 +1,4 @@
-"""The flights into their topic, and beside it what must come out in the end."""
+"""Produce the flights to their topic, and compute the expected results."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from asyncgroup.producer import Producer
 __all__ = ["Expected", "load", "produce"]
 
 STEP = 2_000
-"""Flights between two pictures of the bar."""
+"""Flights between two updates of the progress bar."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the CSV says of the flights that are produced."""
+    """The expected results, computed from the CSV."""
 
     figures: Figures
+    """Of the group."""
     pipeline: PipelineFigures
+    """Of Spark's queries."""
     last: int
-    """The latest event time, in minutes since 1970."""
+    """The latest event time in minutes since 1970."""
 
 
 def load(data: Path, rows: int | None) -> tuple[Sequence[Flight], Expected]:
-    """The first `rows` of the CSV (None: all) in the order they are produced in. Blocks for seconds."""
+    """Return the first `rows` of the CSV (None: all) in the order of producing, and the expected results. Blocks for seconds."""
     flights = in_order(islice(read_flights(data), rows))
     figures = Figures()
     for flight in flights:
@@ -43,7 +45,7 @@ def load(data: Path, rows: int | None) -> tuple[Sequence[Flight], Expected]:
 
 
 async def produce(target: DemoTarget, flights: Sequence[Flight], screen: Screen) -> None:
-    """Produce them, keyed by carrier: the flights of a carrier stay in their order."""
+    """Produce the flights with the carrier as key, so that the flights of a carrier keep their order."""
     time = asyncio.get_running_loop().time
     begun = time()
     with screen.bar("producing flights", len(flights)) as bars:

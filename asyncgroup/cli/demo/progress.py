@@ -1,4 +1,4 @@
-"""How far the group is, and the gate that keeps it from being done before the story is told."""
+"""The progress of the group, and the gate that keeps it from consuming all records before its rebalances."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ WINDOW: Final = 2.0
 """Seconds over which rates are averaged."""
 
 STALL_TIMEOUT: Final = 60.0
-"""Seconds without any progress after which something must be wrong."""
+"""Seconds without any change after which the demonstration fails."""
 
 
 class DemoFailed(AsyncGroupError):
-    """The story did not go as it should."""
+    """The demonstration cannot run, or did not run as it should."""
 
 
 class RateMeter:
-    """A rate over the last seconds."""
+    """The rate of events over the last `WINDOW` seconds."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
         self._begun = time()
-        self._counts: deque[tuple[float, int]] = deque()
+        self._counts: deque[tuple[float, int]] = deque()  # (time, events)
 
     def add(self, count: int) -> None:
-        """Something was done now."""
+        """Count events at the current time."""
         self._counts.append((self._time(), count))
 
     @property
     def rate(self) -> float:
-        """Per second."""
+        """Events per second."""
         now = self._time()
         while self._counts and self._counts[0][0] < now - WINDOW:
             self._counts.popleft()
@@ -46,69 +46,69 @@ class RateMeter:
 
 
 class GroupProgress:
-    """Of `total` records: those committed, and those that handlers have taken."""
+    """The committed and the delivered records of `total` ones."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.committed_offsets: dict[TopicPartition, int] = {}
-        self.delivered: dict[TopicPartition, int] = {}
-        self.meter = RateMeter(asyncio.get_running_loop().time)
-        self._changed = asyncio.Event()
+        self.delivered: dict[TopicPartition, int] = {}  # the offset up to which handlers got records
+        self.meter = RateMeter(asyncio.get_running_loop().time)  # of committed records
+        self._changed = asyncio.Event()  # replaced at each change
 
     @property
     def committed_records(self) -> int:
-        """Records whose offsets are committed: topics of the demonstration begin at offset 0."""
+        """The number of committed records: the partitions of the demonstration begin at offset 0."""
         return sum(self.committed_offsets.values())
 
     def commit(self, tp: TopicPartition, offset: int) -> int:
-        """A commit succeeded; returns how many records are newly committed."""
-        news = max(0, offset - self.committed_offsets.get(tp, 0))
-        if news:
+        """Record a successful commit, and return the number of records that were not committed before."""
+        new = max(0, offset - self.committed_offsets.get(tp, 0))
+        if new:
             self.committed_offsets[tp] = offset
-            self.meter.add(news)
+            self.meter.add(new)
         self.notify()
-        return news
+        return new
 
     def set_delivered(self, tp: TopicPartition, offset: int) -> None:
-        """A handler has everything before `offset`; less than before if records are delivered again."""
+        """Record that a handler got everything before `offset`, which goes back if records are delivered again."""
         self.delivered[tp] = offset
         self.notify()
 
     def notify(self) -> None:
-        """Something has changed that somebody may wait for."""
+        """Wake all waiters, after any change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     @property
     def next_change(self) -> asyncio.Event:
-        """Set by the next change. Take it before looking at what may change: one in between is not missed then."""
+        """An event that the next change sets. Get it before checking a condition, so that no change is missed."""
         return self._changed
 
     async def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something to become so; raises DemoFailed when nothing at all has changed for a minute."""
+        """Wait until the condition is true. Raises DemoFailed if nothing has changed for `STALL_TIMEOUT` seconds."""
         while not condition():
             try:
                 async with asyncio.timeout(STALL_TIMEOUT):
                     await self.next_change.wait()
             except TimeoutError:
                 raise DemoFailed(
-                    f"nothing happened for {STALL_TIMEOUT:.0f} s while waiting for {what}; "
+                    f"no progress for {STALL_TIMEOUT:.0f} s while waiting for {what}; "
                     f"{self.committed_records:,} of {self.total:,} records were committed"
                 ) from None
 
 
 class Gate:
-    """Holds the claims back once a share of the records was taken, until it is opened further.
+    """Stops the claims once a share of the records was delivered, until it is opened further.
 
-    The group is faster than its rebalances: without a gate it could be done before they happened.
+    Consuming is faster than rebalancing: without the gate all records could be consumed before the rebalances.
     """
 
     def __init__(self, progress: GroupProgress) -> None:
         self._progress = progress
-        self._limit = progress.total
+        self._limit = progress.total  # records
 
     def open_to(self, share: float) -> None:
-        """Let records through up to this share of all."""
+        """Let claims continue until this share of all records is delivered."""
         self._limit = int(share * self._progress.total)
         self._progress.notify()
 
@@ -117,7 +117,7 @@ class Gate:
         return self._limit <= sum(self._progress.delivered.values()) < self._progress.total
 
     async def wait(self, claim: Claim) -> None:
-        """Wait until the gate is open, or the claim at its end."""
+        """Wait until the gate is open or the claim has ended."""
         while True:
             change = self._progress.next_change
             if not self.is_closed or claim.ended:

@@ -1,4 +1,4 @@
-"""The second half of the demonstration: Spark's own queries over the topic that the group has read before."""
+"""Run Spark's queries over the topic of flights, while the group consumes it, and read their results."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 __all__ = ["Queries", "figures"]
 
 POLL_INTERVAL: Final = 0.3
-"""Seconds between two looks at the queries."""
+"""Seconds between two reads of the queries' progress."""
 
 BATCHES: Final = 2
-"""Batches that the year is read in, so that there are watermarks to be seen."""
+"""Batches in which the year is read: more than one, so that the watermark advances."""
 
 ATTEMPTS: Final = 3
-"""Starts of the queries on a machine that is too busy."""
+"""Starts of the queries, as a start may time out on a busy machine."""
 
 LATER: Final = 30 * 24 * 60
-"""Minutes after the last flight that the heartbeat tells: more than the watermark's delay."""
+"""Minutes from the last flight to the event time of the heartbeat: more than the watermark's delay."""
 
 
 class Queries:
-    """Runs the pipeline of `asyncgroup.spark.examples.flights` on a place, twice, and reads its results.
+    """Runs the pipeline of `asyncgroup.spark.examples.flights` twice on a target, and reads its results.
 
-    The second time it goes on where the first has ended, with a heartbeat as the only news: that moves the watermark
-    past the year's last hours, which come out then. A heartbeat beside the flights would be a mistake: Spark may read it
-    in an earlier batch than flights of other partitions, and drop those as too late.
+    The second run continues after the first one, with a heartbeat as the only new record, which moves the watermark past
+    the year's last hours, so that Spark emits them. If the heartbeat were produced together with the flights, Spark could
+    read it in an earlier batch than flights of other partitions, and drop those flights as too late.
     """
 
     def __init__(self, spark: SparkSession, target: DemoTarget, output: Path, flights: int) -> None:
@@ -48,7 +48,8 @@ class Queries:
 
         self.progress: Sequence[QueryProgress] = ()
         self.total = flights
-        self._target, self._output = target, output
+        self._target = target
+        self._output = output
         self._pipeline = Pipeline(
             bootstrap_servers=target.bootstrap_servers,
             properties=dict(target.properties),
@@ -56,7 +57,7 @@ class Queries:
             streaks_topic=target.streaks_topic,
             output=output.absolute().as_uri(),
             group_id=target.query_group_id,
-            rows_per_trigger=-(-flights // BATCHES) + PARTITIONS,  # each one's share is rounded down
+            rows_per_trigger=-(-flights // BATCHES) + PARTITIONS,  # Spark rounds each partition's share down
             tasks=spark.sparkContext.defaultParallelism,
         )
         self._spark = spark
@@ -64,11 +65,11 @@ class Queries:
 
     @property
     def plot(self) -> Path:
-        """Where `draw` puts the plot."""
+        """The file to which `draw` writes the plot."""
         return self._output / "delay_by_hour.svg"
 
     async def catch_up(self) -> None:
-        """Let both queries read everything that the topic has, and end. Raises DemoFailed."""
+        """Run both queries until they have read the whole topic. Raises DemoFailed."""
         from asyncgroup.spark.examples.flights.pipeline import is_worker_timeout
 
         for _ in range(1, ATTEMPTS):
@@ -109,7 +110,7 @@ class Queries:
                 raise DemoFailed(f"the query {query.name!r} failed: {_first_words(error)}") from error
 
     async def advance_watermark(self, last: int) -> None:
-        """Produce a heartbeat, well after the `last` event time (minutes since 1970)."""
+        """Produce a heartbeat with an event time long after `last` (minutes since 1970)."""
         from asyncgroup.spark.examples.flights.events import heartbeat
 
         config = self._target.config(ProducerConfig)
@@ -117,7 +118,7 @@ class Queries:
             await producer.send(self._target.topic, heartbeat(60 * (last + LATER)))
 
     async def read(self) -> PipelineFigures:
-        """The results: hours from Parquet, streaks from their topic."""
+        """Return the results: hours from Parquet, streaks from their topic."""
         session = await self._own_session()
         return await asyncio.to_thread(self._read, session)
 
@@ -125,7 +126,7 @@ class Queries:
         return figures(self._pipeline.delays(session), self._pipeline.streaks(session))
 
     async def draw(self, names: dict[str, str]) -> None:
-        """Draw the delay by hour of the day; `names` are the carriers'."""
+        """Write a plot of the delay by hour of the day; `names` are the carriers' names by code."""
         await asyncio.to_thread(self._draw, await self._own_session(), names)
 
     def _draw(self, session: SparkSession, names: dict[str, str]) -> None:
@@ -137,7 +138,7 @@ class Queries:
 
 
 def figures(delays: DataFrame, streaks: DataFrame) -> PipelineFigures:
-    """The pipeline's results, fetched from Spark. Blocks."""
+    """Collect the pipeline's results from Spark. Blocks."""
     hours = _minutes(delays, "start").select("carrier", "start", "flights", "departed", "delay_sum")
     return PipelineFigures(
         {
@@ -151,7 +152,7 @@ def figures(delays: DataFrame, streaks: DataFrame) -> PipelineFigures:
 def _look(queries: Sequence[StreamingQuery]) -> tuple[bool, list[QueryProgress]]:
     from asyncgroup.spark.examples.flights.pipeline import QueryProgress
 
-    # before the progress, so that the last look sees the end
+    # before the progress, so that the last call returns the final progress
     active = any(query.isActive for query in queries)
     return active, [QueryProgress.of(query) for query in queries]
 
@@ -162,7 +163,7 @@ def _stop(queries: Sequence[StreamingQuery]) -> None:
 
 
 def _minutes(df: DataFrame, *columns: str) -> DataFrame:
-    """Timestamps as minutes since 1970, which no timezone can change."""
+    """Convert timestamps to minutes since 1970, which do not depend on a time zone."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
     return df.withColumns({name: (F.unix_seconds(F.col(name)) / 60).cast("long") for name in columns})

@@ -1,4 +1,4 @@
-"""What is seen of Spark's queries while they run."""
+"""The progress of Spark's queries on the screen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["QueryProgressView"]
 
 
 class HasProgress(Protocol):
-    """Queries that run, and how many records there are for each."""
+    """Running queries: their progress, and the number of records that each has to read."""
 
     @property
     def progress(self) -> Sequence[QueryProgress]: ...
@@ -26,14 +26,14 @@ class HasProgress(Protocol):
 
 
 class QueryProgressView:
-    """Each query's batches and records, and the event time until which its results are complete."""
+    """Shows each query's batches and records, and the event time up to which its results are complete (watermark)."""
 
     def __init__(self, queries: HasProgress) -> None:
         self._queries = queries
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     def render(self) -> Table:
-        """A table."""
+        """Return a table with a row for each query."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("query", min_width=9)
         for name, width in (("batches", 7), ("records", 8)):
@@ -47,13 +47,13 @@ class QueryProgressView:
         return table
 
     def lines(self) -> Iterator[str]:
-        """A line for each query that has got further."""
+        """Yield a line for each query whose progress has changed."""
         for each in self._queries.progress:
             until = f", complete until {_until(each)}" if _until(each) else ""
             batches = f"{each.batches} {'batch' if each.batches == 1 else 'batches'}"
             line = f"query {each.name:<8} {each.records:>9,} records in {batches}{until}"
-            if each.batches and line not in self._said:
-                self._said.add(line)
+            if each.batches and line not in self._printed:
+                self._printed.add(line)
                 yield line
 
 

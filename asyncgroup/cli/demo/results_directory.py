@@ -1,4 +1,4 @@
-"""Where the results lie."""
+"""The directory of the demonstration's results, and what is kept of it at the end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["ResultsDirectory"]
 
 
 class ResultsDirectory:
-    """A directory with the results, in the user's place or a new one among the temporary files.
+    """The directory that the user gave, or a new temporary one.
 
-    There the plot and the pipeline's Parquet stay when the demonstration went well, and nothing if it didn't; in the
-    user's own place everything stays.
+    In the user's directory all files are kept. Of a temporary one only the plot and the pipeline's Parquet files are kept
+    after a success, and nothing after a failure.
     """
 
     def __init__(self, keep: Path | None) -> None:
@@ -23,12 +23,12 @@ class ResultsDirectory:
 
     @property
     def flights(self) -> Path:
-        """What the group writes through the bridge."""
+        """The directory to which the group writes through the bridge."""
         return self.root / "flights"
 
     def clean_up(self, *, well: bool) -> None:
-        """Remove what nobody asked for."""
+        """Remove the files that are not kept; `well`: whether the demonstration was successful."""
         if self._is_kept:
             return
-        for place in (self.flights, self.root / "checkpoints") if well else (self.root,):
-            shutil.rmtree(place, ignore_errors=True)
+        for path in (self.flights, self.root / "checkpoints") if well else (self.root,):
+            shutil.rmtree(path, ignore_errors=True)

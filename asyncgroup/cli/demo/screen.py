@@ -1,4 +1,4 @@
-"""What is seen: live pictures at a terminal, plain lines elsewhere."""
+"""The demonstration's output: a live display on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from rich.text import Text
 __all__ = ["Screen", "View"]
 
 LIVE: Final = 0.2
+"""Seconds between two updates of the live display."""
 PLAIN: Final = 1.5
-"""Seconds between two pictures, at a terminal and elsewhere."""
+"""Seconds between two updates in plain lines."""
 
 
 class View(Protocol):
-    """Something that goes on and can be looked at."""
+    """A running activity whose progress can be shown."""
 
     def render(self) -> RenderableType:
-        """How it stands now, for a terminal."""
+        """Return the current state, for the live display."""
 
     def lines(self) -> Iterable[str]:
-        """What there is to say now that was not said before."""
+        """Return lines about what has changed since the last call."""
 
 
 class Screen:
-    """Everything the demonstration prints, apart from its JSON result."""
+    """Prints everything except the JSON result."""
 
     def __init__(self, *, to_stderr: bool) -> None:
         terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
@@ -42,20 +43,20 @@ class Screen:
         return self.console.is_terminal
 
     def say(self, text: str, style: str = "") -> None:
-        """A line."""
+        """Print a line."""
         self.console.print(Text(text, style), soft_wrap=True)
 
     def table(self, table: Table) -> None:
-        """A table."""
+        """Print a table."""
         self.console.print(table)
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
-        """A word about what takes its time, with a spinner that goes away at the end of the block."""
+        """Show a text with a spinner during the block, on a terminal only."""
         return self.console.status(what) if self.is_live else nullcontext()
 
     @contextmanager
     def bar(self, what: str, total: int) -> Iterator[Bars]:
-        """A progress bar with one task, number 0; nothing is seen of it elsewhere than at a terminal."""
+        """Show a progress bar with one task (id 0) during the block, on a terminal only."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
@@ -68,7 +69,7 @@ class Screen:
 
     @asynccontextmanager
     async def watch(self, view: View) -> AsyncIterator[None]:
-        """Show the view while the block runs."""
+        """Show the view during the block."""
         show = self._show_live if self.is_live else self._show_lines
         stop = asyncio.Event()
         showing = asyncio.create_task(show(view, stop), name="screen")

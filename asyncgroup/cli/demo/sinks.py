@@ -1,4 +1,4 @@
-"""Where the flights go: with Spark to Parquet files, else to a ledger in memory. Both count a second delivery once."""
+"""The sinks of the group: Parquet files with Spark, otherwise memory. Both store a record that is delivered twice once."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["FoundFlights", "MemorySink", "MemorySinkHandler", "decoded", "read_back"]
 
 EXAMPLES: Final = 5
+"""Rows that a report of missing or repeated rows names."""
 SCHEMA: Final = "row int, carrier string, dep_delay int"
+"""The fields of a flight's JSON object that are stored."""
 
 
 class FoundFlights(NamedTuple):
-    """What arrived: figures by carrier, rows of the CSV that are missing or there more than once (some of them)."""
+    """The flights that arrived."""
 
     figures: Figures
     distinct: int
+    """The number of different rows."""
     missing: list[int]
+    """The first rows of the CSV that are missing."""
     twice: list[int]
+    """The first rows of the CSV that arrived more than once."""
 
 
 def decoded(df: DataFrame) -> DataFrame:
-    """What is stored of a batch: the flights' columns, and whence they came."""
+    """Return what is stored of a batch: the flights' columns, and topic, partition and offset of each record."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
     flight = F.from_json(F.col("value").cast("string"), SCHEMA).alias("flight")
@@ -40,7 +45,7 @@ def decoded(df: DataFrame) -> DataFrame:
 
 
 def read_back(spark: SparkSession, root: Path, flights: int) -> FoundFlights:
-    """Read what `ParquetByRange` has stored; `flights` should be there. Blocks: to be called off the event loop."""
+    """Read what `ParquetByRange` has stored, and compare it with the expected number of flights. Blocks."""
     from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
     from asyncgroup.spark import ParquetByRange
@@ -68,20 +73,20 @@ def _rows(df: DataFrame) -> list[int]:
 
 
 class MemorySink:
-    """What the handlers of all members have aggregated, by partition and the offset where each batch starts."""
+    """The batches of all members, by partition and first offset."""
 
     def __init__(self) -> None:
         self._entries: dict[int, dict[int, list[tuple[int, str, int | None]]]] = {}
 
     def add(self, batch: Batch) -> None:
-        """Aggregate a batch. Whatever was entered from its start on is void: it is being delivered again."""
+        """Add a batch; it replaces the batches from its first offset on, which are being delivered again."""
         entries = self._entries.setdefault(batch.partition, {})
         for start in [start for start in entries if start >= batch.first_offset]:
             del entries[start]
         entries[batch.first_offset] = [_columns(json.loads(record.value or b"{}")) for record in batch]
 
     def read(self, flights: int) -> FoundFlights:
-        """Add everything up; `flights` should be there."""
+        """Add up all batches, and compare them with the expected number of flights. Blocks."""
         figures, seen = Figures(), Counter[int]()
         for entries in self._entries.values():
             for rows in entries.values():
@@ -98,10 +103,11 @@ def _columns(flight: dict[str, Any]) -> tuple[int, str, int | None]:
 
 
 class MemorySinkHandler(Handler):
-    """Aggregates without Spark, at most `max_records` at a time."""
+    """Adds batches of at most `max_records` records to a `MemorySink`, and marks them."""
 
     def __init__(self, memory_sink: MemorySink, max_records: int = 1_000) -> None:
-        self._sink, self._max_records = memory_sink, max_records
+        self._sink = memory_sink
+        self._max_records = max_records
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
         async for batch in claim.batches(max_records=self._max_records):

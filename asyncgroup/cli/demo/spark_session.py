@@ -1,4 +1,4 @@
-"""Spark for the demonstration: started beside the producing, stopped at the end."""
+"""Start Spark for the demonstration in the background, while the flights are produced, and stop it at the end."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ if TYPE_CHECKING:
 __all__ = ["start_spark"]
 
 CONFIG: Final = {
-    # a short run gains more from a quick compiler than from a thorough one: 24 s of CPU instead of 40
+    # a short run is faster with only the first stage of Java's compiler: 24 s of CPU instead of 40
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # workers are forked with pandas imported; otherwise each imports it, 10 s of the demo's time on two cores
+    # Python workers are forked with pandas imported; importing it in each of them takes 10 s in all on two cores
     "spark.python.daemon.module": "asyncgroup.spark.preloading_daemon",
-    # on a local disk the default one starts a program for some files: 100 ms more for each batch and state
+    # the default one runs a program for some files of a local disk: 100 ms for each batch and state store
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
 
 MAX_CORES: Final = 4
+"""Cores that the local Spark uses at most."""
 
 
 async def start_spark(stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
-    """Start Spark in the background; `stack` stops it. Raises DemoFailed where there can be no Spark."""
+    """Start Spark in the background; `stack` stops it. Raises DemoFailed if Spark or Java is not installed."""
     from asyncgroup.spark import local_session, require_spark
 
     try:
         await asyncio.to_thread(require_spark)
     except AsyncGroupError as error:
         raise DemoFailed(
-            f"{str(error).rstrip('.')}. Or leave Spark out: asyncgroup demo --no-spark"
+            f"{str(error).rstrip('.')}. Or run the demonstration without Spark: asyncgroup demo --no-spark"
         ) from error
     cores = min(MAX_CORES, os.cpu_count() or 1)
     starting = asyncio.create_task(

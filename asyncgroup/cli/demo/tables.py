@@ -1,4 +1,4 @@
-"""The tables at the end."""
+"""The tables that the demonstration prints at the end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from asyncgroup.cli.demo.sinks import FoundFlights
 __all__ = ["comparison", "longest_streaks"]
 
 SHOWN: Final = 5
-"""Streaks in the table."""
+"""The number of streaks in the table."""
 
 NEW_YORK: Final = "America/New_York"
 
 
 def comparison(expected: Figures, found: FoundFlights, names: dict[str, str], source: str) -> Table:
-    """Flights and mean departure delay by carrier, beside the figures of the CSV; a line that differs is red."""
+    """Return a table of flights and mean departure delay by carrier, with the CSV's figures; different rows are red."""
     table = _table(f"flights and mean departure delay in minutes, as {source}")
     table.add_column("carrier", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis")
@@ -49,7 +49,7 @@ def comparison(expected: Figures, found: FoundFlights, names: dict[str, str], so
 
 
 def longest_streaks(streaks: Sequence[StreakFigures], names: dict[str, str]) -> Table:
-    """The longest streaks, their times as New York's clocks showed them."""
+    """Return a table of the longest streaks, with local times of New York."""
     table = _table(
         f"longest of {len(streaks):,} streaks of departures {LATE} minutes late or more, from their topic"
     )

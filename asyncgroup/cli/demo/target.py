@@ -1,4 +1,4 @@
-"""Where the demonstration takes place: an embedded cluster, or a running Kafka that is left as it was."""
+"""The target of the demonstration: an embedded cluster, or topics of its own on a running Kafka, removed at the end."""
 
 from __future__ import annotations
 
@@ -23,51 +23,56 @@ _log = logging.getLogger("asyncgroup.demo")
 C = TypeVar("C", bound=ClientConfig)
 
 PARTITIONS: Final = 6
+"""Partitions of the topic of flights."""
 NODES: Final = 3
+"""Nodes of the embedded cluster."""
 QUERIES: Final = ("delays", "streaks")
+"""The names of the pipeline's queries, with which the ids of their groups end."""
 
 REMOVAL_LIMIT: Final = 20.0
-"""Seconds that tidying up may take."""
+"""Seconds for the removal of each topic or group."""
 
 
 class DemoTarget(NamedTuple):
-    """A cluster with an empty topic, and the group to read it with."""
+    """A cluster, and the names of the topics and groups that the demonstration uses there."""
 
     bootstrap_servers: str
     topic: str
+    """The topic of flights, empty at the start."""
     group_id: str
     description: str
+    """The cluster in words, for the screen."""
     properties: Mapping[str, str] = MappingProxyType({})
-    """What clients connect with (TLS, SASL), by Kafka's names."""
+    """The clients' connection properties (TLS, SASL), by Kafka's names."""
 
     def config(self, cls: type[C], **keys: object) -> C:
-        """Return a configuration for this place, with `keys` of ours."""
+        """Return a configuration for this cluster; `keys` override properties."""
         return cls.from_properties(self.properties, **keys).config
 
     @property
     def streaks_topic(self) -> str:
-        """Where the pipeline puts its streaks."""
+        """The topic to which the pipeline writes the streaks."""
         return f"{self.topic}-streaks"
 
     @property
     def query_group_id(self) -> str:
-        """What the names of the groups of Spark's queries begin with."""
+        """The prefix of the group ids of Spark's queries."""
         return f"{self.group_id}-query"
 
     @property
     def topics(self) -> dict[str, int]:
-        """All topics, with the number of their partitions."""
+        """All topics with their number of partitions."""
         return {self.topic: PARTITIONS, self.streaks_topic: 1}
 
     @property
     def groups(self) -> list[str]:
-        """All groups."""
+        """The ids of all groups."""
         return [self.group_id, *(f"{self.query_group_id}-{query}" for query in QUERIES)]
 
 
 @asynccontextmanager
 async def embedded() -> AsyncIterator[DemoTarget]:
-    """A cluster of three nodes in this process."""
+    """Run an embedded cluster of three nodes in this process."""
     from asyncgroup.broker import EmbeddedCluster
 
     async with EmbeddedCluster(NODES, history_limit=0) as broker:
@@ -82,7 +87,7 @@ async def embedded() -> AsyncIterator[DemoTarget]:
 async def running(
     bootstrap_servers: str, properties: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[DemoTarget]:
-    """A Kafka that runs already, with names of our own, which are removed whatever happens."""
+    """Use a running Kafka, with unique names of topics and groups, which are always removed at the end."""
     name = f"asyncgroup-demo-{uuid.uuid4().hex[:8]}"
     client = ClientConfig.from_properties(properties).config
     async with Cluster(bootstrap_servers, client) as cluster:

@@ -1,4 +1,4 @@
-"""The comparison of what arrived with the figures of the CSV."""
+"""Compare the flights that arrived with the figures of the CSV."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["differences", "verdict"]
 
 
 def differences(expected: Figures, found: FoundFlights) -> list[str]:
-    """What differs, in words; empty if every flight arrived exactly once with the right figures."""
-    said = []
+    """Describe the differences; empty if every flight arrived exactly once with the right figures."""
+    texts = []
     missing = expected.flights - found.distinct
     if missing > 0 or found.missing:
-        said.append(f"{missing:,} flights are missing: rows {_examples(found.missing, missing)} of the CSV")
+        texts.append(f"{missing:,} flights are missing: rows {_examples(found.missing, missing)} of the CSV")
     more = found.figures.flights - found.distinct
     if more > 0:
-        said.append(
+        texts.append(
             f"{more:,} flights are there more than once: rows {_examples(found.twice, more)} of the CSV"
         )
     nothing = CarrierFigures()
@@ -26,14 +26,14 @@ def differences(expected: Figures, found: FoundFlights) -> list[str]:
         for name in ("flights", "delays", "delay_sum"):
             if getattr(ours, name) != getattr(theirs, name):
                 what = name.replace("_", " ")
-                said.append(
+                texts.append(
                     f"{carrier}: {what} {getattr(ours, name):,}, in the CSV {getattr(theirs, name):,}"
                 )
-    return said
+    return texts
 
 
 def verdict(expected: Figures, found: FoundFlights, wrong: list[str]) -> str:
-    """The demonstration's last line."""
+    """Return the last line of the demonstration's output."""
     share = f"{found.distinct:,} of {expected.flights:,} flights"
     return f"{share}, each exactly once" if not wrong else f"{share}; something went wrong, see above"
 
