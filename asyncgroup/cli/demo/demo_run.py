@@ -194,9 +194,7 @@ class Demo:
     async def _pipeline(
         self, queries: Queries, catching_up: asyncio.Task[None], expected: Expected, names: dict[str, str]
     ) -> PipelineFigures:
-        self._screen.say(
-            "\nSpark's queries read the same topic concurrently, with format('asyncgroup')"
-        )
+        self._screen.say("\nSpark's queries read the same topic concurrently, with format('asyncgroup')")
         async with self._screen.watch(QueryProgressView(queries)):
             await self._timed("queries", catching_up)
         self._screen.say("a heartbeat advances the watermark; the queries continue from their checkpoints")

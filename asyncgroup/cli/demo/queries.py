@@ -29,7 +29,7 @@ BATCHES: Final = 2
 """Batches in which the year is read: more than one, so that the watermark advances."""
 
 ATTEMPTS: Final = 3
-"""Starts of the queries, as a start may time out on a busy machine."""
+"""Runs of the queries until one succeeds: on a busy machine Spark's Python workers may time out."""
 
 LATER: Final = 30 * 24 * 60
 """Minutes from the last flight to the event time of the heartbeat: more than the watermark's delay."""
