@@ -183,7 +183,8 @@ class _FrameReclaimer:
 
     def __init__(self) -> None:
         self._newest: weakref.ref[Any] | None = None
-        self._size = self._kept = 0
+        self._size = 0  # bytes of the newest frame
+        self._kept = 0  # bytes of frames that may still be held since the last full collection
 
     def track(self, frame: Any, size: int) -> None:
         """Record that a DataFrame of `size` bytes was created."""

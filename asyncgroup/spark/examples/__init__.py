@@ -1,1 +1,1 @@
-"""Pipelines worth reading: each a package of its own, written as a user of `asyncgroup.spark` would write it."""
+"""Example pipelines, each a package, written as a user of `asyncgroup.spark` would write them."""

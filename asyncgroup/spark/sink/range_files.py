@@ -111,13 +111,13 @@ class HadoopFiles:
         with _storage_errors(f"{self.locate(name)} could not be renamed to {self.locate(target)}"):
             self._files.mkdirs(self._path(target.rpartition("/")[0]))
             if not self._files.rename(self._path(name), self._path(target)):
-                raise StorageError("the file system said no")
+                raise StorageError("the file system refused the operation")
 
     def mkdir(self, name: str) -> None:
         """Create an empty directory."""
         with _storage_errors(f"{self.locate(name)} could not be created"):
             if not self._files.mkdirs(self._path(name)):
-                raise StorageError("the file system said no")
+                raise StorageError("the file system refused the operation")
 
     def remove(self, name: str) -> None:
         """Remove a directory with its content, if it exists."""

@@ -217,12 +217,14 @@ class GroupCommitter:
             raise errors.commit_failed(self.group_id, error) from error
         if now - self._warned_at >= WARNING_INTERVAL:
             self._warned_at = now
-            told = (
+            reason = (
                 f"the group is in use by {'; '.join(await self._members()) or 'other members'}"
                 if in_use
                 else error
             )
-            _log.warning("group %r: offsets were not committed, the query continues: %s", self.group_id, told)
+            _log.warning(
+                "group %r: offsets were not committed, the query continues: %s", self.group_id, reason
+            )
 
     async def _members(self) -> Members:
         try:

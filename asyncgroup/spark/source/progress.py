@@ -1,6 +1,6 @@
-"""How far a streaming query is and may go: what Spark asks its reader, in offsets instead of JSON.
+"""`StreamProgress`: the state of a streaming query in the driver, and the answers to Spark's calls, as offsets.
 
-The rules are those of Spark's `KafkaMicroBatchStream`; what differs is said where it does.
+The rules are those of Spark's `KafkaMicroBatchStream`; differences are noted below.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ T = TypeVar("T")
 Offsets: TypeAlias = dict[TopicPartition, int]
 
 IDLE_PAUSES: Final = (0.01, 0.05)
-"""Seconds between two questions for news while there are none: the first pause, and the longest.
+"""The first and the longest pause in seconds between lookups of the latest offsets while there are no new records.
 
-Spark asks again after 10 ms (`spark.sql.streaming.pollingDelay`), which would keep a broker and a core busy."""
+Spark asks every 10 ms (`spark.sql.streaming.pollingDelay`), which would keep a broker and a core busy."""
 
 IDLE_PAUSE_FACTOR: Final = 10
-"""The longest pause is so many times what the last answer took, if that is more: thousands of partitions take a while."""
+"""The longest pause is this multiple of the last lookup's duration, if that is more: thousands of partitions take long."""
 
 RECREATED: Final = "the topic was deleted and recreated"
 
 MAX_IDLE_PAUSE: Final = 1.0
-"""In any case, in seconds."""
+"""Upper limit in seconds of any pause."""
 
 
 class StreamProgress:
@@ -57,60 +57,64 @@ class StreamProgress:
         self._sampler = LogSampler()
         self._initial: Offsets | None = None
         self._available_now_end: Offsets | None = None
-        """What there was when Trigger.AvailableNow began; the query ends there."""
+        """The ends of the logs when Trigger.AvailableNow started; the query stops there."""
         self._latest: Offsets = {}
         self._topic_ids: dict[TopicPartition, UUID] = {}
-        """The topics that the query's offsets are of: a topic made anew has another id."""
+        """The topic ids that the query's offsets belong to; a recreated topic has another id in the metadata."""
         self._recreated_starts: Offsets = {}
-        """Where topics made anew start; the query's own offsets there say that it knows."""
-        self._looked_up_end = self._planned = self._checked = False
-        self._idle_at: Offsets | None = None
-        self._idle_since = self._pause = self._lookup_seconds = 0.0
+        """The first offsets of recreated topics; when a batch starts there, the query has changed to the new topic."""
+        self._looked_up_end = False  # after the first call of `next_end`
+        self._planned = False  # after the first call of `tasks`
+        self._checked = False  # after `_check_topics`
+        self._idle_at: Offsets | None = None  # where the last lookup found no new records
+        self._idle_since = 0.0  # the loop's time of the last lookup
+        self._pause = 0.0  # seconds before the next lookup
+        self._lookup_seconds = 0.0  # duration of the last lookup
 
     @property
     def latest(self) -> Offsets:
-        """The logs' ends as they were found the last time; the query's end with Trigger.AvailableNow."""
+        """The ends of the logs at the last lookup; with Trigger.AvailableNow the end of the query."""
         return self._latest
 
     @property
     def topic_ids(self) -> TopicIds:
-        """The topics that the query's offsets are of, as far as that is known."""
+        """The topic ids that the query's offsets belong to, as far as known."""
         return self._topic_ids
 
     def interrupt(self) -> bool:
-        """End the call that runs, if one does, by CancelledError; whether one did. For signal handlers."""
+        """Cancel the running call, if there is one; return whether there was. For signal handlers."""
         return self._client.interrupt()
 
     def stop(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    # --- what Spark asks ----------------------------------------------------------------------------------------
+    # --- Spark's calls ------------------------------------------------------------------------------------------
 
     def initial_offsets(self) -> Offsets:
-        """Where a new query starts; the same at every call."""
+        """Return where a new query starts; the same at every call."""
         if self._initial is None:
             self._initial = self._client.call(self._find_initial)
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """Remember the logs' ends: the query reads up to there, and no further."""
-        # a batch that waits for more would never come, as the trigger ends with the first that is empty
+        """Remember the ends of the logs: the query reads up to there, and no further."""
+        # without the minimum of offsets: a delayed batch is empty, and the trigger stops at the first empty batch
         self._limits = TriggerLimits(replace(self._settings, min_offsets_per_trigger=None))
-        # whether topics that are missing have been there is known later: from the checkpoint, or they never were
+        # missing topics are no error yet: whether they have existed is known later, from the checkpoint
         found = self._client.call(lambda lookups: lookups.list_all_offsets(LATEST, require_topics=False))
         self._available_now_end = self._latest = found
 
     def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
-        """Where the batch ends that starts at `start`; `start` itself if there is none to run yet.
+        """Return the end of the batch that starts at `start`; `start` itself if there is no batch to run yet.
 
-        Everything before `start` is done: that is committed to the group. Not `limited` takes whatever there is, as
-        Trigger.Once asks for.
+        The query has finished everything before `start`, so these offsets are committed to the group. If not `limited`, the
+        batch reads all available records, as for Trigger.Once.
         """
         return self._client.call(lambda lookups: self._find_end(lookups, start, limited=limited))
 
     def tasks(self, start: Offsets, end: Offsets) -> list[tuple[OffsetRange, ...]]:
-        """The ranges of each task of a batch. Raises DataLossError with failOnDataLoss, and warns without."""
+        """Return the ranges of each task of a batch. Raises DataLossError with failOnDataLoss, otherwise logs a warning."""
         return self._client.call(lambda lookups: self._find_tasks(lookups, start, end))
 
     # --- the start ----------------------------------------------------------------------------------------------
@@ -121,16 +125,16 @@ class StreamProgress:
         target = self._available_now_end
         if target is None:
             return found
-        # Trigger.AvailableNow has begun before: "latest" was there, and a partition that came since is a new one
+        # Trigger.AvailableNow has started before: "latest" are the ends found then, and later partitions count as new
         ends = {tp: target[tp] for tp in found if tp in target and may_start_at_end(starting, tp)}
         return {tp: min(offset, ends.get(tp, offset)) for tp, offset in found.items() if tp in target}
 
     def _pins_start(self, start: Offsets) -> bool:
-        """Whether the first batch has to be an empty one, which only writes down where the query starts.
+        """Return whether the first batch must be empty, only to store the query's start in the checkpoint.
 
-        Another process would find another start (the log's end, for example), should this one die before its first
-        batch is done. Spark's source keeps the start in a file of the checkpoint, which a Python source cannot reach;
-        the end of an empty batch gets there all the same.
+        If this process died before the first batch is finished, another process would resolve another start (the end of
+        the log, for example). Spark's source stores the start in a file of the checkpoint, which a Python source cannot
+        access; but the end of an empty batch is stored there.
         """
         fresh = not self._planned and self._initial is not None and start == self._initial
         return fresh and not is_reproducible(self._settings.starting)
@@ -155,7 +159,7 @@ class StreamProgress:
         earliest = await lookups.list_offsets(new) if new else {}
         end = await self._limit_end(lookups, start, self._latest, earliest, limited=limited)
         if commits is not None and end.keys() - start.keys():
-            # before their first batch: the next run tells by that whether their topics were recreated
+            # commit the start of new partitions before their first batch: by it the next run detects recreated topics
             await commits.commit_finished(
                 start | {tp: first for tp, first in earliest.items() if tp in end}, self._topic_ids
             )
@@ -163,7 +167,7 @@ class StreamProgress:
         return end
 
     async def _wait_if_idle(self, start: Offsets) -> None:
-        """Answer a question that was answered by "nothing new" the last time only after a pause."""
+        """Sleep before the lookup if the last one for the same start found no new records."""
         time = asyncio.get_running_loop().time
         first, longest = IDLE_PAUSES
         if self._idle_at != start or self._available_now_end is not None:
@@ -182,31 +186,33 @@ class StreamProgress:
             if not self._looked_up_end:
                 await self._complete_available_now_end(lookups, start, self._available_now_end)
             latest = self._available_now_end
-        anew = self._find_recreated(start, lookups.topic_ids)
-        # a batch that ends at the start of the new topic, below its own start, makes the reset visible; the next one reads it
+        recreated = self._find_recreated(start, lookups.topic_ids)
+        # a batch from the old offset back to the start of the new topic makes the reset visible; the next batch reads it
         self._recreated_starts |= await lookups.list_offsets(
-            {tp: EARLIEST for tp in anew if tp not in self._recreated_starts}
+            {tp: EARLIEST for tp in recreated if tp not in self._recreated_starts}
         )
-        back = self._find_recreated(start, lookups.topic_ids)  # but for those that are at the start already
+        back = self._find_recreated(
+            start, lookups.topic_ids
+        )  # without those whose batch starts there already
         return latest | {tp: self._recreated_starts[tp] for tp in back if tp in self._recreated_starts}
 
     async def _ask_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
         latest = await lookups.list_all_offsets(LATEST, last_known=start)
-        anew = self._find_recreated(start, lookups.topic_ids)
+        recreated = self._find_recreated(start, lookups.topic_ids)
         for _ in range(1, self._settings.offset_retries):
-            if all(latest.get(tp, -1) >= offset for tp, offset in start.items() if tp not in anew):
+            if all(latest.get(tp, -1) >= offset for tp, offset in start.items() if tp not in recreated):
                 break
-            # stale metadata may be the cause (KAFKA-7703), so that is asked again, as Spark does; or a broker that has
-            # just started, and knows of no topic yet
+            # a missing or lower offset may be due to stale metadata (KAFKA-7703), so look again, as Spark does; or due to
+            # a broker that has just started and does not know the topic yet
             await asyncio.sleep(self._settings.offset_retry_interval)
             latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
-            anew = self._find_recreated(start, lookups.topic_ids)
+            recreated = self._find_recreated(start, lookups.topic_ids)
         return latest
 
     async def _complete_available_now_end(
         self, lookups: BrokerLookups, start: Offsets, target: Offsets
     ) -> None:
-        """Add what was not there for a moment when Trigger.AvailableNow began: the checkpoint knows of it."""
+        """Add the ends of partitions of the checkpoint that could not be found when Trigger.AvailableNow started."""
         for _ in range(1, self._settings.offset_retries):
             if not (missing := start.keys() - target.keys()):
                 break
@@ -215,7 +221,10 @@ class StreamProgress:
             target |= {tp: found[tp] for tp in missing if tp in found}
 
     def _find_recreated(self, start: Offsets, ids: Mapping[TopicPartition, UUID]) -> list[TopicPartition]:
-        """The partitions whose `start` is of a topic that is gone, and that a namesake has taken the place of."""
+        """Return the partitions whose `start` belongs to a deleted topic, in place of which there is a recreated one.
+
+        Updates the known topic ids: of new partitions, and of partitions whose `start` is that of the recreated topic.
+        """
         for tp, topic_id in ids.items():
             if tp not in start or tp not in self._topic_ids or start[tp] == self._recreated_starts.get(tp):
                 self._topic_ids[tp] = topic_id
@@ -223,10 +232,10 @@ class StreamProgress:
         return [tp for tp in start if tp in ids and self._topic_ids[tp] != ids[tp]]
 
     async def _check_topics(self, lookups: BrokerLookups, start: Offsets) -> None:
-        """See once in a run that started from a checkpoint whether the topics of `start` were recreated since.
+        """Check once, in a run that started from a checkpoint, whether topics of `start` were recreated since the last run.
 
-        Partitions of which that is so, or must be assumed, get another id than their topic has. Raises DataLossError
-        with failOnDataLoss where the group lacks offsets that the checkpoint has.
+        Partitions of recreated topics get the old topic's id in `_topic_ids`, or `UNKNOWN_TOPIC`. Raises DataLossError
+        with failOnDataLoss if the group has no offsets for topics of the checkpoint.
         """
         if self._checked or self._initial is not None:
             return
@@ -235,9 +244,9 @@ class StreamProgress:
         found = None if commits is None else await commits.initial_commits(start)
         if commits is None or found is None:
             cause = (
-                f"what group {commits.group_id!r} has committed is not known"
+                f"the committed offsets of group {commits.group_id!r} are not known"
                 if commits is not None
-                else "the query commits to no group (kafka.group.id, commitOffsets)"
+                else "the query does not commit offsets to a group (kafka.group.id, commitOffsets)"
             )
             _log.warning(
                 "topics that were deleted and recreated since the query's last run cannot be detected: %s",
@@ -249,7 +258,9 @@ class StreamProgress:
             if start.keys() <= ids.keys():
                 break
             await asyncio.sleep(self._settings.offset_retry_interval)
-            ids = await lookups.assigned(refresh=True)  # a broker that has just started knows of no topic yet
+            ids = await lookups.assigned(
+                refresh=True
+            )  # a broker that has just started may not know the topics yet
         known = checkpoint_topics(start, ids, found)
         self._topic_ids |= known.ids
         if not known.without_commit or self._settings.trusts_checkpoint:
@@ -271,7 +282,7 @@ class StreamProgress:
         limited: bool,
     ) -> Offsets:
         if not limited:
-            return latest  # by Trigger.Once, whose first batch is its only one
+            return latest  # Trigger.Once: its first batch is its only one
         if self._pins_start(start):
             return start
         if self._settings.max_bytes_per_trigger is not None:
@@ -285,9 +296,8 @@ class StreamProgress:
     ) -> list[tuple[OffsetRange, ...]]:
         lookups.mark_topics_known(start | end)
         recreated: list[TopicPartition] = []
-        if (
-            not self._looked_up_end
-        ):  # a batch of another process, done again: from now on its topics are known
+        if not self._looked_up_end:
+            # a batch that another process has planned is repeated: the topic ids of its offsets are not known yet
             await self._check_topics(lookups, start)
             recreated = self._find_recreated(end, await lookups.assigned())
         if self._available_now_end is not None:
@@ -296,17 +306,18 @@ class StreamProgress:
             check_available_now(self._available_now_end, same, latest, replayed=not self._looked_up_end)
         earliest = await lookups.list_offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
         replays_first = self._initial is not None and not self._looked_up_end
-        if (
-            replays_first
-        ):  # the start was looked up anew: partitions that have come since are the next batch's
+        if replays_first:
+            # the start was looked up again: partitions that are new since belong to the next batch
             start = {tp: offset for tp, offset in start.items() if tp in end}
         moved = replays_first and not is_reproducible(self._settings.starting)
-        if moved and (behind := [tp for tp, offset in sorted(end.items()) if offset < start.get(tp, offset)]):
-            # in a checkpoint that this source has begun there is nothing to read then (`_pins_start`)
+        if moved and (
+            skipped := [tp for tp, offset in sorted(end.items()) if offset < start.get(tp, offset)]
+        ):
+            # if this source has written the checkpoint, its first batch is empty (`_pins_start`), so nothing is missed
             _log.warning(
-                "the query's first batch is done again, and where it began is not in the checkpoint; if another source"
-                " has begun that, rows of this batch are left out: %s",
-                ", ".join(map(str, behind)),
+                "the query's first batch is repeated, and its start is not in the checkpoint; if another source has written"
+                " the checkpoint, rows of this batch are skipped: %s",
+                ", ".join(map(str, skipped)),
             )
         found = plan_batch(start, end, earliest, group_id=self._settings.group_id, replays_first=moved)
         gone = [part for part in found.ranges if (part.topic, part.partition) in recreated]
@@ -323,12 +334,12 @@ class StreamProgress:
 
 
 async def _alongside(work: Awaitable[T], other: Awaitable[None]) -> T:
-    """What `work` returns, while `other` is done as well. Raises what either raises, once both have ended."""
+    """Await `work` and `other` concurrently; return the result of `work`. Raises what either raises, after both ended."""
     beside = asyncio.ensure_future(other)
     try:
         return await work
     except asyncio.CancelledError:
-        beside.cancel()  # Spark has ended the query: nobody waits for anything any more
+        beside.cancel()  # Spark has stopped the query
         raise
     finally:
         await asyncio.wait([beside])

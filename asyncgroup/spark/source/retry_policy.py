@@ -55,16 +55,16 @@ class RetryPolicy:
         self._warned: dict[str, float] = {}
 
     async def retry_attempts(self, what: str, ask: Callable[[bool], Awaitable[T]]) -> T:
-        """Await `ask(anew)` with `retry_until_timeout`, up to `settings.offset_retries` times, also after final errors.
+        """Await `ask(retrying)` with `retry_until_timeout`, up to `settings.offset_retries` times, also after final errors.
 
-        `anew` is true after a failure: cached metadata may be wrong then. There is no further attempt after errors of
+        `retrying` is true after a failure: cached metadata may be wrong then. There is no further attempt after errors of
         authorization, authentication, configuration or protocol.
         """
-        anew = False
+        retrying = False
 
         async def once() -> T:
-            nonlocal anew
-            before, anew = anew, True
+            nonlocal retrying
+            before, retrying = anew, True
             return await ask(before)
 
         left = self._settings.offset_retries

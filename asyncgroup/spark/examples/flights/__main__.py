@@ -1,4 +1,4 @@
-"""Runs the pipeline on a topic, to the topic's end; a second run goes on where the first has ended, or was killed."""
+"""Run the pipeline on a topic, up to the topic's end. A second run continues where the first has ended or was killed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_SECONDS: Final = 1
-"""Seconds between two looks at a query."""
+"""Seconds between two checks of a query's progress."""
 
 CONFIG: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The program: raises what a query raises."""
+    """Run the program; raise what a query raises."""
     options = _parser().parse_args(arguments)
     cores = os.cpu_count() or 1
     try:
         spark = local_session("flights", cores=cores, config=CONFIG)
     except AsyncGroupError as error:
         sys.exit(str(error))
-    # only now, as these import pyspark and pyarrow, and the session says what to do if they are not there
+    # imported after the check above, which says what to install if pyspark or pyarrow is missing
     from asyncgroup.spark.examples.flights.pipeline import Pipeline, hours_of_day
     from asyncgroup.spark.examples.flights.plot import delay_by_hour_svg
 
@@ -56,25 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _watch(query: StreamingQuery) -> None:
     from asyncgroup.spark.examples.flights.pipeline import QueryProgress
 
-    said = ended = None
+    printed = ended = None
     while not ended:
         ended = query.awaitTermination(POLL_SECONDS)
-        if (progress := QueryProgress.of(query)) != said:
-            print(progress, flush=True)  # noqa: T201  it is a program
-            said = progress
+        if (progress := QueryProgress.of(query)) != printed:
+            print(progress, flush=True)  # noqa: T201  a program's output
+            printed = progress
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m asyncgroup.spark.examples.flights", description=__doc__)
     parser.add_argument("-b", "--bootstrap-servers", required=True, metavar="HOST:PORT")
     parser.add_argument(
-        "--topic", default="flights", help="where the flights are, as `asyncgroup demo` produces them"
+        "--topic", default="flights", help="the topic of the flights, as produced by `asyncgroup demo`"
     )
-    parser.add_argument("--streaks-topic", default="flights-streaks", help="where streaks go; has to exist")
-    parser.add_argument("--output", required=True, help="a directory or URI for Parquet and checkpoints")
     parser.add_argument(
-        "--group", default="flights-pipeline", help="what the names of the queries' groups begin with"
+        "--streaks-topic", default="flights-streaks", help="the topic for streaks; must exist"
     )
+    parser.add_argument("--output", required=True, help="a directory or URI for Parquet and checkpoints")
+    parser.add_argument("--group", default="flights-pipeline", help="prefix of the queries' group ids")
     parser.add_argument("--rows-per-trigger", type=int, default=80_000, metavar="N")
     parser.add_argument("--plot", metavar="FILE", help="draw the delay by hour of the day, as SVG")
     return parser

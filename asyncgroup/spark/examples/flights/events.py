@@ -1,4 +1,4 @@
-"""JSON to columns, a whole Arrow batch at a time."""
+"""Decode JSON values to columns, one Arrow batch at a time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ EVENT_SCHEMA: Final = t.StructType(
         t.StructField("scheduled", t.TimestampType()),
     ]
 )
-"""Columns of a flight. `dep_delay` is minutes, null for a cancelled flight; `scheduled` is the event time: when the
-flight should have left. A heartbeat has nothing but `scheduled`; what cannot be read has nothing at all."""
+"""Columns of a flight. `dep_delay` is in minutes, null for a cancelled flight; `scheduled`, the scheduled departure, is the
+event time. A heartbeat has only `scheduled`; for an invalid value all columns are null."""
 
 JSON_SCHEMA: Final = pa.schema(
     {
@@ -37,21 +37,21 @@ JSON_SCHEMA: Final = pa.schema(
         "minute": pa.int32(),
     }
 )
-"""What is taken of the JSON objects; they may hold more."""
+"""The fields that are read from the JSON objects; other fields are ignored."""
 
 
 def flights(records: DataFrame) -> DataFrame:
-    """The flights in the column `value` of a topic's records. Needs no order, streams and batches alike."""
-    # the function is sent by name: executors import it from their own asyncgroup
+    """Return the flights in the column `value` of a topic's records, in a stream or a batch."""
+    # the function is pickled by name: executors import it from their own installation of asyncgroup
     decoded = F.arrow_udf(_decode_values, EVENT_SCHEMA)  # type: ignore[attr-defined]  # pyspark's annotations lack it
     column = decoded(F.col("value"))
     return records.select(column.alias("flight")).select("flight.*")
 
 
 def heartbeat(seconds: int) -> bytes:
-    """A record's value that is no flight and only says how late it is, in seconds since 1970 (whole minutes count).
+    """Return a record value that is not a flight and only has an event time, in seconds since 1970 (only whole minutes count).
 
-    A watermark moves with events alone: without one after the last flight, the last windows never close.
+    Only events advance a watermark: without a heartbeat after the last flight, the last windows never close.
     """
     hour, rest = divmod(seconds, 3600)
     time_hour = datetime.fromtimestamp(3600 * hour, UTC).isoformat()
@@ -63,10 +63,10 @@ def _decode_values(values: pa.Array) -> pa.Array:
 
 
 def decode(values: pa.Array) -> pa.StructArray:
-    """JSON objects (binary) as an array of EVENT's columns; one pass of Arrow's own parser, in C++, over all of them.
+    """Decode JSON objects (binary) to an array with the columns of EVENT_SCHEMA, in one pass of Arrow's parser.
 
-    That parser gives up at the first value that isn't right. Then the halves are tried each by itself, and so on, until
-    the bad ones stand alone and become nulls: one of them costs a batch a few more passes, but nobody else's row.
+    The parser fails at the first invalid value. Then each half is parsed separately, and so on, until the invalid values
+    are isolated and become nulls: each costs a few more passes, but affects no other row.
     """
     table = _parse(values)
     minutes = pc.multiply(table["minute"].cast(pa.int64()), 60_000_000).cast(pa.duration("us"))
@@ -86,9 +86,9 @@ def _parse(values: pa.Array) -> pa.Table:
 
 
 def _parse_all(values: pa.Array) -> pa.Table:
-    """All values, a row each; raises ArrowInvalid if there is one of which this cannot be said."""
-    # the parser finds objects, not lines. One that begins with a brace is one object at least; if there are as many
-    # objects as values in the end, then none was two
+    """Parse all values, one row each; raise ArrowInvalid if one of them is not exactly one object."""
+    # The parser reads objects, not lines. A value that begins with a brace is at least one object; if the number of
+    # objects equals the number of values, each value is exactly one object.
     is_object = pc.fill_null(pc.starts_with(values, b"{"), False)
     lines = pc.if_else(is_object, values, pa.scalar(b"{}", values.type))
     text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), b"\n")[0].as_buffer()
@@ -99,7 +99,7 @@ def _parse_all(values: pa.Array) -> pa.Table:
         arrow_json.ReadOptions(use_threads=False, block_size=len(text)),
         arrow_json.ParseOptions(explicit_schema=JSON_SCHEMA, unexpected_field_behavior="ignore"),
     )
-    table.validate(full=True)  # strings that are not UTF-8
+    table.validate(full=True)  # raises for strings that are not UTF-8
     if len(table) != len(values):
         raise pa.ArrowInvalid(f"{len(table)} objects in {len(values)} values")
     return table

@@ -1,4 +1,4 @@
-"""The pipeline as a whole: a topic in, two queries beside each other, Parquet and another topic out."""
+"""The whole pipeline: two streaming queries on one topic, one writes Parquet files, the other one a topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NEW_YORK", "Pipeline", "QueryProgress", "hours_of_day", "is_worker_t
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
-    # transformWithState keeps its state there and nowhere else
+    # transformWithState requires this state store
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 
@@ -34,31 +34,31 @@ NEW_YORK: Final = "America/New_York"
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """What it reads and where its results go; the same value with the same `output` goes on where it was.
+    """The settings of the pipeline, which continues where it was if it is started again with the same settings.
 
-    Spark writes the offsets of a batch down before it begins and the batch's end after it is written. A pipeline that
-    was killed does the same batch again: the Parquet files count once, since Spark lists those of finished batches
-    only; streaks may be in their topic twice, and `streaks` reads them once.
+    Spark stores the offsets of a batch before it starts, and its completion after its results are written. A pipeline that
+    was killed repeats the last batch: its Parquet files count once, since Spark lists the files of completed batches only;
+    its streaks may be in their topic twice, and `streaks` removes duplicates.
     """
 
     bootstrap_servers: str
     topic: str = "flights"
     streaks_topic: str = "flights-streaks"
     output: str
-    """A directory, as a path or URI that driver and executors reach: holds `delays` and `checkpoints`."""
+    """A directory for `delays` and `checkpoints`, as path or URI; accessible to driver and executors."""
     rows_per_trigger: int = 80_000
     tasks: int | None = None
-    """Tasks that read a batch, at most; None: one for each partition. As many as there are cores is best."""
+    """Maximum tasks that read a batch; None: one for each partition. The number of cores is best."""
     group_id: str = "flights-pipeline"
-    """Each query commits what it has finished to `<group_id>-<query>`, where tools see how far it is."""
+    """Each query commits its offsets to the group `<group_id>-<query>`, so that tools show its progress."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What it connects with (TLS, SASL), by Kafka's names."""
+    """Properties for connections (TLS, SASL), with Kafka's names."""
     source: str = "asyncgroup"
     sink: str = "asyncgroup"
-    """Formats; Spark's own `kafka` takes and gives the same."""
+    """Formats; Spark's `kafka` can be used for both, too."""
 
     def session(self, spark: SparkSession) -> SparkSession:
-        """A session on the same Spark with the settings that the pipeline needs; the other's stay as they are."""
+        """Return a new session of the same Spark with the settings that the pipeline needs."""
         session = spark.newSession()
         for key, value in SETTINGS.items():
             session.conf.set(key, value)
@@ -69,8 +69,8 @@ class Pipeline:
         return session
 
     def start(self, session: SparkSession) -> list[StreamingQuery]:
-        """Start both queries: they go on to the end that the topic has now, and end there."""
-        # Spark looks a sink up in the session of the calling thread, which a new thread has not; this call makes it so
+        """Start both queries, which read up to the present end of the topic, and stop."""
+        # Spark looks the sink up in the active session of the calling thread; creating a DataFrame makes this one active
         session.createDataFrame([], "nothing int")
         delays = self._start_delays(session)
         try:
@@ -80,11 +80,11 @@ class Pipeline:
             raise
 
     def delays(self, session: SparkSession) -> DataFrame:
-        """What `delays_by_hour` has written."""
+        """Return the stored rows of `delays_by_hour`."""
         return session.read.parquet(f"{self.output}/delays")
 
     def streaks(self, session: SparkSession) -> DataFrame:
-        """What `delay_streaks` has produced to its topic, each streak once."""
+        """Return the rows of `delay_streaks` from their topic, without duplicates."""
         records = session.read.format(self.source).options(**self._kafka, subscribe=self.streaks_topic).load()
         message = F.from_json(F.col("value").cast("string"), STREAK_MESSAGE, {"timeZone": "UTC"})
         return records.select(message.alias("streak")).select("streak.*").distinct()
@@ -124,27 +124,27 @@ class Pipeline:
 
 
 def streak_records(streaks: DataFrame) -> DataFrame:
-    """Streaks as records: the carrier is the key, the value a JSON object with times in UTC."""
+    """Convert streaks to records: the key is the carrier, the value a JSON object with times in UTC."""
     message = F.to_json(F.struct("*"), {"timeZone": "UTC"})
     return streaks.select(F.col("carrier").cast("binary").alias("key"), message.cast("binary").alias("value"))
 
 
 @dataclass(frozen=True)
 class QueryProgress:
-    """How far a query is."""
+    """The progress of a query."""
 
     name: str
     records: int
-    """Read from the topic since the checkpoint's beginning, if the topic begins at offset 0."""
+    """Records read since the first run; correct if the topic begins at offset 0."""
     batches: int
     watermark: str
-    """Event time before which nothing is waited for any more, ISO 8601; "" before there is one."""
+    """The watermark, ISO 8601; "" if there is none yet."""
     dropped: int
-    """Rows that came after the watermark had passed them, in this run's latest batches (Spark remembers 100)."""
+    """Rows that were older than the watermark, in the latest batches of this run (Spark remembers 100)."""
 
     @classmethod
     def of(cls, query: StreamingQuery) -> QueryProgress:
-        """Of a query that runs or has ended."""
+        """Return the progress of a running or ended query."""
         latest = query.lastProgress
         if latest is None:
             return cls(str(query.name), 0, 0, "", 0)
@@ -158,15 +158,15 @@ class QueryProgress:
 
 
 def is_worker_timeout(error: Exception) -> bool:
-    """Whether a query has failed only since the machine was busy: Spark waits ten seconds for a Python to start.
+    """Return whether a query failed because a Python worker did not start within Spark's ten seconds (a busy machine).
 
-    Like any query that has ended it goes on where it was when it is started again.
+    The query can be started again, and continues where it was.
     """
     return "Python worker failed to connect back" in str(error)
 
 
 def hours_of_day(delays: DataFrame) -> list[HourOfDay]:
-    """Delays by carrier and hour of the day in New York, whatever the session's timezone; what the plot draws."""
+    """Return delays by carrier and hour of the day in New York, independent of the session's timezone, for the plot."""
     local = F.convert_timezone(None, F.lit(NEW_YORK), F.col("start").cast("timestamp_ntz"))
     sums = delays.groupBy("carrier", F.hour(local).alias("hour")).agg(
         F.sum("departed").alias("departed"), F.coalesce(F.sum("delay_sum"), F.lit(0)).alias("delay_sum")

@@ -1,4 +1,4 @@
-"""Delay by hour of the day as an SVG, drawn by hand: axes, a line for all flights and one for each big carrier."""
+"""Draw the delay by hour of the day as SVG: a line for all flights and one for each of the biggest carriers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["HourOfDay", "delay_by_hour_svg"]
 
 WIDTH, HEIGHT = 860, 520
 LEFT, RIGHT, TOP, BOTTOM = 62, 168, 84, 128
-"""Around the lines: room for the axes' words, the carriers' names, the title, and the bars."""
+"""Margins around the lines, for axis labels, carrier names, the title, and the bars."""
 
 BARS: Final = 52
 """Height of the bars below the lines."""
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's, which colour-blind readers tell apart too. As many carriers have a line."""
+"""The palette of Okabe and Ito, distinguishable with color blindness. There is one line per color."""
 
 MIN_DEPARTURES: Final = 30
-"""An hour with fewer departures of a carrier has no point: its mean says more about chance than about the hour."""
+"""The least departures of a carrier in an hour for a point: the mean of fewer would be mostly chance."""
 
 LEGAL_FORM: Final = re.compile(r" (Inc\.|Co\.|Corporation)$")
 
@@ -43,7 +43,7 @@ STYLE: Final = """
 
 
 class HourOfDay(NamedTuple):
-    """Flights of a carrier scheduled in an hour (0 to 23) of the day: how many left, and their delays' sum in minutes."""
+    """Departed flights of a carrier scheduled in an hour (0 to 23) of the day, and the sum of their delays in minutes."""
 
     carrier: str
     hour: int
@@ -60,14 +60,14 @@ class _Curve:
 
 @dataclass(frozen=True)
 class _Scale:
-    """From hours and minutes to places in the picture."""
+    """Converts hours and minutes to coordinates."""
 
     first: int
     last: int
     low: int
     high: int
     step: int
-    """Minutes between two lines of the grid."""
+    """Minutes between two grid lines."""
 
     def x(self, hour: float) -> float:
         return LEFT + (hour - self.first) / max(1, self.last - self.first) * (WIDTH - LEFT - RIGHT)
@@ -77,7 +77,7 @@ class _Scale:
 
 
 def delay_by_hour_svg(rows: Iterable[HourOfDay], names: dict[str, str]) -> str:
-    """The picture as a document. `names` are the carriers' by code; raises ValueError without any departures."""
+    """Return the SVG document. `names` has carrier names by code. Raises ValueError if there are no departures."""
     rows = [row for row in rows if row.departed]
     if not rows:
         raise ValueError("no departures to draw")

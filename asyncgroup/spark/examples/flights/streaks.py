@@ -1,4 +1,4 @@
-"""Delay streaks: late departures of a carrier one after another, found by a stateful processor."""
+"""Delay streaks: consecutive late departures of a carrier, found by a stateful processor."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 LATE_MINUTES: Final = 15
-"""Minutes from which on a departure counts as late."""
+"""Delay in minutes from which a departure counts as late."""
 
 MIN_STREAK_FLIGHTS: Final = 10
-"""Late departures that make a streak worth telling."""
+"""Minimum number of late departures for a streak to be emitted."""
 
 STREAK_SCHEMA: Final = t.StructType(
     [
@@ -37,30 +37,36 @@ STREAK_SCHEMA: Final = t.StructType(
         t.StructField("delay_sum", t.LongType()),
     ]
 )
-"""What the processor puts out; a type and no text, which Spark would have to analyse: declared flows must not do that."""
+"""The processor's output; not given as DDL text, which Spark would have to analyze: declared flows do not allow that."""
 
 
 class Departure(NamedTuple):
-    """A flight that left: when it should have (ms since 1970), its row in the CSV, minutes of delay."""
+    """A departed flight."""
 
     scheduled_ms: int
+    """Milliseconds since 1970."""
     row: int
+    """Row number in the CSV file."""
     dep_delay: int
+    """Minutes."""
 
 
 class DelayStreak(NamedTuple):
-    """Late departures in a row: event times of the first and the last (ms), how many, and their delays' sum."""
+    """Consecutive late departures."""
 
     first_ms: int
+    """Event time of the first departure, in milliseconds since 1970."""
     last_ms: int
+    """Event time of the last departure, in milliseconds since 1970."""
     flights: int
     delay_sum: int
+    """Minutes."""
 
 
 def fold_departures(
     streak: DelayStreak | None, departures: Iterable[Departure]
 ) -> tuple[DelayStreak | None, list[DelayStreak]]:
-    """Go on from a streak with departures in order: the streak that goes on, and those that have ended."""
+    """Continue a streak with departures in order; return the streak that is still open, and those that have ended."""
     ended = []
     for departure in departures:
         if departure.dep_delay >= LATE_MINUTES:
@@ -74,18 +80,18 @@ def fold_departures(
 
 
 class DelayStreakProcessor(StatefulProcessor):
-    """Streaks of one carrier.
+    """Finds the streaks of each carrier.
 
-    A batch holds its rows in no order, and rows that belong between them may come in the next. So departures wait in
-    the state until the watermark has passed them: from then on Spark lets no older one through, and they are folded in
-    the order of their event times, whatever the batches were. A timer sees to it when no more rows come.
+    The rows of a batch are not ordered, and rows of the next batch may belong between them. So departures are kept in the
+    state until the watermark has passed them: Spark then drops older rows, and the departures are processed in event-time
+    order, independently of the batches. A timer does so if no more rows come.
 
-    Rows arrive as pandas frames (`transformWithStateInPandas`): as Row objects the same rows take ten times the CPU.
+    Rows arrive as pandas frames (`transformWithStateInPandas`): Row objects would take ten times the CPU.
     """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        # arrays in one value: a list state sends and serializes each of a hundred thousand departures by itself
+        # arrays in a single value: a list state would serialize and send each of 100,000 departures separately
         self._waiting = handle.getValueState(
             "waiting", "scheduled_ms array<long>, row array<int>, dep_delay array<int>"
         )
@@ -132,15 +138,15 @@ class DelayStreakProcessor(StatefulProcessor):
 
 
 def _departures(frame: pd.DataFrame) -> list[Departure]:
-    """The flights of a frame that left; `dep_delay` is null for those that did not."""
+    """Return the departed flights of a frame; `dep_delay` is null for the others."""
     left = frame.loc[frame["dep_delay"].notna(), ["scheduled_ms", "row", "dep_delay"]].astype("int64")
     return list(map(Departure, *(left[name].tolist() for name in Departure._fields)))
 
 
 def delay_streaks(flights: DataFrame) -> DataFrame:
-    """Streaks in a row each: carrier, event times of the first and the last flight, flights, mean delay in minutes."""
+    """Return one row per streak: carrier, event times of the first and last flight, flights, mean delay in minutes."""
     late = flights.withWatermark("scheduled", WATERMARK).withColumn(
-        # the processor gets plain numbers: a Python datetime would be in the worker's timezone
+        # as numbers, since Python datetimes would be in the worker's timezone
         "scheduled_ms",
         F.unix_millis("scheduled"),
     )

@@ -1,14 +1,14 @@
-# ruff: noqa: INP001  no module: Spark runs it while it reads a specification
-"""The same pipeline, declared: Spark finds out what depends on what, and where each flow goes on.
+# ruff: noqa: INP001  not a module: Spark executes this file when it reads the specification
+"""The flights pipeline for Spark's declarative pipelines: Spark derives the dependencies and checkpoints of the flows.
 
-In a copy of this directory, with the flights in their topic (`asyncgroup demo --only-produce`):
+Run it in a copy of this directory, with the flights in their topic (`asyncgroup demo --only-produce`):
 
     export JAVA_HOME=$(python -c 'from asyncgroup.java import require_java as java; print(java("run Spark").home)')
     SPARK_CONF_DIR=. spark-pipelines run --spec spark-pipeline.yml
 
-needs `pip install 'asyncgroup[pipelines]'`. The specification beside this file names the topics and the storage,
-spark-defaults.conf what Spark takes only when it starts. A second run goes on where the first has ended.
-Functions here only say what is to be done: Spark refuses whatever would run a query, or analyse one.
+This needs `pip install 'asyncgroup[pipelines]'`. The specification beside this file names the topics and the storage;
+spark-defaults.conf has the settings that Spark reads only at start. A second run continues where the first has ended.
+Functions here only declare what to compute: Spark refuses calls that would run or analyze a query.
 """
 
 from pyspark import pipelines as dp
@@ -19,13 +19,13 @@ from asyncgroup.spark.examples.flights.events import flights
 from asyncgroup.spark.examples.flights.pipeline import NEW_YORK, streak_records
 from asyncgroup.spark.examples.flights.streaks import delay_streaks
 
-# Spark finds the source by itself. It must not be registered here: the run's client in pyspark 4.3 does not know the
-# sums that a source registered by Connect counts in its planning, and would end with UNKNOWN_RESPONSE and 1
+# Spark discovers the source by itself. Do not register it here: the client of pyspark 4.3 does not know the counters that
+# a source registered through Connect reports while it is planned, and would exit with UNKNOWN_RESPONSE and code 1
 spark = SparkSession.active()
 
 
 def setting(name: str, default: str) -> str:
-    """One of the specification's own settings."""
+    """Return one of the specification's settings."""
     return spark.conf.get(f"flights.{name}", default) or default
 
 
@@ -35,9 +35,9 @@ STREAKS_TOPIC = setting("streaks.topic", "flights-streaks")
 
 
 def departures() -> DataFrame:
-    """The flights of the topic, decoded.
+    """Return the decoded flights of the topic.
 
-    No view of the pipeline, since Spark cannot give a watermark to what it does not know before all is declared.
+    Not a view of the pipeline, because Spark cannot define a watermark on a view before all flows are declared.
     """
     records = spark.readStream.format("asyncgroup").options(**KAFKA)
     return flights(records.options(subscribe=TOPIC, startingOffsets="earliest").load())
@@ -45,13 +45,13 @@ def departures() -> DataFrame:
 
 @dp.table
 def delays() -> DataFrame:
-    """Mean delay by carrier and hour: a streaming table, which grows by the hours that are complete."""
+    """Mean delay by carrier and hour: a streaming table to which complete hours are appended."""
     return delays_by_hour(departures())
 
 
 @dp.materialized_view
 def delay_by_hour_of_day() -> DataFrame:
-    """What the plot draws, computed anew from `delays` at each run."""
+    """The data of the plot, computed from `delays` at each run."""
     local = F.convert_timezone(None, F.lit(NEW_YORK), F.col("start").cast("timestamp_ntz"))
     by_hour = spark.read.table("delays").groupBy(F.hour(local).alias("hour"))
     sums = by_hour.agg(F.sum("departed").alias("departed"), F.sum("delay_sum").alias("delay_sum"))
@@ -59,12 +59,12 @@ def delay_by_hour_of_day() -> DataFrame:
 
 
 STREAKS = streak_records(delay_streaks(departures()))
-"""Out here, because transformWithState asks for its input's columns, which a function below must not."""
+"""Defined at module level, because transformWithState analyzes its input, which flow functions must not do."""
 
 dp.create_sink("streaks", "asyncgroup", {**KAFKA, "topic": STREAKS_TOPIC})
 
 
 @dp.append_flow(target="streaks")
 def streaks_to_their_topic() -> DataFrame:
-    """Delay streaks back into Kafka."""
+    """Write the delay streaks to their topic."""
     return STREAKS
