@@ -64,7 +64,7 @@ class RetryPolicy:
 
         async def once() -> T:
             nonlocal retrying
-            before, retrying = anew, True
+            before, retrying = retrying, True
             return await ask(before)
 
         left = self._settings.offset_retries
