@@ -1,13 +1,13 @@
 """Daemon for Spark's Python workers that imports pandas and pyarrow once, before it forks the workers.
 
-Spark's own daemon (`pyspark/daemon.py`) leaves all imports to the workers, and each imports them again: about a second
-of CPU for a worker that needs pandas. Choose this one with
-`spark.python.daemon.module=asyncgroup.spark.preloading_daemon` (Spark's `PythonUtils.scala` and `PythonWorkerFactory`).
+With Spark's own daemon (`pyspark/daemon.py`) each worker imports them: about a second of CPU for a worker that needs
+pandas. Select this one with `spark.python.daemon.module=asyncgroup.spark.preloading_daemon` (Spark's `PythonUtils.scala`
+and `PythonWorkerFactory`).
 
-Spark imports late because a thread that an import starts does not exist in a fork. pyarrow starts its thread pools at
-first use, OpenBLAS, which NumPy loads, is limited to one thread here, and the background thread of pyarrow's jemalloc is
-handled by jemalloc's own fork handlers. Meant for local sessions
-of short life, as the demo's, where starting workers is much of the work.
+Spark imports late because threads started by an import do not exist in a forked process. Here that is no problem: pyarrow
+starts its thread pools at first use, OpenBLAS, which NumPy loads, is limited to one thread, and jemalloc's fork handlers
+take care of the background thread of pyarrow's jemalloc. Meant for short-lived local sessions, such as the demo's, in
+which starting workers is a large part of the work.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MODULES: Final = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.streaming.stateful_processor_api_client",
 )
-"""What most workers import. One that is missing is left to the worker that needs it, and to its error message."""
+"""Modules that most workers import. A missing one is skipped; a worker that needs it raises the error."""
 
 
 def main() -> None:
-    """Import, then serve as Spark's own daemon does."""
+    """Import the modules, then run Spark's own daemon."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in MODULES:
         with contextlib.suppress(ImportError):
@@ -41,7 +41,7 @@ def main() -> None:
     from pyspark.daemon import manager
 
     gc.collect()
-    gc.freeze()  # a worker's collector does not look at, and so does not copy, what it shares with its parent
+    gc.freeze()  # the garbage collector of a worker then does not touch, and so not copy, memory shared with the parent
     manager()
 
 

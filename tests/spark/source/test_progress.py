@@ -96,7 +96,10 @@ def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
     assert again.initial_offsets() == offsets(20, 0)
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
         assert ranges(again, again.initial_offsets(), start) == []
-    assert "if another source has begun that, rows of this batch are left out: orders-0" in caplog.text
+    assert (
+        "if another source has written the checkpoint, rows of this batch are skipped: orders-0"
+        in caplog.text
+    )
     end = again.next_end(start)
     assert ranges(again, start, end) == [OffsetRange(TOPIC, 0, 10, 20)]
 
