@@ -18,7 +18,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire.decompression import decompress
-from asyncgroup.wire.off_loop import takes_long
+from asyncgroup.wire.off_loop import should_offload
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import (
     CODECS,
@@ -26,7 +26,7 @@ from asyncgroup.wire.records import (
     BatchHeader,
     read_batch,
     read_batch_header,
-    stamp_crc,
+    update_crc,
 )
 
 __all__ = ["InvalidRecords", "checked_records", "checking_takes_long"]
@@ -95,7 +95,7 @@ def checking_takes_long(partition: Partition, data: Buffer, now: int) -> bool:
         _looks_at_records(config, header, now) or config.compression is not None
     ):
         return True
-    return takes_long(header.codec, memoryview(data)[RECORDS_AT:])
+    return should_offload(header.codec, memoryview(data)[RECORDS_AT:])
 
 
 def _looks_at_records(config: LogConfig, header: BatchHeader, now: int) -> bool:
@@ -184,5 +184,5 @@ def _stamped(data: Buffer, append_time: int | None) -> bytes:
     else:
         batch[_ATTRIBUTES_AT] |= _APPEND_TIME
         _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, append_time)
-    stamp_crc(batch)
+    update_crc(batch)
     return bytes(batch)

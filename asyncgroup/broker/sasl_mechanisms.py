@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from asyncgroup.broker.scram_users import ScramUsers
-from asyncgroup.wire.scram import HASHES, LEAST_ITERATIONS, ScramError, decoded, hmac_of, xor
+from asyncgroup.wire.scram import HASHES, MIN_ITERATIONS, ScramError, decode_base64, hmac_digest, xor_bytes
 
 __all__ = ["InvalidCredentials", "PlainServer", "SaslRefused", "SaslServer", "ScramServer"]
 
@@ -102,7 +102,7 @@ class ScramServer:
         if credential is None:
             raise InvalidCredentials(f"no user {self.user!r}")
         _check_authzid(message["authzid"] or "", self.user)
-        if credential.iterations < LEAST_ITERATIONS:
+        if credential.iterations < MIN_ITERATIONS:
             raise InvalidCredentials(f"{credential.iterations} iterations are too few")
         self._nonce = f"{message['nonce']}{self._rng.getrandbits(130):026x}"
         salt = base64.b64encode(credential.salt).decode()
@@ -117,8 +117,8 @@ class ScramServer:
             raise InvalidCredentials("the client's final message is malformed")
         signed = f"{self._first},{message['unsigned']}".encode()
         try:
-            client_key = xor(
-                hmac_of(self._mechanism, credential.stored_key, signed), decoded(message["proof"])
+            client_key = xor_bytes(
+                hmac_digest(self._mechanism, credential.stored_key, signed), decode_base64(message["proof"])
             )
         except (ScramError, ValueError) as error:
             raise InvalidCredentials("the client's proof is malformed") from error
@@ -126,7 +126,7 @@ class ScramServer:
         if not hmac.compare_digest(stored_key, credential.stored_key):
             raise InvalidCredentials(f"the password of {self.user!r} is wrong")
         self.complete = True
-        signature = hmac_of(self._mechanism, credential.server_key, signed)
+        signature = hmac_digest(self._mechanism, credential.server_key, signed)
         return b"v=" + base64.b64encode(signature)
 
 

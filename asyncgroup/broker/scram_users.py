@@ -47,7 +47,7 @@ class ScramUsers:
         """Create a credential of each mechanism for every user, as `kafka-storage format --add-scram` does."""
         for user, password in passwords.items():
             for mechanism in HASHES:
-                credential = ScramCredential.of_password(mechanism, password, rng.randbytes(24))
+                credential = ScramCredential.from_password(mechanism, password, rng.randbytes(24))
                 self.put(mechanism, user, credential)
 
 

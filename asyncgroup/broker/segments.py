@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, read_batch_header, stamp_batch
+from asyncgroup.wire.records import BatchHeader, assign_offsets, read_batch_header
 
 __all__ = ["Batch", "Chunk", "MemoryStore", "Segment", "SegmentStore", "note_timestamp", "write_again"]
 
@@ -131,7 +131,7 @@ class MemorySegment:
             chunk = self._chunk = self._growing(size)
         position = chunk.used
         chunk.data[position : position + size] = data
-        stamp_batch(chunk.data, base_offset, leader_epoch, position)
+        assign_offsets(chunk.data, base_offset, leader_epoch, position)
         chunk.used += size
         self.size += size
         return chunk, position

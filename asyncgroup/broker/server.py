@@ -30,7 +30,7 @@ from asyncgroup.escaping import escaping_logger
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import (
     API_VERSIONS_KEY,
-    RequestHeader,
+    DecodedRequestHeader,
     decode_request_body,
     decode_request_header,
     encode_response,
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         elif self._authenticator.complete:
             self._frames.limit = self._node.max_request_bytes
 
-    def _context(self, header: RequestHeader, handler: ApiHandler) -> RequestContext:
+    def _context(self, header: DecodedRequestHeader, handler: ApiHandler) -> RequestContext:
         return RequestContext(
             self._loop.time(),
             self._node.id,
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol):
             authenticator=self._authenticator,
         )
 
-    def _refuse_version(self, header: RequestHeader) -> None:
+    def _refuse_version(self, header: DecodedRequestHeader) -> None:
         if header.api_key != API_VERSIONS_KEY:
             self.close(f"API {header.api_key} version {header.api_version} is not served")
             return

@@ -16,7 +16,7 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["authenticate"]
 
-Exchange = Generator[bytes, bytes, None]
+_Exchange = Generator[bytes, bytes, None]
 """Yields what the client says, is sent what the broker answers; ends when the client is content."""
 
 
@@ -30,25 +30,25 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> No
     `timeout` (seconds) holds for each request. Raises AuthenticationError where trying again is no use, ConnectError
     where it may be: a token provider that failed, a broker that cannot say yet.
     """
-    who = _describe(connection, sasl)
-    exchange = await _exchange(sasl, who)
+    subject = _subject(connection, sasl)
+    exchange = await _exchange(sasl, subject)
     await _choose_mechanism(connection, sasl, timeout)
     lifetime_ms = 0
     try:
-        said = next(exchange)
+        token = next(exchange)
         while True:
-            answer = await _say(connection, said, who, timeout)
+            answer = await _send_token(connection, token, subject, timeout)
             lifetime_ms = answer.session_lifetime_ms
-            said = exchange.send(answer.auth_bytes)
+            token = exchange.send(answer.auth_bytes)
     except StopIteration:
         pass
     except (ScramError, _RefusedError) as error:
-        raise AuthenticationError(f"{who}: {error}") from error
+        raise AuthenticationError(f"{subject}: {error}") from error
     if lifetime_ms > 0:
-        connection.expire_after(lifetime_ms / 1000)
+        connection.set_session_lifetime(lifetime_ms / 1000)
 
 
-def _describe(connection: Connection, sasl: Sasl) -> str:
+def _subject(connection: Connection, sasl: Sasl) -> str:
     """Who proves what to whom, for errors."""
     user = "" if isinstance(sasl, OAuthBearer) else f" as user {sasl.username!r}"
     return f"{connection.address}: SASL/{sasl.mechanism}{user}"
@@ -68,7 +68,7 @@ async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) 
     if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationError(f"{connection.address}: {_no_sasl(sasl)}: ILLEGAL_SASL_STATE (34)")
     if response.error_code:
-        _refuse(response.error_code, f"{connection.address}: SaslHandshake for {sasl.mechanism}", None)
+        _raise_refusal(response.error_code, f"{connection.address}: SaslHandshake for {sasl.mechanism}", None)
 
 
 def _no_sasl(sasl: Sasl) -> str:
@@ -78,58 +78,60 @@ def _no_sasl(sasl: Sasl) -> str:
     )
 
 
-async def _say(connection: Connection, said: bytes, who: str, timeout: float) -> m.SaslAuthenticateResponse:
+async def _send_token(
+    connection: Connection, token: bytes, subject: str, timeout: float
+) -> m.SaslAuthenticateResponse:
     version = connection.version_for(m.SaslAuthenticateRequest)
-    response = await connection.request(m.SaslAuthenticateRequest(said), version, timeout)
+    response = await connection.request(m.SaslAuthenticateRequest(token), version, timeout)
     if response.error_code:
-        _refuse(response.error_code, who, response.error_message)
+        _raise_refusal(response.error_code, subject, response.error_message)
     return response
 
 
-def _refuse(code: int, who: str, detail: str | None) -> None:
-    error = BrokerError(code, who, detail)
+def _raise_refusal(code: int, subject: str, detail: str | None) -> None:
+    error = BrokerError(code, subject, detail)
     raise (ConnectError if error.retriable else AuthenticationError)(str(error))
 
 
 # --- the mechanisms ---------------------------------------------------------------------------------------------------
 
 
-async def _exchange(sasl: Sasl, who: str) -> Exchange:
+async def _exchange(sasl: Sasl, subject: str) -> _Exchange:
     if isinstance(sasl, Plain):
         return _plain(sasl)
     if isinstance(sasl, Scram):
         return _scram(sasl)
-    return _oauth_bearer(sasl, await _token(sasl, who))
+    return _oauth_bearer(sasl, await _token(sasl, subject))
 
 
-async def _token(sasl: OAuthBearer, who: str) -> str:
+async def _token(sasl: OAuthBearer, subject: str) -> str:
     try:
         token = await sasl.token_provider()
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
         # its own, of some task that it waited for: nobody has cancelled us
-        raise ConnectError(f"{who}: the token provider failed: it was cancelled") from error
+        raise ConnectError(f"{subject}: the token provider failed: it was cancelled") from error
     except Exception as error:
-        raise ConnectError(f"{who}: the token provider failed: {describe_error(error)}") from error
+        raise ConnectError(f"{subject}: the token provider failed: {describe_error(error)}") from error
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-        raise AuthenticationError(f"{who}: the token provider gave no token (printable ASCII text)")
+        raise AuthenticationError(f"{subject}: the token provider gave no token (printable ASCII text)")
     return token
 
 
-def _plain(sasl: Plain) -> Exchange:
+def _plain(sasl: Plain) -> _Exchange:
     """RFC 4616: one message, answered by nothing or a refusal."""
     yield f"{sasl.authzid}\0{sasl.username}\0{reveal(sasl.password)}".encode()
 
 
-def _scram(sasl: Scram) -> Exchange:
+def _scram(sasl: Scram) -> _Exchange:
     client = ScramClient(sasl.mechanism, sasl.username, reveal(sasl.password), sasl.authzid)
     challenge = yield client.first()
     answer = yield client.final(challenge)
     client.verify(answer)
 
 
-def _oauth_bearer(sasl: OAuthBearer, token: str) -> Exchange:
+def _oauth_bearer(sasl: OAuthBearer, token: str) -> _Exchange:
     """RFC 7628: a refusal comes as a challenge, which the client has to acknowledge to hear the error."""
     fields = [f"auth=Bearer {token}", *(f"{name}={reveal(value)}" for name, value in sasl.extensions.items())]
     name = sasl.authzid.replace("=", "=3D").replace(",", "=2C")

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster.coordinators import Coordinators
+from asyncgroup.cluster.coordinators import CoordinatorClient
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge
 from asyncgroup.cluster.network_client import NetworkClient
-from asyncgroup.cluster.refresher import Refresher
+from asyncgroup.cluster.single_flight import SingleFlightRefresh
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -28,11 +28,11 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["Cluster", "own_or_given"]
+__all__ = ["Cluster", "as_cluster"]
 
 _log = logging.getLogger("asyncgroup.cluster")
 
-TIDY_SECONDS: Final = 60.0
+IDLE_CHECK_SECONDS: Final = 60.0
 """How often idle connections are looked for, at least."""
 
 
@@ -56,8 +56,8 @@ class Cluster(NetworkClient):
         super().__init__(bootstrap_servers, config, hooks=hooks, rng=rng)
         self._topics: dict[str, int] = {}
         self._updated = asyncio.Event()
-        self._refresh = Refresher(self._tasks, self._refresh_once)
-        self.coordinators = Coordinators(self, self.refresh)
+        self._refresh = SingleFlightRefresh(self._tasks, self._refresh_once)
+        self.coordinators = CoordinatorClient(self, self.refresh)
 
     def __repr__(self) -> str:
         state = "open" if self._tasks.is_open else "closed"
@@ -76,7 +76,7 @@ class Cluster(NetworkClient):
         except BaseException:
             await self.aclose()
             raise
-        self._tasks.spawn(self._keep_fresh)
+        self._tasks.spawn(self._maintain)
         return self
 
     async def __aexit__(
@@ -86,22 +86,22 @@ class Cluster(NetworkClient):
 
     async def aclose(self) -> None:
         """Close every connection; requests under way fail with ConnectionLost. Safe to call twice."""
-        self._lanes.close()
+        self._pool.close()
         try:
             await self._tasks.stop()
         finally:
-            await self._lookups.aclose()
-            await self._lanes.aclose()
+            await self._hedged.aclose()
+            await self._pool.aclose()
 
-    async def _keep_fresh(self) -> None:
+    async def _maintain(self) -> None:
         """Refresh metadata at its interval and close idle connections."""
         interval = self.config.metadata_refresh_interval
-        turn = min(interval or TIDY_SECONDS, self.config.connections_max_idle, TIDY_SECONDS)
+        turn = min(interval or IDLE_CHECK_SECONDS, self.config.connections_max_idle, IDLE_CHECK_SECONDS)
         time = asyncio.get_running_loop().time
         while True:
             due = self.view.updated_at + interval if interval else float("inf")
             await asyncio.sleep(min(turn, max(due - time(), 0.0)))
-            self._lanes.close_idle()
+            self._pool.close_idle()
             if time() >= due:
                 try:
                     await self.refresh()
@@ -136,27 +136,27 @@ class Cluster(NetworkClient):
         await self._refresh()
 
     async def _refresh_once(self) -> None:
-        asked = None if self.config.metadata_full else sorted(self._topics)
-        response = await self._fetch_metadata(asked)
-        if asked is None:
-            response.topics += await self._further_topics(response)
-        self.view = merge(self.view, response, asked, asyncio.get_running_loop().time())
-        self._lanes.close_nodes_except(set(self.view.brokers))
+        requested = None if self.config.metadata_full else sorted(self._topics)
+        response = await self._fetch_metadata(requested)
+        if requested is None:
+            response.topics += await self._missing_topics(response)
+        self.view = merge(self.view, response, requested, asyncio.get_running_loop().time())
+        self._pool.close_nodes_except(set(self.view.brokers))
         self._updated.set()
         self._updated = asyncio.Event()
         self.hooks.emit("on_metadata", self.view.cluster_id, len(self.view.brokers), len(self.view.topics))
 
-    async def _further_topics(
+    async def _missing_topics(
         self, response: m.MetadataResponse
     ) -> list[m.MetadataResponse.MetadataResponseTopic]:
         """Tracked topics that a response for all topics lacks, asked for by name: only that may create them."""
         missing = self._topics.keys() - {topic.name for topic in response.topics}
         return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
 
-    async def _fetch_metadata(self, asked: list[str] | None) -> m.MetadataResponse:
-        """A metadata response that can be used; `asked` is None for all topics."""
+    async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
+        """A metadata response that can be used; `requested` is None for all topics."""
         async with self._metadata_limit("metadata"):
-            return await self._ask_metadata(asked)
+            return await self._request_metadata(requested)
 
     @asynccontextmanager
     async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
@@ -170,28 +170,28 @@ class Cluster(NetworkClient):
                 raise
             raise RequestTimedOut(f"{what}: not found out within metadata_timeout={limit!r} s") from None
 
-    async def _ask_metadata(self, asked: list[str] | None) -> m.MetadataResponse:
+    async def _request_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
         def build(version: int) -> m.MetadataRequest:
-            return self._metadata_request(asked, version)
+            return self._metadata_request(requested, version)
 
         response = await self.request_any(m.MetadataRequest, build)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             # KIP-1102: the nodes we know belong to another cluster by now; only the bootstrap addresses count
-            response = await self._ask(m.MetadataRequest, build, self._by_load(self._bootstrap))
+            response = await self._hedged_request(m.MetadataRequest, build, self._by_load(self._bootstrap))
         if response.error_code:
             raise BrokerError(response.error_code, "metadata")
         if not response.brokers:
             raise NoBrokersError("the broker that was asked for metadata knows of no brokers yet")
         return response
 
-    def _metadata_request(self, asked: list[str] | None, version: int) -> m.MetadataRequest:
+    def _metadata_request(self, requested: list[str] | None, version: int) -> m.MetadataRequest:
         topics = None
-        if asked is not None or version == 0:  # version 0 says "all topics" by an empty list
-            topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in asked or ()]
+        if requested is not None or version == 0:  # version 0 says "all topics" by an empty list
+            topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
         allow = self.config.allow_auto_topic_creation or version < 4
         return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
 
-    def hint_leader(
+    def update_leader(
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
     ) -> None:
         """Take over a newer leader that a response named (KIP-951)."""
@@ -219,15 +219,15 @@ class Cluster(NetworkClient):
 
     async def _find_topics(self, wanted: list[str]) -> None:
         backoff = self.metadata_backoff()
-        if self._problem(wanted) is not None:
+        if self._first_error(wanted) is not None:
             await self.refresh()
-        while (problem := self._problem(wanted)) is not None:
+        while (problem := self._first_error(wanted)) is not None:
             if backoff.failures >= self.config.metadata_retry_max or not problem.retriable:
                 raise problem
             await asyncio.sleep(backoff.next())
             await self.refresh()
 
-    def _problem(self, names: Iterable[str]) -> BrokerError | None:
+    def _first_error(self, names: Iterable[str]) -> BrokerError | None:
         for name in names:
             topic = self.view.topics.get(name)
             if topic is None:
@@ -270,7 +270,7 @@ class Cluster(NetworkClient):
         return leader
 
 
-def own_or_given(
+def as_cluster(
     bootstrap_servers: str | Iterable[str] | Cluster, config: ClientConfig, hooks: Iterable[object]
 ) -> tuple[Cluster, bool]:
     """A client's cluster, and whether it is the client's own: made of addresses, to be opened and closed with it.

@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, version as package_version
 from typing import Final
 
 from asyncgroup.cluster.authentication import authenticate
-from asyncgroup.cluster.connection import Address, Connection, Pulse
-from asyncgroup.cluster.opening import (
-    connect_failure,
+from asyncgroup.cluster.connection import Address, Connection, LastResponses
+from asyncgroup.cluster.transport import (
+    describe_connect_error,
+    disconnect_hint,
     open_transport,
     resolve,
     tls_context,
-    why_hung_up,
 )
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
@@ -43,7 +43,7 @@ async def connect(
     purpose: str,
     config: ClientConfig,
     hooks: Hooks,
-    pulse: Pulse | None = None,
+    last_responses: LastResponses | None = None,
     context: ssl.SSLContext | None = None,
 ) -> Connection:
     """Open a connection, learn the broker's versions and authenticate, within `connect_timeout` seconds.
@@ -59,11 +59,11 @@ async def connect(
     failures: list[str] = []
     for index, (host, port) in enumerate(targets):
         share = (deadline - loop.time()) / (len(targets) - index)
-        connection = Connection(address, purpose, config, hooks, pulse)
+        connection = Connection(address, purpose, config, hooks, last_responses)
         try:
             async with asyncio.timeout(share):
                 await open_transport(connection, host, port, config, context)
-                await _introduce(connection, config, share)
+                await _set_up(connection, config, share)
         except (UnsupportedVersionError, AuthenticationError):
             await connection.aclose()
             raise
@@ -72,20 +72,20 @@ async def connect(
             has_transport = connection.protocol.has_transport
             in_handshake = context is not None and not has_transport
             place = "" if (host, port) == address[1:] else f"{host}:{port}: "
-            why = connect_failure(address, error, in_handshake)
+            why = describe_connect_error(address, error, in_handshake)
             if has_transport and not connection.versions:
-                why += why_hung_up(config, error)
+                why += disconnect_hint(config, error)
             failures.append(place + why)
         except BaseException:
             await connection.aclose()
             raise
         else:
-            connection.announce(host, port)
+            connection.set_ready(host, port)
             return connection
     raise ConnectError(f"{address}: " + "; ".join(failures))
 
 
-async def _introduce(connection: Connection, config: ClientConfig, timeout: float) -> None:
+async def _set_up(connection: Connection, config: ClientConfig, timeout: float) -> None:
     await _learn_versions(connection, timeout)
     if config.security is not None and config.security.sasl is not None:
         await authenticate(connection, config.security.sasl, timeout)

@@ -27,13 +27,13 @@ from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
 from asyncgroup.wire.schema import VersionRange
 
-__all__ = ["Address", "Connection", "Pulse"]
+__all__ = ["Address", "Connection", "LastResponses"]
 
 R = TypeVar("R", bound=Message)
 
 _LONGEST_HOST: Final = 255
 """Characters of a host's name that are shown: DNS knows no longer one."""
-SESSION_SHARE: Final = 0.9
+SESSION_LIFETIME_FACTOR: Final = 0.9
 """Part of a SASL session's lifetime in which requests are sent."""
 
 
@@ -50,7 +50,7 @@ class Address(NamedTuple):
         return f"node {self.node_id} ({host}:{self.port})" if self.node_id >= 0 else f"{host}:{self.port}"
 
 
-class Pulse:
+class LastResponses:
     """When the brokers of a cluster last answered anything, in the loop's time; shared by its connections.
 
     `last` is the latest time of all brokers, `nodes` has the latest of each node id.
@@ -62,12 +62,12 @@ class Pulse:
         self.last = float("-inf")
         self.nodes: dict[int, float] = {}
 
-    def beat(self, node_id: int, now: float) -> None:
+    def record(self, node_id: int, now: float) -> None:
         """Note an answer of a node."""
         self.last = self.nodes[node_id] = now
 
 
-class _Pending:
+class _InFlightRequest:
     """A request whose response has not come yet."""
 
     __slots__ = ("api", "correlation_id", "future", "response", "sent_at", "timer", "version")
@@ -78,7 +78,7 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
         self.sent_at = 0.0
 
-    def end(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """No response will come any more."""
         if self.timer is not None:
             self.timer.cancel()
@@ -90,21 +90,26 @@ class Connection:
     """A live connection. Made by `connecting.connect`; ends by `close`, by the broker, or by a request that timed out."""
 
     def __init__(
-        self, address: Address, purpose: str, config: ClientConfig, hooks: Hooks, pulse: Pulse | None = None
+        self,
+        address: Address,
+        purpose: str,
+        config: ClientConfig,
+        hooks: Hooks,
+        last_responses: LastResponses | None = None,
     ) -> None:
         self.address, self.purpose = address, purpose
         self._config, self._hooks = config, hooks
-        self._pulse = pulse or Pulse()
+        self._last_responses = last_responses or LastResponses()
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[_Pending] = deque()
+        self._in_flight: deque[_InFlightRequest] = deque()
         self._correlation_id = 0
         self._throttled_until = float("-inf")
-        self._expires_at = float("inf")
+        self._session_expires_at = float("inf")
         self._retired = False
-        self._users = 0
+        self._callers = 0
         self._slots = asyncio.Semaphore(config.max_in_flight_requests)
         self._closed = False
-        self._announced = self._answered = False
+        self._ready = self._has_response = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size)
         self.versions: dict[int, VersionRange] = {}
@@ -121,19 +126,19 @@ class Connection:
         return not self._closed
 
     @property
-    def is_gone(self) -> bool:
+    def is_disconnected(self) -> bool:
         """Whether the transport has ended as well, or there never was one."""
         return self._closed and (self._ended.done() or not self._protocol.has_transport)
 
     @property
-    def has_expired(self) -> bool:
+    def session_expired(self) -> bool:
         """Whether its SASL session is over, or nearly so: no further request should go this way (KIP-368)."""
-        return self._loop.time() >= self._expires_at
+        return self._loop.time() >= self._session_expires_at
 
     @property
     def in_flight(self) -> int:
         """Requests whose response has not come yet."""
-        return len(self._pending)
+        return len(self._in_flight)
 
     @property
     def received_bytes(self) -> int:
@@ -144,17 +149,17 @@ class Connection:
         state = "open" if self.is_open else "closed"
         return f"<Connection {self.address} {self.purpose}: {state}, {self.in_flight} in flight>"
 
-    def announce(self, host: str, port: int) -> None:
+    def set_ready(self, host: str, port: int) -> None:
         """Tell the hooks that the connection stands, at the address that answered; its end will be told as well."""
-        self._announced = True
+        self._ready = True
         self._hooks.emit("on_connect", self.address.node_id, host, port, self.purpose)
 
-    def expire_after(self, seconds: float) -> None:
+    def set_session_lifetime(self, seconds: float) -> None:
         """The broker ends the SASL session after so many seconds; leave it a tenth earlier, for what is on its way.
 
         The tenth is Java's middle: it takes 85 to 95 % of the lifetime (`SaslClientAuthenticator`).
         """
-        self._expires_at = self._loop.time() + seconds * SESSION_SHARE
+        self._session_expires_at = self._loop.time() + seconds * SESSION_LIFETIME_FACTOR
 
     def version_for(self, cls: type[Request[Any]], highest: int | None = None, lowest: int = 0) -> int:
         """The newest version of a request that broker and client share; raises UnsupportedVersionError if none."""
@@ -179,19 +184,19 @@ class Connection:
         in order), ConnectionLost, UnsupportedVersionError; MalformedResponse ends the connection, as nothing that comes
         behind such an answer can be believed. A caller that is cancelled leaves the connection in order.
         """
-        self._users += 1
+        self._callers += 1
         try:
             return await (await self._send_in_turn(message, version, timeout))
         finally:
-            self._users -= 1
+            self._callers -= 1
             self._end_if_retired()
 
     async def _send_in_turn(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
         await self._slots.acquire()
         sent = False
         try:
-            await self._unthrottled()
-            await self._protocol.drained()
+            await self._wait_unthrottled()
+            await self._protocol.drain()
             future = self.send(message, version, timeout)
             sent = True
             return future
@@ -199,21 +204,21 @@ class Connection:
             if not sent:
                 self._slots.release()
 
-    async def post(self, message: Request[Any], version: int, timeout: float) -> None:
+    async def send_oneway(self, message: Request[Any], version: int, timeout: float) -> None:
         """Send a request that has no response (Produce with acks=0); returns when the transport has taken it.
 
         Raises RequestTimedOut if it has not within `timeout` seconds, ConnectionLost, UnsupportedVersionError.
         """
-        await self._unthrottled()
+        await self._wait_unthrottled()
         self.send(message, version, timeout, expect_response=False)
         try:
             async with asyncio.timeout(timeout):
-                await self._protocol.drained()
+                await self._protocol.drain()
         except TimeoutError:
             error = RequestTimedOut(
                 f"{self.address}: {message.NAME} could not be written within {timeout:g} s"
             )
-            self._end(error)
+            self._fail(error)
             raise error from None
 
     def send(
@@ -225,18 +230,18 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         api = APIS[message.API_KEY]
         pieces = encode_request(message, version, self._correlation_id, self._config.client_id)
-        pending = _Pending(self._correlation_id, api.name, api.response, version)
+        request = _InFlightRequest(self._correlation_id, api.name, api.response, version)
         self._protocol.transport.writelines(pieces)
-        self.last_used = pending.sent_at = self._loop.time()
+        self.last_used = request.sent_at = self._loop.time()
         self._hooks.emit("on_request", self.address.node_id, api.name, version, sum(map(len, pieces)))
         if expect_response:
-            pending.timer = self._loop.call_later(timeout, self._on_timeout, pending, timeout)
-            self._pending.append(pending)
+            request.timer = self._loop.call_later(timeout, self._on_timeout, request, timeout)
+            self._in_flight.append(request)
         else:
-            pending.future.set_result(None)
-        return pending.future
+            request.future.set_result(None)
+        return request.future
 
-    async def _unthrottled(self) -> None:
+    async def _wait_unthrottled(self) -> None:
         while not self._closed and (wait := self._throttled_until - self._loop.time()) > 0:
             await asyncio.wait([self._ended], timeout=wait)
 
@@ -246,82 +251,82 @@ class Connection:
         if self._closed:
             return
         try:
-            pending = self._match(read_correlation_id(frame))
+            request = self._match(read_correlation_id(frame))
         except ProtocolError as error:
-            self._end(error)
+            self._fail(error)
             return
         if self._retired:
             self._loop.call_soon(self._end_if_retired)
-        if pending.timer is not None:
-            pending.timer.cancel()
+        if request.timer is not None:
+            request.timer.cancel()
         now = self._loop.time()
-        if self._announced:  # a broker that answers handshakes and lets nobody in is no help to anyone
-            self._answered = True
-            self._pulse.beat(self.address.node_id, now)
-        seconds = now - pending.sent_at
-        self._hooks.emit("on_response", self.address.node_id, pending.api, seconds, len(frame))
+        if self._ready:  # a broker that answers handshakes and lets nobody in is no help to anyone
+            self._has_response = True
+            self._last_responses.record(self.address.node_id, now)
+        seconds = now - request.sent_at
+        self._hooks.emit("on_response", self.address.node_id, request.api, seconds, len(frame))
         try:
-            response = decode_response(pending.response, pending.version, frame)
+            response = decode_response(request.response, request.version, frame)
         except Exception as error:  # noqa: BLE001  whatever the bytes did to the decoder, the caller must hear of it
             text = f"{self.address}: {error}"
-            pending.end(MalformedResponse(text))
-            self._end(ProtocolError(f"{text} (the connection was given up)"))
+            request.fail(MalformedResponse(text))
+            self._fail(ProtocolError(f"{text} (the connection was given up)"))
             return
-        if (pause := throttle_seconds(response, pending.version, self.address)) > 0:
+        if (pause := throttle_seconds(response, request.version, self.address)) > 0:
             self._throttled_until = self._loop.time() + pause
-            self._hooks.emit("on_throttle", self.address.node_id, pending.api, pause)
-        if not pending.future.done():
-            pending.future.set_result(response)
+            self._hooks.emit("on_throttle", self.address.node_id, request.api, pause)
+        if not request.future.done():
+            request.future.set_result(response)
 
-    def _match(self, correlation_id: int) -> _Pending:
-        if not self._pending:
+    def _match(self, correlation_id: int) -> _InFlightRequest:
+        if not self._in_flight:
             raise ProtocolError(f"{self.address}: a response {correlation_id} that nobody asked for")
-        due = self._pending[0]
+        due = self._in_flight[0]
         if due.correlation_id != correlation_id:
             raise ProtocolError(
                 f"{self.address}: response {correlation_id}, but {due.correlation_id} ({due.api}) is due"
             )
         self._slots.release()
-        return self._pending.popleft()
+        return self._in_flight.popleft()
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _on_timeout(self, pending: _Pending, timeout: float) -> None:
-        text = f"{self.address}: no response to {pending.api} within {timeout:g} s"
-        pending.end(RequestTimedOut(text))
-        self._end(ConnectionLost(f"{text}; the connection was given up"))
+    def _on_timeout(self, request: _InFlightRequest, timeout: float) -> None:
+        text = f"{self.address}: no response to {request.api} within {timeout:g} s"
+        request.fail(RequestTimedOut(text))
+        self._fail(ConnectionLost(f"{text}; the connection was given up"))
 
     def _on_lost(self, error: TransportError | ProtocolError | None) -> None:
-        self._end(error or ConnectionLost(f"the broker closed the connection{self._guess()}"))
+        self._fail(error or ConnectionLost(f"the broker closed the connection{self._sasl_hint()}"))
         if not self._ended.done():
             self._ended.set_result(None)
 
-    def _guess(self) -> str:
+    def _sasl_hint(self) -> str:
         """Why a broker hangs up on the first request: a listener with SASL answers ApiVersions, and nothing else."""
         security = self._config.security
         if (
-            self._announced
-            and self._pending
-            and not self._answered
+            self._ready
+            and self._in_flight
+            and not self._has_response
             and (security is None or not security.sasl)
         ):
             return " before it answered anything (does the listener ask for SASL?)"
         return ""
 
-    def _end(self, error: TransportError | ProtocolError) -> None:
+    def _fail(self, error: TransportError | ProtocolError) -> None:
         """Fail everything under way and drop the transport; safe to call again."""
         if self._closed:
             return
         self._closed = True
-        pendings, self._pending = self._pending, deque()
+        pendings, self._in_flight = self._in_flight, deque()
         text = str(error) if str(self.address) in str(error) else f"{self.address}: {error}"
-        for pending in pendings:
+        for request in pendings:
             # one error a caller: each gets a traceback of its own
-            pending.end(MalformedResponse(text) if isinstance(error, ProtocolError) else type(error)(text))
+            request.fail(MalformedResponse(text) if isinstance(error, ProtocolError) else type(error)(text))
             self._slots.release()  # who waits for a turn hears that there is none
         if self._protocol.has_transport:
             self._protocol.transport.abort()
-        if self._announced:
+        if self._ready:
             node = self.address
             self._hooks.emit("on_disconnect", node.node_id, node.host, node.port, self.purpose, error)
 
@@ -331,12 +336,12 @@ class Connection:
         self._loop.call_soon(self._end_if_retired)
 
     def _end_if_retired(self) -> None:
-        if self._retired and not self._users and not self._pending:
+        if self._retired and not self._callers and not self._in_flight:
             self.close()
 
     def close(self) -> None:
         """End the connection now; what is under way fails with ConnectionLost."""
-        self._end(ConnectionLost(f"{self.address}: closed by this client"))
+        self._fail(ConnectionLost(f"{self.address}: closed by this client"))
 
     async def aclose(self) -> None:
         """Close the connection and wait until the transport is gone."""

@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster.lanes import CONTROL
-from asyncgroup.cluster.network_client import Build, NetworkClient
+from asyncgroup.cluster.connection_pool import CONTROL
+from asyncgroup.cluster.network_client import NetworkClient, RequestBuilder
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["GROUP", "TRANSACTION", "CoordinatorMoved", "Coordinators"]
+__all__ = ["GROUP", "TRANSACTION", "CoordinatorClient", "CoordinatorMoved"]
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """Kinds of coordinators (`FindCoordinatorRequest.CoordinatorType`)."""
 
-BATCHED: Final = 4
+BATCHED_FROM_VERSION: Final = 4
 """The FindCoordinator version from which several keys fit one request (KIP-699)."""
 
 R = TypeVar("R", bound=Message)
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Message)
 Key = tuple[int, str]
 
 
-class _Found(NamedTuple):
+class _Coordinator(NamedTuple):
     """The answer to a lookup: the coordinator's node id, and the number of the lookup."""
 
     node_id: int
@@ -38,7 +38,7 @@ class CoordinatorMoved(ConnectionLost):
     """A request waited at a former coordinator when another broker was found to be the coordinator."""
 
 
-class Coordinators:
+class CoordinatorClient:
     """The coordinators of a cluster, by key (a group id) and kind.
 
     `refresh` is asked for new metadata when a coordinator is a node that `client` does not know.
@@ -50,10 +50,10 @@ class Coordinators:
 
     def __init__(self, client: NetworkClient, refresh: Callable[[], Awaitable[None]]) -> None:
         self._client, self._refresh = client, refresh
-        self._found: dict[Key, _Found] = {}
-        self._former: dict[Key, int] = {}
+        self._known: dict[Key, _Coordinator] = {}
+        self._last_known: dict[Key, int] = {}
         """The node that the last lookup named, also after it was forgotten."""
-        self._doubted: dict[Key, int] = {}
+        self._stale: dict[Key, int] = {}
         """The node that the next lookup asks last."""
         self._lookups = count(1)
         self._pending: dict[Key, dict[asyncio.Timeout, int]] = {}
@@ -61,13 +61,13 @@ class Coordinators:
 
     async def find(self, key: str, kind: int = GROUP) -> int:
         """The coordinator's node id. One lookup, no retries: raises BrokerError or NoBrokersError."""
-        known = self._found.get((kind, key))
+        known = self._known.get((kind, key))
         if known is not None and known.node_id in self._client.view.brokers:
             return known.node_id
         response = await self._client.request_any(
             m.FindCoordinatorRequest,
             lambda version: _request(key, kind, version),
-            last=self._doubted.get((kind, key)),
+            last=self._stale.get((kind, key)),
         )
         # up to version 3 the one answer stands in the message itself, later in a list (KIP-699)
         found = response.coordinators[0] if response.coordinators else response
@@ -83,14 +83,14 @@ class Coordinators:
         return found.node_id
 
     def _remember(self, key: Key, node_id: int) -> None:
-        self._doubted.pop(key, None)
-        self._former[key] = node_id
-        known = self._found.get(key)
+        self._stale.pop(key, None)
+        self._last_known[key] = node_id
+        known = self._known.get(key)
         if known is None or known.node_id != node_id:  # else another lookup was quicker, with the same answer
-            self._found[key] = _Found(node_id, next(self._lookups))
-        self._cancel_elsewhere(key, node_id)
+            self._known[key] = _Coordinator(node_id, next(self._lookups))
+        self._cancel_requests_elsewhere(key, node_id)
 
-    def _cancel_elsewhere(self, key: Key, node_id: int) -> None:
+    def _cancel_requests_elsewhere(self, key: Key, node_id: int) -> None:
         """Cancel the requests that wait at other nodes than the coordinator."""
         now = asyncio.get_running_loop().time()
         pending = self._pending.get(key, {})
@@ -103,24 +103,24 @@ class Coordinators:
 
         It tells whether the coordinator was looked up again between two moments, whatever the answer.
         """
-        known = self._found.get((kind, key))
+        known = self._known.get((kind, key))
         return known.lookup if known is not None else None
 
-    def forget(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
+    def mark_unknown(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
         """Look the coordinator up again next time (only if it still is `node_id`, where one is given)."""
-        known = self._found.get((kind, key))
+        known = self._known.get((kind, key))
         if known is not None and node_id in (None, known.node_id):
-            del self._found[kind, key]
+            del self._known[kind, key]
 
-    def doubt(self, key: str, kind: int = GROUP) -> None:
-        """As `forget`, and the next lookup asks other brokers first.
+    def mark_stale(self, key: str, kind: int = GROUP) -> None:
+        """As `mark_unknown`, and the next lookup asks other brokers first.
 
         A broker that was stopped and goes on may take itself for the coordinator until it has read what happened
         meanwhile.
         """
-        if (former := self._former.get((kind, key))) is not None:
-            self._doubted[kind, key] = former
-        self.forget(key, kind=kind)
+        if (former := self._last_known.get((kind, key))) is not None:
+            self._stale[kind, key] = former
+        self.mark_unknown(key, kind=kind)
 
     async def request(
         self,
@@ -137,15 +137,15 @@ class Coordinators:
         Raises BrokerError where there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
         coordinator before the answer), ProtocolError.
         """
-        return await self.request_built(
+        return await self.request_versioned(
             key, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest, kind=kind
         )
 
-    async def request_built(
+    async def request_versioned(
         self,
         key: str,
         cls: type[Request[R]],
-        build: Build[R],
+        build: RequestBuilder[R],
         *,
         lane: str = CONTROL,
         timeout: float | None = None,
@@ -160,7 +160,7 @@ class Coordinators:
             async with scope:
                 pending[scope] = node_id
                 try:
-                    return await self._client.request_built(
+                    return await self._client.request_versioned(
                         node_id, cls, build, lane=lane, timeout=timeout, highest=highest
                     )
                 finally:
@@ -169,13 +169,13 @@ class Coordinators:
             if not scope.expired():
                 raise
             # the next request to that node, perhaps for another key, must not wait behind the one that was given up
-            self._client.leave_lane(node_id, lane)
+            self._client.abandon_lane(node_id, lane)
             raise CoordinatorMoved(
                 f"node {node_id} is no longer the coordinator of {key!r}: "
                 f"{cls.NAME.removesuffix('Request')} was given up without an answer"
             ) from None
         except AsyncGroupError:
-            self.forget(key, node_id, kind)
+            self.mark_unknown(key, node_id, kind)
             raise
         finally:
             if not pending and self._pending.get((kind, key)) is pending:
@@ -183,6 +183,6 @@ class Coordinators:
 
 
 def _request(key: str, kind: int, version: int) -> m.FindCoordinatorRequest:
-    if version >= BATCHED:
+    if version >= BATCHED_FROM_VERSION:
         return m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
     return m.FindCoordinatorRequest(key=key, key_type=kind)

@@ -57,7 +57,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Whether a connection was made at all."""
         return self._transport is not None
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the transport wants more bytes."""
         await self._writable.wait()
 

@@ -34,7 +34,7 @@ class PartitionInfo:
     leader_epoch: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
-    offline: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
     error_code: int = 0
 
 
@@ -79,7 +79,7 @@ class ClusterView:
         info = self.partition(*tp)
         return info.leader if info is not None and info.leader in self.brokers else -1
 
-    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Partition counts of those of `topics` that exist."""
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
 
@@ -98,7 +98,7 @@ class ClusterView:
 
 
 def merge(
-    view: ClusterView, response: m.MetadataResponse, asked: Iterable[str] | None, now: float
+    view: ClusterView, response: m.MetadataResponse, requested: Iterable[str] | None, now: float
 ) -> ClusterView:
     """The next view: brokers as the response says, topics that were asked for (None: all of the cluster).
 
@@ -106,7 +106,7 @@ def merge(
     older epoch than the known one is stale news and is left out, and so is a missing partition, as a topic never
     loses one; unless the topic was recreated under another id (KIP-320, KIP-516).
     """
-    wanted = None if asked is None else set(asked)
+    wanted = None if requested is None else set(requested)
     topics: dict[str, TopicInfo] = {}
     for entry in response.topics:
         if entry.name is None or (wanted is not None and entry.name not in wanted):

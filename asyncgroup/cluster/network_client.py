@@ -10,21 +10,21 @@ from typing import Any, TypeAlias, TypeVar
 from asyncgroup.checks import parse_servers
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connection import Address, Connection
-from asyncgroup.cluster.lanes import CONTROL, Lanes
-from asyncgroup.cluster.lookup import Lookups
+from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
+from asyncgroup.cluster.hedged_requests import HedgedRequests
 from asyncgroup.cluster.metadata import ClusterView
-from asyncgroup.cluster.opening import canonical_names
+from asyncgroup.cluster.transport import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Build", "NetworkClient"]
+__all__ = ["NetworkClient", "RequestBuilder"]
 
 R = TypeVar("R", bound=Message)
 
-Build: TypeAlias = Callable[[int], Request[R]]
+RequestBuilder: TypeAlias = Callable[[int], Request[R]]
 """Makes a request for a version."""
 
 
@@ -49,8 +49,8 @@ class NetworkClient:
         servers = parse_servers(bootstrap_servers)
         self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(servers)]
         self._tasks = BackgroundTasks("Cluster")
-        self._lanes = Lanes(self._tasks, self.config, self.hooks, self.random)
-        self._lookups = Lookups(lambda node: self._lanes.suspect(node.node_id))
+        self._pool = ConnectionPool(self._tasks, self.config, self.hooks, self.random)
+        self._hedged = HedgedRequests(lambda node: self._pool.mark_slow(node.node_id))
 
     @property
     def is_open(self) -> bool:
@@ -58,9 +58,9 @@ class NetworkClient:
         return self._tasks.is_open
 
     @property
-    def last_answer(self) -> float:
+    def last_response_at(self) -> float:
         """Loop time at which any broker last answered anything; minus infinity before the first answer."""
-        return self._lanes.pulse.last
+        return self._pool.last_responses.last
 
     def backoff(self) -> Backoff:
         """A new backoff with the configured pauses."""
@@ -102,51 +102,51 @@ class NetworkClient:
         """The connection of a lane to a node, made if there is none. Raises NoBrokersError, ConnectError, ClosedError."""
         if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
-        return await self._lanes.connection(self._address(node_id), lane)
+        return await self._pool.connection(self._address(node_id), lane)
 
-    def limit_reconnect_pauses(self, seconds: float) -> None:
+    def limit_reconnect_backoff(self, seconds: float) -> None:
         """Wait at most so long before another attempt to connect to a node; the least limit counts, for all lanes.
 
         For those who are expelled when they are silent: a member of a group, whose coordinator may be any node, and who
         may have to ask any node for it.
         """
-        self._lanes.limit_pauses(seconds)
+        self._pool.limit_reconnect_backoff(seconds)
 
-    def leave_lane(self, node_id: int, lane: str) -> None:
+    def abandon_lane(self, node_id: int, lane: str) -> None:
         """Nobody waits any more for what is under way on a lane: the next request goes by another connection.
 
         A broker serves a connection one request at a time, so it would not be looked at before a parked poll is over.
         The connection ends with the poll's answer.
         """
-        self._lanes.leave(node_id, lane)
+        self._pool.abandon(node_id, lane)
 
-    def close_lane(self, lane: str) -> None:
+    def abort_lane(self, lane: str) -> None:
         """Close the connections of a lane to all nodes: what is under way there is not waited for any more."""
-        self._lanes.close_purpose(lane)
+        self._pool.abort_purpose(lane)
 
-    def hold_lane(self, lane: str) -> None:
+    def acquire_lane(self, lane: str) -> None:
         """Say that one more client uses a lane which several share, until `release_lane`."""
-        self._lanes.hold(lane)
+        self._pool.acquire(lane)
 
     def release_lane(self, lane: str) -> None:
-        """Undo one `hold_lane`; after the last one the lane's connections close when nothing is under way on them."""
-        self._lanes.release(lane)
+        """Undo one `acquire_lane`; after the last one the lane's connections close when nothing is under way on them."""
+        self._pool.release(lane)
 
-    def close_lanes(self, lanes: Collection[str], node_id: int | None = None) -> None:
+    def retire_lanes(self, lanes: Collection[str], node_id: int | None = None) -> None:
         """Close the connections of lanes (to one node) that nobody uses any more, once nothing is under way on them."""
-        self._lanes.close_purposes(lanes, node_id)
+        self._pool.retire_purposes(lanes, node_id)
 
     def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
         """Requests of a lane whose response has not come yet: the next one is served after them."""
-        return self._lanes.in_flight(node_id, lane)
+        return self._pool.in_flight(node_id, lane)
 
     def received_bytes(self, node_id: int, lane: str = CONTROL) -> int:
         """Bytes that a lane's present connection has received, those of unfinished responses included."""
-        return self._lanes.received_bytes(node_id, lane)
+        return self._pool.received_bytes(node_id, lane)
 
-    def suspect(self, node_id: int) -> None:
+    def mark_slow(self, node_id: int) -> None:
         """Send lookups to other nodes first until this one, which owes an answer for too long, answers something."""
-        self._lanes.suspect(node_id)
+        self._pool.mark_slow(node_id)
 
     async def request(
         self,
@@ -162,15 +162,15 @@ class NetworkClient:
         `timeout` (seconds, default `request_timeout`) counts from the sending; connecting has its own limit.
         Raises TransportError and ProtocolError; error codes in the response are the caller's.
         """
-        return await self.request_built(
+        return await self.request_versioned(
             node_id, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest
         )
 
-    async def request_built(
+    async def request_versioned(
         self,
         node_id: int,
         cls: type[Request[R]],
-        build: Build[R],
+        build: RequestBuilder[R],
         *,
         lane: str = CONTROL,
         timeout: float | None = None,
@@ -178,14 +178,14 @@ class NetworkClient:
     ) -> R:
         """As `request`, for messages that differ by version: `build(version)` makes it."""
         connection = await self.connection(node_id, lane)
-        version = self._version(connection, cls, highest)
+        version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 
-    async def post(
+    async def send_oneway(
         self,
         node_id: int,
         cls: type[Request[Any]],
-        build: Build[Any],
+        build: RequestBuilder[Any],
         *,
         lane: str = CONTROL,
         timeout: float | None = None,
@@ -193,20 +193,24 @@ class NetworkClient:
     ) -> None:
         """Send a request that has no response (Produce with acks=0); returns when the transport has taken it."""
         connection = await self.connection(node_id, lane)
-        version = self._version(connection, cls, highest)
-        await connection.post(build(version), version, timeout or self.config.request_timeout)
+        version = self._negotiated_version(connection, cls, highest)
+        await connection.send_oneway(build(version), version, timeout or self.config.request_timeout)
 
-    def _version(self, connection: Connection, cls: type[Request[Any]], highest: int | None) -> int:
+    def _negotiated_version(
+        self, connection: Connection, cls: type[Request[Any]], highest: int | None
+    ) -> int:
         """The version to send; where there is none another connection will ask for the node's versions anew: the node
         may be another one by then, or its answer was spoilt.
         """
         try:
             return connection.version_for(cls, highest)
         except UnsupportedVersionError:
-            self._lanes.renew(connection.address.node_id, connection.purpose)
+            self._pool.replace(connection.address.node_id, connection.purpose)
             raise
 
-    async def request_any(self, cls: type[Request[R]], build: Build[R], *, last: int | None = None) -> R:
+    async def request_any(
+        self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None
+    ) -> R:
         """Send a lookup to the least-loaded node, to the next one if that fails or is silent for a second.
 
         Known brokers come first, then the bootstrap addresses: when all known nodes are gone the cluster is found
@@ -217,16 +221,20 @@ class NetworkClient:
         places = {(node.host, node.port) for node in known}
         further = [node for node in self._bootstrap if (node.host, node.port) not in places]
         nodes = [*self._by_load(known), *self._by_load(further)]
-        return await self._ask(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
+        return await self._hedged_request(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
 
-    async def _ask(self, cls: type[Request[R]], build: Build[R], nodes: Iterable[Address]) -> R:
+    async def _hedged_request(
+        self, cls: type[Request[R]], build: RequestBuilder[R], nodes: Iterable[Address]
+    ) -> R:
         if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
-        return await self._lookups.first_answer(
-            cls.NAME.removesuffix("Request"), nodes, lambda node: self.request_built(node.node_id, cls, build)
+        return await self._hedged.first_response(
+            cls.NAME.removesuffix("Request"),
+            nodes,
+            lambda node: self.request_versioned(node.node_id, cls, build),
         )
 
     def _by_load(self, nodes: Iterable[Address]) -> list[Address]:
         shuffled = list(nodes)
         self.random.shuffle(shuffled)
-        return sorted(shuffled, key=lambda node: self._lanes.rank(node.node_id))
+        return sorted(shuffled, key=lambda node: self._pool.rank(node.node_id))

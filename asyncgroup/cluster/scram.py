@@ -15,19 +15,19 @@ from typing import Final
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.wire.scram import (
     HASHES,
-    LEAST_ITERATIONS,
+    MIN_ITERATIONS,
     ScramError,
-    decoded,
-    escaped,
-    fields,
-    hmac_of,
+    decode_base64,
+    escape_saslname,
+    hmac_digest,
+    parse_attributes,
     salted_password,
-    xor,
+    xor_bytes,
 )
 
 __all__ = ["HASHES", "ScramClient", "ScramError"]
 
-MOST_ITERATIONS: Final = 131_072
+MAX_ITERATIONS: Final = 131_072
 """Kafka allows 16,384. The count is the server's choice, and an absurd one would hold up the event loop."""
 
 
@@ -39,8 +39,8 @@ class ScramClient:
     ) -> None:
         self._mechanism, self._password = mechanism, password
         self._nonce = nonce or secrets.token_urlsafe(24)
-        self._header = f"n,{'a=' + escaped(authzid) if authzid else ''},"
-        self._first_bare = f"n={escaped(username)},r={self._nonce}"
+        self._header = f"n,{'a=' + escape_saslname(authzid) if authzid else ''},"
+        self._first_bare = f"n={escape_saslname(username)},r={self._nonce}"
         self._signature = b""
 
     def first(self) -> bytes:
@@ -49,16 +49,20 @@ class ScramClient:
 
     def final(self, server_first: bytes) -> bytes:
         """The client-final-message, with the proof that we know the password."""
-        said = fields(server_first)
-        nonce, salt, iterations = said.get("r", ""), decoded(said.get("s", "")), said.get("i", "")
-        if "m" in said:
+        attributes = parse_attributes(server_first)
+        nonce, salt, iterations = (
+            attributes.get("r", ""),
+            decode_base64(attributes.get("s", "")),
+            attributes.get("i", ""),
+        )
+        if "m" in attributes:
             raise ScramError("the server asks for an extension that this client does not know")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ScramError("the server's nonce does not begin with ours, or adds nothing to it")
         if not salt or not (iterations.isascii() and iterations.isdecimal() and len(iterations) < 10):
             raise ScramError("the server's first message lacks a salt or a number of iterations")
-        if not LEAST_ITERATIONS <= int(iterations) <= MOST_ITERATIONS:
-            limits = f"{LEAST_ITERATIONS} to {MOST_ITERATIONS} are allowed"
+        if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+            limits = f"{MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed"
             raise ScramError(f"the server asks for {iterations} iterations; {limits}")
         binding = base64.b64encode(self._header.encode()).decode()
         without_proof = f"c={binding},r={nonce}"
@@ -67,18 +71,18 @@ class ScramClient:
         client_key = self._hmac(salted, b"Client Key")
         stored_key = hashlib.new(HASHES[self._mechanism], client_key).digest()
         mask = self._hmac(stored_key, message)
-        proof = xor(client_key, mask)
+        proof = xor_bytes(client_key, mask)
         self._signature = self._hmac(self._hmac(salted, b"Server Key"), message)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, server_final: bytes) -> None:
         """Check the server's own proof."""
-        said = fields(server_final)
-        if "e" in said:
-            raise ScramError(f"the server refuses: {printable(said['e'], MAX_TEXT_LENGTH)}")
-        signature = decoded(said.get("v", ""))
+        attributes = parse_attributes(server_final)
+        if "e" in attributes:
+            raise ScramError(f"the server refuses: {printable(attributes['e'], MAX_TEXT_LENGTH)}")
+        signature = decode_base64(attributes.get("v", ""))
         if not self._signature or not hmac.compare_digest(signature, self._signature):
             raise ScramError("the server's signature is wrong: it does not know the password")
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
-        return hmac_of(self._mechanism, key, message)
+        return hmac_digest(self._mechanism, key, message)

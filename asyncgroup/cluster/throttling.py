@@ -10,16 +10,16 @@ from typing import Final
 
 from asyncgroup.wire.message import Message
 
-__all__ = ["LONGEST", "OBEYED_FROM", "throttle_seconds"]
+__all__ = ["CLIENT_THROTTLE_VERSIONS", "MAX_THROTTLE_SECONDS", "throttle_seconds"]
 
-LONGEST: Final = 60.0
+MAX_THROTTLE_SECONDS: Final = 60.0
 """Seconds that no throttle is obeyed beyond. A broker that means more has muted the connection anyway; in a spoilt
 answer the number may be that of weeks.
 """
 
 _log = logging.getLogger("asyncgroup.cluster")
 
-OBEYED_FROM: Final[dict[str, int]] = {
+CLIENT_THROTTLE_VERSIONS: Final[dict[str, int]] = {
     "AddOffsetsToTxnResponse": 1,
     "AddPartitionsToTxnResponse": 1,
     "ApiVersionsResponse": 2,
@@ -52,14 +52,14 @@ OBEYED_FROM: Final[dict[str, int]] = {
 def throttle_seconds(response: Message, version: int, address: object) -> float:
     """Seconds for which the connection to `address` has to be left alone after this response.
 
-    More than `LONGEST` is cut to that, with a warning.
+    More than `MAX_THROTTLE_SECONDS` is cut to that, with a warning.
     """
     milliseconds: int = getattr(response, "throttle_time_ms", 0)
-    if milliseconds <= 0 or version < OBEYED_FROM.get(response.NAME, 0):
+    if milliseconds <= 0 or version < CLIENT_THROTTLE_VERSIONS.get(response.NAME, 0):
         return 0.0
     seconds = milliseconds / 1000
-    if seconds <= LONGEST:
+    if seconds <= MAX_THROTTLE_SECONDS:
         return seconds
     text = "%s: %s asks for a pause of %.0f s (throttle_time_ms); %g s are kept"
-    _log.warning(text, address, response.NAME, seconds, LONGEST)
-    return LONGEST
+    _log.warning(text, address, response.NAME, seconds, MAX_THROTTLE_SECONDS)
+    return MAX_THROTTLE_SECONDS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-__all__ = ["PLAIN_LISTENER", "describe_tls_error", "distrust"]
+__all__ = ["PLAINTEXT_LISTENER_HINT", "describe_certificate_error", "describe_tls_error"]
 
-PLAIN_LISTENER: Final = (
+PLAINTEXT_LISTENER_HINT: Final = (
     "does the listener speak TLS at all? For a plaintext one leave tls out: "
     "security.protocol=PLAINTEXT or SASL_PLAINTEXT"
 )
@@ -23,7 +23,7 @@ _NOTHING_SHARED: Final = (
 _HINTS: Final = (
     (
         ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"),
-        PLAIN_LISTENER,
+        PLAINTEXT_LISTENER_HINT,
     ),
     (("ALERT_PROTOCOL_VERSION",), f"the broker refuses this client's TLS versions: {_VERSIONS}"),
     (
@@ -63,7 +63,7 @@ def describe_tls_error(error: ssl.SSLError) -> str:
     return f"TLS failed: {reason}" + (f" ({hint})" if hint else "")
 
 
-def distrust(host: str, error: ssl.SSLCertVerificationError) -> str:
+def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -> str:
     """Why the certificate of the broker reached as `host` does not do."""
     message = error.verify_message.rstrip(".") or str(error)
     if error.verify_code in _DATES:

@@ -227,7 +227,7 @@ class FetchResponseHandler:
         leader = data.current_leader
         if leader.leader_id >= 0:
             brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
-            self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, brokers)
+            self._cluster.update_leader(tp, leader.leader_id, leader.leader_epoch, brokers)
 
     def redispatch(
         self, consumers: Iterable[PartitionConsumer], error: Exception, *, hinted: bool = False

@@ -25,7 +25,7 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import cut_batch_size
+from asyncgroup.wire.records import truncated_batch_size
 
 __all__ = ["BrokerFetcher", "lanes_of"]
 
@@ -198,7 +198,7 @@ class BrokerFetcher:
                 task.result()
         finally:
             await cancel_and_wait(*tasks, ending)
-        self._cluster.close_lanes(lanes_of(self._lane_suffix), self.node_id)
+        self._cluster.retire_lanes(lanes_of(self._lane_suffix), self.node_id)
 
     async def run_main(self) -> None:
         """The main lane, for ever."""
@@ -292,7 +292,7 @@ class BrokerFetcher:
                 response = await self._send(plan, lane)
             found = self._read_response(plan, response, lane)
         except TimeoutError:  # all of its partitions have moved
-            self._cluster.leave_lane(self.node_id, lane + self._lane_suffix)
+            self._cluster.abandon_lane(self.node_id, lane + self._lane_suffix)
             if lane == MAIN_LANE:
                 self._session.invalidate()
         except AsyncGroupError as error:
@@ -303,7 +303,7 @@ class BrokerFetcher:
             self._handler.redispatch([ask.consumer for ask in plan.partitions.values()], error)
         except asyncio.CancelledError:
             # the next one who fetches by this lane must not wait until the broker has answered us
-            self._cluster.leave_lane(self.node_id, lane + self._lane_suffix)
+            self._cluster.abandon_lane(self.node_id, lane + self._lane_suffix)
             raise
         else:
             self._release(plan)
@@ -339,7 +339,7 @@ class BrokerFetcher:
             )
             return build_fetch_request(sent, self._config, plan.max_wait, version, send_rack=send_rack)
 
-        return await self._cluster.request_built(
+        return await self._cluster.request_versioned(
             self.node_id,
             m.FetchRequest,
             build,
@@ -376,7 +376,9 @@ class BrokerFetcher:
 
     def _handle_response(self, plan: FetchPlan, response: m.FetchResponse, found: _PartitionData) -> None:
         filled = {tp: data.records for tp, data in found if data.records}
-        cuts = {tp: size for tp, records in filled.items() if (size := cut_batch_size(records)) is not None}
+        cuts = {
+            tp: size for tp, records in filled.items() if (size := truncated_batch_size(records)) is not None
+        }
         served = [tp for tp in filled if tp not in cuts]
         total = 0
         for tp, data in found:

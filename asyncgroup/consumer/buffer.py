@@ -25,7 +25,7 @@ from asyncgroup.wire.records import (
     check_batch,
     crc_is_valid,
     decode_batch,
-    is_large,
+    is_large_compressed,
     iter_batch_headers,
 )
 
@@ -368,7 +368,7 @@ class RecordBuffer:
             self.advance()
             return
         check_batch(*self._tp, data, header, self._check_crcs)
-        if is_large(
+        if is_large_compressed(
             data, header, self._limit
         ):  # its reader would meet the error, instead of whoever takes it
             self.advance()

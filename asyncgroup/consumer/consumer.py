@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id
-from asyncgroup.cluster import Cluster, own_or_given
-from asyncgroup.cluster.lanes import CONTROL
+from asyncgroup.cluster import Cluster, as_cluster
+from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
@@ -62,7 +62,7 @@ class Consumer:
         clock: MillisClock = wall_clock,
     ) -> None:
         self.config = ConsumerConfig.of(config)
-        self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
+        self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         self._interceptors, self._clock = Interceptors(interceptors), clock
         self._tasks = BackgroundTasks("Consumer", self._on_bug)
         self._fetchers = Fetchers(
@@ -109,7 +109,7 @@ class Consumer:
         finally:
             self.cluster.untrack(tp.topic for tp in self._partitions)
             self._partitions.clear()
-            self._fetchers.close_lanes()
+            self._fetchers.retire_lanes()
             if self._owns_cluster:
                 await self.cluster.aclose()
 

@@ -231,7 +231,7 @@ class Fetchers:
                 fetcher for fetcher in self._fetchers.values() if fetcher.is_unresponsive(SILENT_SECONDS)
             ]
             for fetcher in silent:
-                self._cluster.suspect(fetcher.node_id)
+                self._cluster.mark_slow(fetcher.node_id)
                 fetcher.release_from_follower(FOLLOWER_SECONDS)
             if silent and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
                 await self._refresh([])
@@ -245,9 +245,9 @@ class Fetchers:
                 self._last_fetch = max(self._last_fetch, fetcher.last_fetch)
                 fetcher.end()
 
-    def close_lanes(self) -> None:
+    def retire_lanes(self) -> None:
         """Close the connections of all fetchers, which have ended."""
-        self._cluster.close_lanes(lanes_of(self._lane_suffix))
+        self._cluster.retire_lanes(lanes_of(self._lane_suffix))
 
     # --- trouble ------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class PositionValidator:
         if not checks:
             return
         try:
-            response = await self._cluster.request_built(
+            response = await self._cluster.request_versioned(
                 self._node_id,
                 m.OffsetForLeaderEpochRequest,
                 lambda version: build_epoch_request(checks.values(), version),

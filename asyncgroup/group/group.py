@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id
-from asyncgroup.cluster import Cluster, own_or_given
+from asyncgroup.cluster import Cluster, as_cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_fetcher import lanes_of
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
@@ -61,9 +61,9 @@ class ConsumerGroup:
     ) -> None:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
-        self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
+        self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         # a long reconnect backoff could outlast the session while the coordinator is back already
-        self.cluster.limit_reconnect_pauses(RETRY_BACKOFF_SHARE * self.config.session_timeout)
+        self.cluster.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         assignors = resolve_assignors(self.config.assignors)
         self._member_health = MemberHealth()
         self._membership = ClassicMembership(
@@ -102,7 +102,7 @@ class ConsumerGroup:
         self._check_loop()
         if self._owns_cluster:
             await self.cluster.__aenter__()
-        self.cluster.hold_lane(GROUP_LANE)
+        self.cluster.acquire_lane(GROUP_LANE)
         self._holds_lane = True
         return self
 
@@ -153,7 +153,7 @@ class ConsumerGroup:
         if self._records is not None:
             await self._records.wait_closed()
         self._errors.close()
-        self.cluster.close_lanes({*lanes_of(self._context.lanes), self._membership.lane})
+        self.cluster.retire_lanes({*lanes_of(self._context.lanes), self._membership.lane})
         if self._holds_lane:
             self._holds_lane = False
             self.cluster.release_lane(GROUP_LANE)

@@ -197,7 +197,7 @@ class Heartbeats:
             return True
         if self._check is None:
             self._check = asyncio.get_running_loop().create_future()
-            self._cluster.coordinators.doubt(self._group_id)
+            self._cluster.coordinators.mark_stale(self._group_id)
             self._wake.set()
         return not await asyncio.shield(self._check)
 
@@ -236,7 +236,7 @@ class Heartbeats:
         if not is_in_doubt and not self._is_authoritative(coordinators.lookup_number(self._group_id), sent):
             _log.info("group %s: looking up the coordinator to confirm: %s", self._group_id, answer.error)
             on_result(HeartbeatResult.COORDINATOR_MOVED, answer.error)
-            coordinators.doubt(self._group_id)
+            coordinators.mark_stale(self._group_id)
             sent = time()
             answer = await self._heartbeat_within_limit(identity)
         if answer.refused and coordinators.lookup_number(self._group_id) is None:
@@ -250,7 +250,7 @@ class Heartbeats:
     @property
     def _session_expires_at(self) -> float:
         """Loop time at which no broker has responded for `session_timeout`."""
-        return max(self._started_at, self._cluster.last_answer) + self._config.session_timeout
+        return max(self._started_at, self._cluster.last_response_at) + self._config.session_timeout
 
     async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:
         """Send a heartbeat with one limit for all its steps: lookup and connecting have longer timeouts of their own.
@@ -264,7 +264,7 @@ class Heartbeats:
             async with asyncio.timeout(limit):
                 return await self._send_heartbeat(identity)
         except TimeoutError:
-            self._cluster.coordinators.forget(self._group_id)
+            self._cluster.coordinators.mark_unknown(self._group_id)
             text = f"no response to the heartbeat of group {self._group_id!r} within {limit:g} s"
             if limit == left:  # the last one before the session expires
                 text += f", nor to any other request for session_timeout={self._config.session_timeout:g} s"
@@ -298,7 +298,7 @@ class Heartbeats:
             code, HeartbeatResult.RETRY if broker_error.retriable else HeartbeatResult.FATAL
         )
         if result is HeartbeatResult.COORDINATOR_MOVED:
-            self._cluster.coordinators.forget(self._group_id)
+            self._cluster.coordinators.mark_unknown(self._group_id)
         refused = result in (HeartbeatResult.LOST, HeartbeatResult.FATAL)
         return _HeartbeatResponse(result, broker_error if code else None, refused)
 

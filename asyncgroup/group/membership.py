@@ -9,8 +9,8 @@ from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.coordinators import CoordinatorMoved
-from asyncgroup.cluster.lanes import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -164,12 +164,12 @@ class ClassicMembership:
         action = JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
         if action is JoinAction.REJOIN_AS_NEW_MEMBER and self._may_be_former_coordinator:
             self._confirmed_id = self.identity.member_id
-            self._cluster.coordinators.doubt(self._group_id)
+            self._cluster.coordinators.mark_stale(self._group_id)
             return JoinAction.FIND_COORDINATOR
         if action is JoinAction.REJOIN_AS_NEW_MEMBER:
             self.forget_member()
         elif action is JoinAction.FIND_COORDINATOR:
-            self._cluster.coordinators.forget(self._group_id)
+            self._cluster.coordinators.mark_unknown(self._group_id)
         return action
 
     @property
@@ -252,7 +252,7 @@ class ClassicMembership:
                 self._group_id, request, lane=self._lane, timeout=timeout
             )
         except asyncio.CancelledError:
-            self._cluster.close_lane(self._lane)
+            self._cluster.abort_lane(self._lane)
             raise
 
     async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
@@ -265,11 +265,11 @@ class ClassicMembership:
         self._cluster.track(topics)
         try:
             await self._cluster.refresh()
-            partition_counts = self._cluster.view.counts(topics)
+            partition_counts = self._cluster.view.partition_counts(topics)
             if any(not partition_counts.get(topic) for topic in topics):
                 await asyncio.sleep(self._cluster.backoff().next())
                 await self._cluster.refresh()
-                again = self._cluster.view.counts(topics)
+                again = self._cluster.view.partition_counts(topics)
                 partition_counts = {
                     topic: partition_counts.get(topic) or again.get(topic, 0) for topic in topics
                 }
@@ -343,14 +343,14 @@ class ClassicMembership:
             async with asyncio.timeout(limit):
                 code = await self._leave(identity, reason, limit)
         except TimeoutError:
-            self._cluster.coordinators.forget(self._group_id)
+            self._cluster.coordinators.mark_unknown(self._group_id)
             return RequestTimedOut(
                 f"no response to the LeaveGroup of group {self._group_id!r} within {limit:.3g} s"
             )
         except AsyncGroupError as error:
             return error
         if JOIN_ACTIONS.get(code) is JoinAction.FIND_COORDINATOR:
-            self._cluster.coordinators.forget(self._group_id)
+            self._cluster.coordinators.mark_unknown(self._group_id)
         return None if code in _LEFT_CODES else BrokerError(code, f"leaving group {self._group_id!r}")
 
     async def _leave(self, identity: MemberIdentity, reason: str, timeout: float) -> int:
@@ -361,7 +361,7 @@ class ClassicMembership:
         """
         node_id = await self._cluster.coordinators.find(self._group_id)
         is_busy = self._cluster.in_flight(node_id, GROUP_LANE) > 0
-        response = await self._cluster.coordinators.request_built(
+        response = await self._cluster.coordinators.request_versioned(
             self._group_id,
             m.LeaveGroupRequest,
             lambda version: _leave_request(self._group_id, identity, reason, version),

@@ -286,7 +286,7 @@ class Committer:
             return build_commit(version, self.group_id, self._identity(), sent, ids, self._retention)
 
         try:
-            response = await self._cluster.coordinators.request_built(
+            response = await self._cluster.coordinators.request_versioned(
                 self.group_id,
                 m.OffsetCommitRequest,
                 build,
@@ -365,7 +365,7 @@ class Committer:
             else:
                 again[tp] = error
                 if action is CommitAction.FIND_COORDINATOR:
-                    self._cluster.coordinators.forget(self.group_id)
+                    self._cluster.coordinators.mark_unknown(self.group_id)
 
     def _error(
         self, code: int, tp: TopicPartition, committed: CommittedOffset, detail: str | None = None

@@ -87,7 +87,7 @@ async def fetch_offsets_and_ids(
             if over:
                 raise
             if code in _MOVED:
-                cluster.coordinators.forget(group_id)
+                cluster.coordinators.mark_unknown(group_id)
             if code == ErrorCode.UNKNOWN_TOPIC_ID:
                 await _refresh(cluster)
             await asyncio.sleep(backoff.next())
@@ -114,7 +114,7 @@ async def _ask(
         asked_in = version
         return _request(group_id, topics, ids, version, require_stable)
 
-    response = await cluster.coordinators.request_built(
+    response = await cluster.coordinators.request_versioned(
         group_id,
         m.OffsetFetchRequest,
         build,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id, check_topic
-from asyncgroup.cluster import Cluster, own_or_given
+from asyncgroup.cluster import Cluster, as_cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
@@ -54,7 +54,7 @@ class OffsetManager:
     ) -> None:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
-        self.cluster, self._owns_cluster = own_or_given(bootstrap_servers, self.config, hooks)
+        self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         self._tasks = BackgroundTasks(f"OffsetManager of group {group_id!r}")
         self._committer = Committer(
             self.cluster,

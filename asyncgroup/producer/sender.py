@@ -181,19 +181,21 @@ class Sender:
 
         highest = max_version(ids)
         if self._acks == 0:
-            await self._cluster.post(node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest)
+            await self._cluster.send_oneway(node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest)
             return {
                 encoded.batch.tp: PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
                 for encoded in encoded_batches
             }
-        response = await self._cluster.request_built(
+        response = await self._cluster.request_versioned(
             node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
         )
         responses = responses_by_partition(response, ids)
         for tp, partition_response in responses.items():
             leader = partition_response.current_leader
             if leader.leader_id >= 0:
-                self._cluster.hint_leader(tp, leader.leader_id, leader.leader_epoch, node_endpoints(response))
+                self._cluster.update_leader(
+                    tp, leader.leader_id, leader.leader_epoch, node_endpoints(response)
+                )
         return responses
 
     # --- results of a batch -------------------------------------------------------------------------------------

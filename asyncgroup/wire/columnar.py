@@ -9,7 +9,7 @@ from typing import Any, Final
 from asyncgroup.columns import RecordColumns
 from asyncgroup.wire.decompression import MAX_DECOMPRESSED
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, raw_records, translated
+from asyncgroup.wire.records import BatchHeader, raw_records, translate_error
 
 __all__ = ["is_dense", "read_columns"]
 
@@ -51,7 +51,7 @@ def read_columns(
             _append(raws, columns)
     except Exception as error:  # each decompressor has errors of its own, most of them without a common base
         columns.truncate(length)
-        raise translated(error, topic, partition, header) from error
+        raise translate_error(error, topic, partition, header) from error
     columns.size += size
     columns.add_run(topic, partition, header.timestamp_type, offsets)
 

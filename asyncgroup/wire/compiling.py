@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 
 __all__ = [
-    "FORMATS",
+    "FIXED_SIZE_FORMATS",
     "MAX_STRING",
-    "NUMBERS",
-    "Source",
+    "NUMBER_FORMATS",
+    "SourceBuilder",
     "fields_in",
     "is_struct",
-    "smallest_element",
-    "smallest_size",
+    "min_element_size",
+    "min_struct_size",
     "tagged_in",
 ]
 
-NUMBERS = {
+NUMBER_FORMATS = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
@@ -31,7 +31,7 @@ NUMBERS = {
 }
 """Format letters of the `struct` module by Kafka's type words."""
 
-FORMATS = {**NUMBERS, "uuid": "16s"}
+FIXED_SIZE_FORMATS = {**NUMBER_FORMATS, "uuid": "16s"}
 """The same for every type that always takes the same number of bytes."""
 
 _SIZES = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
@@ -43,7 +43,7 @@ one client could have a group described to all others in words that their versio
 """
 
 
-class Source:
+class SourceBuilder:
     """Python source text under construction, with an indentation that blocks move."""
 
     def __init__(self) -> None:
@@ -97,16 +97,16 @@ def tagged_in(struct: StructSpec, version: int) -> list[FieldSpec]:
     )
 
 
-def smallest_element(spec: MessageSpec, field: FieldSpec, version: int) -> int:
+def min_element_size(spec: MessageSpec, field: FieldSpec, version: int) -> int:
     """The fewest bytes that an element of an array can take in `version`."""
     if is_struct(field):
-        return smallest_size(spec, spec.structs[field.element], version)
-    if field.element in FORMATS:
-        return _SIZES[FORMATS[field.element]]
+        return min_struct_size(spec, spec.structs[field.element], version)
+    if field.element in FIXED_SIZE_FORMATS:
+        return _SIZES[FIXED_SIZE_FORMATS[field.element]]
     return 1 if version in spec.flexible_versions(field) else 2 if field.element == "string" else 4
 
 
-def smallest_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:
+def min_struct_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:
     """The fewest bytes that a struct can take in `version`."""
     total = 1 if version in spec.flexible else 0
     for field in fields_in(struct, version):
@@ -114,10 +114,10 @@ def smallest_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:
         if field.is_array:
             total += 1 if flexible else 4
         elif is_struct(field):
-            inner = smallest_size(spec, spec.structs[field.element], version)
+            inner = min_struct_size(spec, spec.structs[field.element], version)
             total += 1 if version in field.nullable else inner
-        elif field.type in FORMATS:
-            total += _SIZES[FORMATS[field.type]]
+        elif field.type in FIXED_SIZE_FORMATS:
+            total += _SIZES[FIXED_SIZE_FORMATS[field.type]]
         else:
             total += 1 if flexible else 2 if field.type == "string" else 4
     return total

@@ -26,13 +26,13 @@ _SKIPPABLE: Final = 0x184D2A5
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
 
-_LZ4_MOST: Final = 255
+_LZ4_MAX_RATIO: Final = 255
 """No byte of an LZ4 block stands for more."""
 
-_LZ4_PLAIN: Final = 1 << 31
+_LZ4_UNCOMPRESSED: Final = 1 << 31
 """Set in the size of an LZ4 block that is not compressed."""
 
-_ZSTD_BLOCK: Final = 1 << 17
+_ZSTD_MAX_BLOCK_SIZE: Final = 1 << 17
 _RLE, _COMPRESSED = 1, 2
 
 
@@ -75,8 +75,8 @@ def _lz4_frame(data: Buffer, position: int) -> tuple[int, int]:
         position += 4
         if size == 0:
             return total, position + (4 if flags & 0x04 else 0)
-        plain, size = size & _LZ4_PLAIN, size & ~_LZ4_PLAIN
-        total += size if plain else min(largest, size * _LZ4_MOST)
+        plain, size = size & _LZ4_UNCOMPRESSED, size & ~_LZ4_UNCOMPRESSED
+        total += size if plain else min(largest, size * _LZ4_MAX_RATIO)
         position += size + block_checksum
 
 
@@ -87,7 +87,7 @@ def _zstd_frame(data: Buffer, position: int) -> tuple[int, int]:
     window = None if single else data[position + 1]
     position += 1 + (not single) + (0, 1, 2, 4)[flags & 3]
     said, position = _zstd_content_size(data, position, flags >> 6, single)
-    largest = _ZSTD_BLOCK
+    largest = _ZSTD_MAX_BLOCK_SIZE
     if window is not None:
         base = 1 << (10 + (window >> 3))
         largest = min(largest, base + base // 8 * (window & 7))

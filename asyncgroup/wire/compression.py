@@ -13,11 +13,11 @@ from typing import Final
 import cramjam
 
 from asyncgroup.errors import UnsupportedVersionError
-from asyncgroup.wire.decompression import CODECS, GZIP_WINDOW, XERIAL, XERIAL_SIZE
+from asyncgroup.wire.decompression import CODECS, GZIP_WINDOW, XERIAL_BLOCK_SIZE, XERIAL_HEADER
 
 __all__ = ["compress"]
 
-_XERIAL_BLOCK: Final = 32 * 1024
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
 """Bytes of a block, before it is compressed."""
 
 
@@ -35,10 +35,10 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    out = [XERIAL]
-    for start in range(0, len(data), _XERIAL_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
-        out += [XERIAL_SIZE.pack(len(block)), block]
+    out = [XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        out += [XERIAL_BLOCK_SIZE.pack(len(block)), block]
     return b"".join(out)
 
 

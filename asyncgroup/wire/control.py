@@ -12,7 +12,7 @@ from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchBuilder, BatchHeader, check_batch, read_batch, stamp_crc
+from asyncgroup.wire.records import BatchBuilder, BatchHeader, check_batch, read_batch, update_crc
 
 __all__ = ["ControlType", "control_batch", "read_control_type"]
 
@@ -20,7 +20,7 @@ _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION: Final = 0
 _ATTRIBUTES_LOW: Final = 22
-_APPEND_TIME: Final = 0x08
+_LOG_APPEND_TIME: Final = 0x08
 _CONTROL: Final = 0x20
 
 
@@ -46,8 +46,8 @@ def control_batch(
     )
     builder.append(timestamp, _KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
     batch = bytearray(builder.build())
-    batch[_ATTRIBUTES_LOW] |= _CONTROL | (_APPEND_TIME if append_time else 0)
-    stamp_crc(batch)
+    batch[_ATTRIBUTES_LOW] |= _CONTROL | (_LOG_APPEND_TIME if append_time else 0)
+    update_crc(batch)
     return bytes(batch)
 
 

@@ -21,13 +21,13 @@ from typing import Final
 
 from asyncgroup.wire.classes import default_expression
 from asyncgroup.wire.compiling import (
-    FORMATS,
+    FIXED_SIZE_FORMATS,
     MAX_STRING,
-    NUMBERS,
-    Source,
+    NUMBER_FORMATS,
+    SourceBuilder,
     fields_in,
     is_struct,
-    smallest_element,
+    min_element_size,
     tagged_in,
 )
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
@@ -47,17 +47,17 @@ def decoder_source(spec: MessageSpec, version: int) -> str:
 
 class _Decoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
-        self.spec, self.version, self.out = spec, version, Source()
+        self.spec, self.version, self.out = spec, version, SourceBuilder()
         self.flexible = version in spec.flexible
-        self.room = MAX_ELEMENTS.get(spec.kind)
+        self.elements_left = MAX_ELEMENTS.get(spec.kind)
         # fixed-size reads not yet written out, as (format letters, target), and what has to follow them
         self.pending: list[tuple[str, str]] = []
-        self.then: list[str] = []
+        self.after_read: list[str] = []
 
-    def message(self) -> Source:
+    def message(self) -> SourceBuilder:
         with self.out.block("def read(b, p):"):
-            if self.room is not None:
-                self.out.add(f"room = {self.room}")
+            if self.elements_left is not None:
+                self.out.add(f"elements_left = {self.elements_left}")
             self.struct(self.spec.top, "o")
             self.flush()
             self.out.add("return o, p")
@@ -84,7 +84,7 @@ class _Decoder:
         for part in self.spec.structs[field.element].fields:
             self.default(part, f"{inner}.{part.attribute}")
 
-    def take(self, letters: str, target: str) -> None:
+    def read_fixed(self, letters: str, target: str) -> None:
         """Read a fixed-size value together with its neighbours; `flush` before its target is used."""
         self.pending.append((letters, target))
 
@@ -96,14 +96,14 @@ class _Decoder:
         elif letters:
             self.out.add(f"({targets},) = {self.out.fixed(letters, 'unpack_from')}(b, p)")
             self.out.add(f"p += {struct.calcsize('>' + letters)}")
-        for line in self.then:
+        for line in self.after_read:
             self.out.add(line)
-        self.pending, self.then = [], []
+        self.pending, self.after_read = [], []
 
     def uvarint(self, stem: str, string: str = "") -> str:
         """Read a number; if it is the length of the field `string`, one more than it, then up to what Kafka allows."""
         name = self.out.name(stem)
-        self.take("B", name)
+        self.read_fixed("B", name)
         self.flush()
         with self.out.block(f"if {name} > 127:"):
             self.out.add(f"{name}, p = read_uvarint(b, p - 1)")
@@ -115,7 +115,7 @@ class _Decoder:
     def tags(self, tagged: list[FieldSpec], target: str) -> None:
         """Read the section of tagged fields; it is empty nearly always, so only that case is written for speed."""
         count = self.out.name("n")
-        self.take("B", count)
+        self.read_fixed("B", count)
         self.flush()
         with self.out.block(f"if {count}:"):
             if not tagged:
@@ -140,10 +140,10 @@ class _Decoder:
             self.array(field, target)
         elif is_struct(field):
             self.inner_struct(field, target)
-        elif field.type in FORMATS:
-            self.take(FORMATS[field.type], target)
+        elif field.type in FIXED_SIZE_FORMATS:
+            self.read_fixed(FIXED_SIZE_FORMATS[field.type], target)
             if field.type == "uuid":
-                self.then.append(f"{target} = uuid({target})")
+                self.after_read.append(f"{target} = uuid({target})")
         else:
             self.sized(field, target)
 
@@ -158,7 +158,7 @@ class _Decoder:
             condition, expression = name, f"{name} - 1"
         else:
             name = self.out.name("n")
-            self.take("h" if field.type == "string" else "i", name)
+            self.read_fixed("h" if field.type == "string" else "i", name)
             self.flush()
             condition, expression = f"{name} >= 0", name
         if nullable:
@@ -186,7 +186,7 @@ class _Decoder:
             self.out.add(f"{target} = {inner}")
             return
         marker = self.out.name("n")
-        self.take("b", marker)
+        self.read_fixed("b", marker)
         self.flush()
         self.out.add(f"{target} = None")
         with self.out.block(f"if {marker} >= 0:"):
@@ -198,8 +198,8 @@ class _Decoder:
         condition, length = self.length(field, target)
         with self.block_if(condition):
             self.check_count(field, length)
-            if field.element in NUMBERS:
-                letters = NUMBERS[field.element]
+            if field.element in NUMBER_FORMATS:
+                letters = NUMBER_FORMATS[field.element]
                 self.out.add(f"q = {length}; {target} = list(unpacker('{letters}', q)(b, p))")
                 self.out.add(f"p += {struct.calcsize('>' + letters)} * q")
                 return
@@ -212,14 +212,14 @@ class _Decoder:
 
     def check_count(self, field: FieldSpec, length: str) -> None:
         """Refuse a count that the bytes cannot hold, or that is too large together with those before it."""
-        smallest = smallest_element(self.spec, field, self.version)
+        smallest = min_element_size(self.spec, field, self.version)
         if not smallest:
             raise ValueError(f"{self.spec.name}.{field.name}: elements without a byte have no end")
         count = length.removesuffix(" - 1")  # of a compact array one more: a count that small is harmless
-        if self.room is not None:
-            self.out.add(f"room -= {count}")
+        if self.elements_left is not None:
+            self.out.add(f"elements_left -= {count}")
         limit = f"{count} > 64 and ({length}) * {smallest} > len(b) - p"
-        with self.out.block(f"if {'' if self.room is None else 'room < 0 or '}{limit}:"):
+        with self.out.block(f"if {'' if self.elements_left is None else 'elements_left < 0 or '}{limit}:"):
             self.out.add(f"too_many({field.name!r}, {length})")
 
     def element(self, field: FieldSpec, item: str) -> None:

@@ -24,10 +24,10 @@ __all__ = [
     "CODECS",
     "GZIP_WINDOW",
     "MAX_DECOMPRESSED",
-    "XERIAL",
-    "XERIAL_SIZE",
+    "XERIAL_BLOCK_SIZE",
+    "XERIAL_HEADER",
     "decompress",
-    "may_hold_more",
+    "may_exceed",
     "size_hint",
 ]
 
@@ -38,30 +38,30 @@ MAX_DECOMPRESSED: Final = 100 * 1024 * 1024
 """Bytes; what a batch may hold where nobody says otherwise, as much as a whole response (librdkafka sets the same)."""
 
 _NAMES: Final = {number: name for name, number in CODECS.items()}
-_MOST: Final = 2**31 - 128
+_MAX_BATCH_SIZE: Final = 2**31 - 128
 """More cannot be the size of a batch."""
 
 GZIP_WINDOW: Final = 31
 """zlib's `wbits` for the gzip format with the largest window."""
 
-_GZIP_MOST: Final = 1032
+_GZIP_MAX_RATIO: Final = 1032
 """No byte of gzip data stands for more."""
 
 _GZIP_STEP: Final = 1 << 14
 """Bytes given to zlib at once; what belongs to the next member is copied back, so a step should be small."""
 
-_SNAPPY_MOST: Final = 22
+_SNAPPY_MAX_RATIO: Final = 22
 """No byte of a snappy block stands for more: a copy of 64 bytes takes three."""
 
-XERIAL: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_HEADER: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 """What snappy data of Java's library begin with: a magic and two versions."""
 
-XERIAL_SIZE: Final = struct.Struct(">i")
+XERIAL_BLOCK_SIZE: Final = struct.Struct(">i")
 """What stands before each of their blocks."""
 
 
-def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, room: int = 0) -> bytearray:
-    """What `data` stands for, behind `room` bytes that the caller will fill.
+def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, headroom: int = 0) -> bytearray:
+    """What `data` stands for, behind `headroom` bytes that the caller will fill.
 
     Raises CorruptRecordsError if that is more than `limit` bytes, naming codec, sizes and limit, and for malformed
     data; UnsupportedVersionError for an unknown codec.
@@ -70,7 +70,7 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, room: in
     if decompress_one is None:
         raise UnsupportedVersionError(f"Unknown compression codec {codec:#04x}")
     try:
-        out = decompress_one(data, min(limit, _MOST), room)
+        out = decompress_one(data, min(limit, _MAX_BATCH_SIZE), headroom)
     except (zlib.error, DecompressionError, struct.error) as error:
         raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
     if out is None:
@@ -80,7 +80,7 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, room: in
     return out
 
 
-def may_hold_more(codec: int, data: Buffer, limit: int) -> bool:
+def may_exceed(codec: int, data: Buffer, limit: int) -> bool:
     """Whether `data` could stand for more than `limit` bytes, as far as that shows without decompressing it.
 
     True for malformed data, whose size nobody knows.
@@ -97,39 +97,39 @@ def size_hint(codec: int, data: Buffer) -> int:
     The others say so or are bounded; gzip says it of its last member, which is all that usual writers make (RFC 1952).
     """
     if codec == CODECS["gzip"]:
-        return min(int.from_bytes(data[-4:], "little"), len(data) * _GZIP_MOST)
+        return min(int.from_bytes(data[-4:], "little"), len(data) * _GZIP_MAX_RATIO)
     try:
         return int(_BOUNDS[codec](data))
     except (KeyError, CorruptRecordsError, DecompressionError, struct.error):
         return len(data)
 
 
-def _gzip(data: Buffer, limit: int, room: int) -> bytearray | None:
+def _gzip(data: Buffer, limit: int, headroom: int) -> bytearray | None:
     """Member after member, as gzip files may have several; None if there is more than `limit`."""
-    out, position = bytearray(room), 0
+    out, position = bytearray(headroom), 0
     while position < len(data):
         member = zlib.decompressobj(GZIP_WINDOW)
         while not member.eof:
             step = data[position : position + _GZIP_STEP]
             if not step:
                 raise CorruptRecordsError("gzip data is cut short")
-            out += member.decompress(step, room + limit + 1 - len(out))
-            if len(out) > room + limit:
+            out += member.decompress(step, headroom + limit + 1 - len(out))
+            if len(out) > headroom + limit:
                 return None
             position += len(step) - len(member.unused_data)
     return out
 
 
-def _snappy(data: Buffer, limit: int, room: int) -> bytearray | None:
+def _snappy(data: Buffer, limit: int, headroom: int) -> bytearray | None:
     blocks = list(_snappy_blocks(data))
     total = sum(size for _, size in blocks)
     if total > limit:
         return None
-    if total > len(data) * _SNAPPY_MOST:
+    if total > len(data) * _SNAPPY_MAX_RATIO:
         raise CorruptRecordsError(f"snappy: {len(data)} bytes cannot hold {total}")
-    out = bytearray(room + total)
+    out = bytearray(headroom + total)
     with memoryview(out) as view:
-        position = room
+        position = headroom
         for block, size in blocks:
             snappy.decompress_raw_into(block, view[position : position + size])
             position += size
@@ -138,15 +138,15 @@ def _snappy(data: Buffer, limit: int, room: int) -> bytearray | None:
 
 def _snappy_blocks(data: Buffer) -> Iterator[tuple[Buffer, int]]:
     """The blocks and how much each says it holds."""
-    for block in _xerial_blocks(data) if data[: len(XERIAL)] == XERIAL else (data,):
+    for block in _xerial_blocks(data) if data[: len(XERIAL_HEADER)] == XERIAL_HEADER else (data,):
         yield block, int(snappy.decompress_raw_len(block))
 
 
 def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
-    position = len(XERIAL)
+    position = len(XERIAL_HEADER)
     while position < len(data):
-        (size,) = XERIAL_SIZE.unpack_from(data, position)
-        position += XERIAL_SIZE.size
+        (size,) = XERIAL_BLOCK_SIZE.unpack_from(data, position)
+        position += XERIAL_BLOCK_SIZE.size
         if not 0 <= size <= len(data) - position:
             raise CorruptRecordsError(f"a snappy block of {size} bytes where {len(data) - position} are left")
         yield data[position : position + size]
@@ -158,17 +158,17 @@ def _framed(
 ) -> Callable[[Buffer, int, int], bytearray | None]:
     """The decompressor of a codec whose frames say how much they hold at the most."""
 
-    def decompress_one(data: Buffer, limit: int, room: int) -> bytearray | None:
+    def decompress_one(data: Buffer, limit: int, headroom: int) -> bytearray | None:
         bound = bound_of(data)
-        out = bytearray(room + min(bound, limit))
+        out = bytearray(headroom + min(bound, limit))
         try:
-            with memoryview(out) as view, view[room:] as target:
+            with memoryview(out) as view, view[headroom:] as target:
                 size = decompress_into(data, target)
         except DecompressionError:
             if bound > limit:
                 return None
             raise
-        del out[room + size :]
+        del out[headroom + size :]
         return out
 
     return decompress_one
@@ -183,7 +183,7 @@ _DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int, int], bytearray | None]]]
 
 _BOUNDS: Final[dict[int, Callable[[Buffer], int]]] = {
     CODECS["none"]: len,
-    CODECS["gzip"]: lambda data: len(data) * _GZIP_MOST,
+    CODECS["gzip"]: lambda data: len(data) * _GZIP_MAX_RATIO,
     CODECS["snappy"]: lambda data: sum(size for _, size in _snappy_blocks(data)),
     CODECS["lz4"]: lz4_bound,
     CODECS["zstd"]: zstd_bound,

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from asyncgroup.wire.classes import default_expression
 from asyncgroup.wire.compiling import (
-    FORMATS,
+    FIXED_SIZE_FORMATS,
     MAX_STRING,
-    NUMBERS,
-    Source,
+    NUMBER_FORMATS,
+    SourceBuilder,
     fields_in,
     is_struct,
     tagged_in,
@@ -31,13 +31,13 @@ def encoder_source(spec: MessageSpec, version: int) -> str:
 
 class _Encoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
-        self.spec, self.version, self.out = spec, version, Source()
+        self.spec, self.version, self.out = spec, version, SourceBuilder()
         self.flexible = version in spec.flexible
         self.append = "a"
         # fixed-size values not yet written out, as (format letters, expression)
         self.pending: list[tuple[str, str]] = []
 
-    def message(self) -> Source:
+    def message(self) -> SourceBuilder:
         with self.out.block("def write(o, a):"):
             self.struct(self.spec.top, "o")
             self.flush()
@@ -45,20 +45,20 @@ class _Encoder:
         return self.out
 
     def struct(self, struct: StructSpec, source: str) -> None:
-        self.refuse_absent(struct, source)
+        self.refuse_unsupported(struct, source)
         for field in fields_in(struct, self.version):
             self.value(field, f"{source}.{field.attribute}")
         if self.flexible:
             self.tags(tagged_in(struct, self.version), source)
 
-    def refuse_absent(self, struct: StructSpec, source: str) -> None:
+    def refuse_unsupported(self, struct: StructSpec, source: str) -> None:
         for field in struct.fields:
             if self.version in field.versions or field.ignorable:
                 continue
-            with self.out.block(f"if {self.differs(field, source)}:"):
+            with self.out.block(f"if {self.is_not_default(field, source)}:"):
                 self.out.add(f"missing({self.spec.name!r}, {field.attribute!r}, {self.version})")
 
-    def differs(self, field: FieldSpec, source: str) -> str:
+    def is_not_default(self, field: FieldSpec, source: str) -> str:
         """The condition that a field does not hold its default."""
         name = f"{source}.{field.attribute}"
         default = default_expression(field, self.spec.name)
@@ -67,10 +67,12 @@ class _Encoder:
         if default == "_EMPTY":
             return f"{name} is None or {name}" if field.is_nullable else name
         if default.endswith("()"):
-            return " or ".join(self.differs(part, name) for part in self.spec.structs[field.element].fields)
+            return " or ".join(
+                self.is_not_default(part, name) for part in self.spec.structs[field.element].fields
+            )
         return f"{name} != {default}"
 
-    def put(self, letters: str, expression: str = "") -> None:
+    def write_fixed(self, letters: str, expression: str = "") -> None:
         """Write a fixed-size value together with its neighbours; `flush` before anything else is written."""
         self.pending.append((letters, expression))
 
@@ -85,13 +87,13 @@ class _Encoder:
 
     def tags(self, tagged: list[FieldSpec], source: str) -> None:
         if not tagged:
-            self.put("x")
+            self.write_fixed("x")
             return
         self.flush()
         count, written = self.out.name("n"), self.out.name("t")
         self.out.add(f"{count} = 0; {written} = []")
         for field in tagged:
-            with self.out.block(f"if {self.differs(field, source)}:"):
+            with self.out.block(f"if {self.is_not_default(field, source)}:"):
                 pieces = self.out.name("q")
                 self.out.add(f"{count} += 1; {pieces} = []")
                 with self.appending_to(f"{pieces}.append"):
@@ -115,16 +117,20 @@ class _Encoder:
         elif is_struct(field):
             self.inner_struct(field, source)
         else:
-            self.put(FORMATS[field.type], f"{source}.bytes" if field.type == "uuid" else source)
+            self.write_fixed(
+                FIXED_SIZE_FORMATS[field.type], f"{source}.bytes" if field.type == "uuid" else source
+            )
 
-    def null_or(self, field: FieldSpec, value: str, marker: tuple[str, str]) -> AbstractContextManager[None]:
+    def write_null_or(
+        self, field: FieldSpec, value: str, marker: tuple[str, str]
+    ) -> AbstractContextManager[None]:
         """Write what `None` is in this version; returns the block for everything else."""
         with self.out.block(f"if {value} is None:"):
             if self.version not in field.nullable and field.type != "records":
                 self.out.add(f"null({field.name!r}, {self.version})")
                 return nullcontext()
             pending = [*self.pending]
-            self.put(*marker)
+            self.write_fixed(*marker)
             self.flush()
         self.pending = pending
         return self.out.block("else:")
@@ -134,13 +140,13 @@ class _Encoder:
         letter = "h" if field.type == "string" else "i"
         value = self.out.name("v")
         self.out.add(f"{value} = {source}")
-        with self.null_or(field, value, ("x", "") if compact else (letter, "-1")):
+        with self.write_null_or(field, value, ("x", "") if compact else (letter, "-1")):
             if field.type == "string":
                 self.out.add(f"{value} = {value}.encode()")
             if compact:
                 self.compact_length(value, field.name if field.type == "string" else "")
             else:
-                self.put(letter, f"len({value})")
+                self.write_fixed(letter, f"len({value})")
                 self.flush()
             if field.is_array:
                 self.elements(field, value)
@@ -154,7 +160,7 @@ class _Encoder:
         name, pending = self.out.name("n"), [*self.pending]
         self.out.add(f"{name} = len({value}) + 1")
         with self.out.block(f"if {name} < 128:"):
-            self.put("B", name)
+            self.write_fixed("B", name)
             self.flush()
         self.pending = pending
         with self.out.block("else:"):
@@ -165,8 +171,8 @@ class _Encoder:
             self.out.add(f"{self.append}(uvarint({name}))")
 
     def elements(self, field: FieldSpec, value: str) -> None:
-        if field.element in NUMBERS:
-            letters = NUMBERS[field.element]
+        if field.element in NUMBER_FORMATS:
+            letters = NUMBER_FORMATS[field.element]
             self.out.add(f"{self.append}(packer('{letters}', len({value}))(*{value}))")
             return
         item = self.out.name("e")
@@ -182,8 +188,8 @@ class _Encoder:
     def inner_struct(self, field: FieldSpec, source: str) -> None:
         value = self.out.name("v")
         self.out.add(f"{value} = {source}")
-        with self.null_or(field, value, ("b", "-1")):
+        with self.write_null_or(field, value, ("b", "-1")):
             if self.version in field.nullable:
-                self.put("b", "1")
+                self.write_fixed("b", "1")
             self.struct(self.spec.structs[field.element], value)
             self.flush()

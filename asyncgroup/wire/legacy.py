@@ -17,12 +17,12 @@ from zlib import crc32
 
 from asyncgroup.errors import CorruptRecordsError
 
-__all__ = ["SMALLEST", "Decompress", "LegacyMessage", "read_message_set"]
+__all__ = ["MIN_SIZE", "Decompress", "LegacyMessage", "read_message_set"]
 
 Decompress: TypeAlias = Callable[[int, bytes], bytes]
 """From a codec's number and its bytes to what they stand for."""
 
-SMALLEST: Final = {0: 14, 1: 22}
+MIN_SIZE: Final = {0: 14, 1: 22}
 """The least size (the number that stands behind the offset) by magic."""
 
 _HEAD = struct.Struct(">qiIBB")
@@ -63,10 +63,10 @@ def read_message_set(
         inner = list(_messages(decompress(message.attributes & _CODEC, message.value), check_crc))
         if any(part.attributes & _CODEC for part in inner):
             raise CorruptRecordsError("a compressed message inside a compressed one")
-        yield from _unfolded(message, inner)
+        yield from _decompressed(message, inner)
 
 
-def _unfolded(wrapper: LegacyMessage, inner: list[LegacyMessage]) -> Iterator[LegacyMessage]:
+def _decompressed(wrapper: LegacyMessage, inner: list[LegacyMessage]) -> Iterator[LegacyMessage]:
     # A producer leaves the wrapper's offset 0; the broker's is never less than the last offset inside.
     shift = wrapper.offset - inner[-1].offset if wrapper.magic == 1 and inner else 0
     for part in inner:
@@ -86,7 +86,7 @@ def _messages(data: bytes, check_crc: bool) -> Iterator[LegacyMessage]:
             raise CorruptRecordsError("a message is cut short")
         offset, size, crc, magic, attributes = _HEAD.unpack_from(data, position)
         end = position + _INT64.size + _INT32.size + size
-        if magic not in SMALLEST or size < SMALLEST[magic] or end > len(data):
+        if magic not in MIN_SIZE or size < MIN_SIZE[magic] or end > len(data):
             raise CorruptRecordsError(f"a message of magic {magic} and size {size} is impossible here")
         if check_crc and crc32(data[position + 16 : end]) != crc:
             raise CorruptRecordsError(f"the CRC of the message at offset {offset} does not fit its bytes")

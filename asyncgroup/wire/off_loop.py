@@ -1,6 +1,6 @@
 """Computations that would hold the event loop for long, decompression of large batches above all, on threads.
 
-Everything that decompresses what others sent asks `takes_long` first: a hundred kilobytes may stand for a hundred
+Everything that decompresses what others sent asks `should_offload` first: a hundred kilobytes may stand for a hundred
 megabytes, and while the loop waits for them no heartbeat is sent or answered.
 """
 
@@ -14,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.wire.decompression import CODECS, decompress, may_hold_more
+from asyncgroup.wire.decompression import CODECS, decompress, may_exceed
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["LARGE", "LARGE_COMPRESSED", "run_off_loop", "takes_long"]
+__all__ = ["LARGE_COMPRESSED", "LARGE_DECOMPRESSED", "run_off_loop", "should_offload"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-LARGE: Final = 1 << 20
+LARGE_DECOMPRESSED: Final = 1 << 20
 """Bytes, decompressed: about a millisecond of work, with gzip a few."""
 
 LARGE_COMPRESSED: Final = 1 << 16
@@ -34,18 +34,18 @@ _THREADS: Final = 2
 _executors: list[ThreadPoolExecutor] = []
 
 
-def takes_long(codec: int, data: Buffer) -> bool:
+def should_offload(codec: int, data: Buffer) -> bool:
     """Return whether `data`, compressed with this codec, should be decompressed off the loop."""
     if codec == CODECS["none"]:
         return False
     if len(data) > LARGE_COMPRESSED:
         return True
-    if not may_hold_more(codec, data, LARGE):
+    if not may_exceed(codec, data, LARGE_DECOMPRESSED):
         return False
     if codec != CODECS["gzip"]:
         return True
     try:  # gzip does not say how much it holds, and one byte in a thousand is not usual
-        decompress(codec, data, LARGE)
+        decompress(codec, data, LARGE_DECOMPRESSED)
     except (CorruptRecordsError, zlib.error):
         return True
     return False

@@ -23,7 +23,7 @@ __all__ = [
     "API_BY_NAME",
     "API_VERSIONS_KEY",
     "Api",
-    "RequestHeader",
+    "DecodedRequestHeader",
     "decode_request_body",
     "decode_request_header",
     "decode_response",
@@ -76,7 +76,7 @@ API_BY_NAME: Final[dict[str, Api]] = {api.name: api for api in APIS.values()}
 """All known APIs by Kafka's name, e.g. `Fetch`."""
 
 
-class RequestHeader(NamedTuple):
+class DecodedRequestHeader(NamedTuple):
     """The header of a request; `body` is the position of the message behind it."""
 
     api_key: int
@@ -113,7 +113,7 @@ def _with_size(message: Message, version: int, pieces: list[bytes]) -> list[byte
     return pieces
 
 
-def decode_request_header(frame: Buffer) -> RequestHeader:
+def decode_request_header(frame: Buffer) -> DecodedRequestHeader:
     """Read the header of a request frame (without its size).
 
     The header of an unknown API is read as far as its first three fields: `client_id` is then None and `body` the end
@@ -124,7 +124,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         key, version, correlation_id = _HEADER.unpack_from(frame, 0)
         api = APIS.get(key)
         if api is None:
-            return RequestHeader(key, version, correlation_id, None, len(frame))
+            return DecodedRequestHeader(key, version, correlation_id, None, len(frame))
         (length,) = _INT16.unpack_from(frame, 8)
         position = 10 + max(length, 0)
         client_id = None if length < 0 else str(frame[10:position], "utf-8")
@@ -136,10 +136,10 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):
         raise DecodeError("request header: cut short")
-    return RequestHeader(key, version, correlation_id, client_id, position)
+    return DecodedRequestHeader(key, version, correlation_id, client_id, position)
 
 
-def decode_request_body(header: RequestHeader, frame: Buffer) -> Any:
+def decode_request_body(header: DecodedRequestHeader, frame: Buffer) -> Any:
     """Read the message behind a header; raises DecodeError, or UnsupportedVersionError for an unknown API or version.
 
     Bytes behind the message are left alone, as Kafka does: librdkafka sends some with a Metadata request for all topics.

@@ -18,8 +18,8 @@ from aiokafka.record.util import calc_crc32c
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
 from asyncgroup.wire.checksum import fast_crc32c
-from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_hold_more
-from asyncgroup.wire.legacy import SMALLEST, read_message_set
+from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_exceed
+from asyncgroup.wire.legacy import MIN_SIZE, read_message_set
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
@@ -27,19 +27,19 @@ __all__ = [
     "MAX_DECOMPRESSED",
     "BatchBuilder",
     "BatchHeader",
+    "assign_offsets",
     "check_batch",
     "crc_is_valid",
-    "cut_batch_size",
     "decode_batch",
-    "is_large",
+    "is_large_compressed",
     "iter_batch_headers",
     "payload",
     "raw_records",
     "read_batch",
     "read_batch_header",
-    "stamp_batch",
-    "stamp_crc",
-    "translated",
+    "translate_error",
+    "truncated_batch_size",
+    "update_crc",
 ]
 
 _ZSTD: Final = CODECS["zstd"]
@@ -49,16 +49,16 @@ LOG_OVERHEAD: Final = 12
 
 _PREFIX = struct.Struct(">qi")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_SMALLEST: Final = {**SMALLEST, 2: _HEADER.size - LOG_OVERHEAD}
-_STAMP_OFFSET = struct.Struct(">q")
-_STAMP_EPOCH = struct.Struct(">i")
-_STAMP_CRC = struct.Struct(">I")
+_MIN_LENGTH: Final = {**MIN_SIZE, 2: _HEADER.size - LOG_OVERHEAD}
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
 _CRC_POSITION: Final = 17
 _ATTRIBUTES: Final = struct.Struct(">h")
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_POSITION: Final = 8
 _CODEC_MASK: Final = 0x07
-_SMALLEST_RECORD: Final = 7
+_MIN_RECORD_SIZE: Final = 7
 """Bytes of a record without key, value and headers: a length and six numbers."""
 
 _CRC_FROM: Final = 21
@@ -127,7 +127,7 @@ def read_batch_header(buffer: Buffer, start: int = 0) -> BatchHeader | None:
         return None
     base_offset, length = _PREFIX.unpack_from(buffer, start)
     magic = buffer[start + 16]
-    if length < _SMALLEST.get(magic, length + 1):
+    if length < _MIN_LENGTH.get(magic, length + 1):
         raise CorruptRecordsError(
             f"batch at offset {base_offset}: length {length} with magic {magic} is impossible"
         )
@@ -149,7 +149,7 @@ def iter_batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
         start += header.size
 
 
-def cut_batch_size(buffer: Buffer) -> int | None:
+def truncated_batch_size(buffer: Buffer) -> int | None:
     """The size of the first batch if the buffer, which is not empty, ends before the batch does; None if it is whole.
 
     0 where too little is there to know the size. Also None for a length or magic that no batch can have.
@@ -164,10 +164,10 @@ def cut_batch_size(buffer: Buffer) -> int | None:
 
 def crc_is_valid(batch: Buffer) -> bool:
     """Whether a batch of magic 2, whole and alone in its buffer, has the CRC-32C that fits its bytes."""
-    return len(batch) >= _HEADER.size and _crc_fits(batch, _STAMP_CRC.unpack_from(batch, _CRC_POSITION)[0])
+    return len(batch) >= _HEADER.size and _crc_matches(batch, _CRC.unpack_from(batch, _CRC_POSITION)[0])
 
 
-def _crc_fits(batch: Buffer, crc: int) -> bool:
+def _crc_matches(batch: Buffer, crc: int) -> bool:
     if fast_crc32c is None:
         return bool(DefaultRecordBatch(batch).validate_crc())
     return fast_crc32c(memoryview(batch)[_CRC_FROM:]) == crc
@@ -182,13 +182,13 @@ def check_batch(
     """
     if len(batch) != header.size:  # aiokafka's compiled reader trusts the header's size
         text = f"{len(batch)} bytes are not the batch's {header.size}"
-        raise CorruptRecordsError(f"{_place(topic, partition, header)}: {text}")
+        raise CorruptRecordsError(f"{_location(topic, partition, header)}: {text}")
     if header.codec >= len(CODECS):
         text = f"Unknown compression codec {header.codec:#04x}"
-        raise UnsupportedVersionError(f"{_place(topic, partition, header)}: {text}")
-    if check_crc and not _crc_fits(batch, header.crc):
+        raise UnsupportedVersionError(f"{_location(topic, partition, header)}: {text}")
+    if check_crc and not _crc_matches(batch, header.crc):
         text = "the batch's CRC does not fit its bytes"
-        raise CorruptRecordsError(f"{_place(topic, partition, header)}: {text}")
+        raise CorruptRecordsError(f"{_location(topic, partition, header)}: {text}")
 
 
 def payload(batch: Buffer) -> memoryview:
@@ -196,11 +196,11 @@ def payload(batch: Buffer) -> memoryview:
     return memoryview(batch)[_HEADER.size :]
 
 
-def is_large(batch: Buffer, header: BatchHeader, limit: int) -> bool:
+def is_large_compressed(batch: Buffer, header: BatchHeader, limit: int) -> bool:
     """Whether a batch of magic 2 is compressed and may hold more than `limit` bytes: it should be decoded before it is
     handed on.
     """
-    return header.codec != 0 and may_hold_more(header.codec, payload(batch), limit)
+    return header.codec != 0 and may_exceed(header.codec, payload(batch), limit)
 
 
 def read_batch(
@@ -234,7 +234,7 @@ def read_batch(
     except Exception as error:  # each decompressor has errors of its own, most of them without a common base
         if on_error is not None:
             on_error()
-        raise translated(error, topic, partition, header) from error
+        raise translate_error(error, topic, partition, header) from error
 
 
 def raw_records(
@@ -243,7 +243,7 @@ def raw_records(
     """aiokafka's compiled reader of a batch of magic 2 that `check_batch` has passed, and the uncompressed bytes.
 
     Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Raises whatever comes, also in
-    the middle of the iteration: see `translated`.
+    the middle of the iteration: see `translate_error`.
     """
     plain = _uncompressed(batch, header, limit) if header.codec else batch
     return iter(DefaultRecordBatch(plain)), len(plain)
@@ -252,7 +252,7 @@ def raw_records(
 def _uncompressed(batch: Buffer, header: BatchHeader, limit: int) -> bytearray:
     """The batch as it was before it was compressed; its CRC, which nobody looks at any more, is that of before."""
     out = decompress(header.codec, payload(batch), limit, _HEADER.size)
-    if header.record_count > (len(out) - _HEADER.size) // _SMALLEST_RECORD:
+    if header.record_count > (len(out) - _HEADER.size) // _MIN_RECORD_SIZE:
         text = f"{header.record_count} records do not fit {len(out) - _HEADER.size} bytes"
         raise CorruptRecordsError(text)
     out[: _HEADER.size] = batch[: _HEADER.size]
@@ -280,16 +280,16 @@ def decode_batch(
     try:
         return _decode_legacy(topic, partition, bytes(batch), check_crc, limit)
     except Exception as error:
-        raise translated(error, topic, partition, header) from error
+        raise translate_error(error, topic, partition, header) from error
 
 
-def _place(topic: str, partition: int, header: BatchHeader) -> str:
+def _location(topic: str, partition: int, header: BatchHeader) -> str:
     return f"{topic}-{partition} at offset {header.base_offset}"
 
 
-def translated(error: Exception, topic: str, partition: int, header: BatchHeader) -> AsyncGroupError:
+def translate_error(error: Exception, topic: str, partition: int, header: BatchHeader) -> AsyncGroupError:
     """What to raise in the place of an error of reading a batch, with the place in the log."""
-    place = _place(topic, partition, header)
+    place = _location(topic, partition, header)
     if isinstance(error, UnsupportedCodecError):
         return UnsupportedVersionError(f"{place}: {error}")
     if isinstance(error, AsyncGroupError):
@@ -298,26 +298,26 @@ def translated(error: Exception, topic: str, partition: int, header: BatchHeader
 
 
 def _decode_legacy(topic: str, partition: int, data: bytes, check_crc: bool, limit: int) -> list[Record]:
-    def unfold(codec: int, compressed: bytes) -> bytes:
+    def decompress_value(codec: int, compressed: bytes) -> bytes:
         if codec == _ZSTD:
             raise UnsupportedVersionError(f"codec {codec} is none of a message set's")
         return bytes(decompress(codec, compressed, limit))
 
     return [
         Record(topic, partition, m.offset, m.timestamp, m.timestamp_type, m.key, m.value)
-        for m in read_message_set(data, unfold, check_crc=check_crc)
+        for m in read_message_set(data, decompress_value, check_crc=check_crc)
     ]
 
 
-def stamp_batch(batch: bytearray, base_offset: int, leader_epoch: int, start: int = 0) -> None:
+def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, start: int = 0) -> None:
     """Write base offset and leader epoch into a batch in place, as a broker does on append (the CRC covers neither)."""
-    _STAMP_OFFSET.pack_into(batch, start, base_offset)
-    _STAMP_EPOCH.pack_into(batch, start + LOG_OVERHEAD, leader_epoch)
+    _BASE_OFFSET.pack_into(batch, start, base_offset)
+    _LEADER_EPOCH.pack_into(batch, start + LOG_OVERHEAD, leader_epoch)
 
 
-def stamp_crc(batch: bytearray) -> None:
+def update_crc(batch: bytearray) -> None:
     """Write the CRC-32C that fits the bytes of a batch of magic 2, whole and alone in its buffer."""
-    _STAMP_CRC.pack_into(batch, _CRC_POSITION, calc_crc32c(bytes(batch[_CRC_FROM:])))
+    _CRC.pack_into(batch, _CRC_POSITION, calc_crc32c(bytes(batch[_CRC_FROM:])))
 
 
 class BatchBuilder:
@@ -327,7 +327,7 @@ class BatchBuilder:
     refuses; the first record always fits, and a batch has at least one. `count` is the number of records so far.
     """
 
-    __slots__ = ("_builder", "_timeless", "count")
+    __slots__ = ("_builder", "_without_timestamps", "count")
 
     def __init__(
         self,
@@ -344,7 +344,7 @@ class BatchBuilder:
         self._builder = DefaultRecordBatchBuilder(
             2, CODECS[codec], int(transactional), producer_id, producer_epoch, base_sequence, size_limit
         )
-        self._timeless = False
+        self._without_timestamps = False
         self.count = 0
 
     def append(
@@ -355,8 +355,10 @@ class BatchBuilder:
         A batch that begins with a record without a timestamp is also full for a record with one.
         """
         if self.count == 0:
-            self._timeless = timestamp == -1
-        elif self._timeless and timestamp != -1:  # aiokafka would take its time for the first record's, too
+            self._without_timestamps = timestamp == -1
+        elif (
+            self._without_timestamps and timestamp != -1
+        ):  # aiokafka would take its time for the first record's, too
             return False
         if self._builder.append(self.count, timestamp, key, value, list(headers)) is None:
             return False

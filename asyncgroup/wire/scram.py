@@ -13,18 +13,18 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "HASHES",
-    "LEAST_ITERATIONS",
+    "MIN_ITERATIONS",
     "ScramCredential",
     "ScramError",
-    "decoded",
-    "escaped",
-    "fields",
-    "hmac_of",
+    "decode_base64",
+    "escape_saslname",
+    "hmac_digest",
+    "parse_attributes",
     "salted_password",
-    "xor",
+    "xor_bytes",
 ]
 
-LEAST_ITERATIONS: Final = 4096
+MIN_ITERATIONS: Final = 4096
 """What RFC 5802 asks for; fewer make a stolen exchange cheap to guess a password from."""
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -47,19 +47,21 @@ class ScramCredential(NamedTuple):
         return f"<ScramCredential of {self.iterations} iterations>"
 
     @classmethod
-    def of_salted(cls, mechanism: str, salt: bytes, salted: bytes, iterations: int) -> ScramCredential:
+    def from_salted_password(
+        cls, mechanism: str, salt: bytes, salted: bytes, iterations: int
+    ) -> ScramCredential:
         """From a password that was salted already, as AlterUserScramCredentials carries it."""
-        client_key = hmac_of(mechanism, salted, b"Client Key")
+        client_key = hmac_digest(mechanism, salted, b"Client Key")
         stored_key = hashlib.new(HASHES[mechanism], client_key).digest()
-        return cls(salt, stored_key, hmac_of(mechanism, salted, b"Server Key"), iterations)
+        return cls(salt, stored_key, hmac_digest(mechanism, salted, b"Server Key"), iterations)
 
     @classmethod
-    def of_password(
-        cls, mechanism: str, password: str, salt: bytes, iterations: int = LEAST_ITERATIONS
+    def from_password(
+        cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
         """From the password itself."""
         salted = salted_password(mechanism, password, salt, iterations)
-        return cls.of_salted(mechanism, salt, salted, iterations)
+        return cls.from_salted_password(mechanism, salt, salted, iterations)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
@@ -67,22 +69,22 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
-def hmac_of(mechanism: str, key: bytes, message: bytes) -> bytes:
+def hmac_digest(mechanism: str, key: bytes, message: bytes) -> bytes:
     """HMAC with the mechanism's hash function."""
     return hmac.new(key, message, HASHES[mechanism]).digest()
 
 
-def xor(one: bytes, other: bytes) -> bytes:
+def xor_bytes(one: bytes, other: bytes) -> bytes:
     """Both, combined bit by bit; ValueError if their lengths differ."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def escaped(name: str) -> str:
+def escape_saslname(name: str) -> str:
     """A saslname: commas and equals signs have a meaning in the messages."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
-def fields(message: bytes) -> dict[str, str]:
+def parse_attributes(message: bytes) -> dict[str, str]:
     """The `name=value` parts of a message; raises ScramError if it is not UTF-8."""
     try:
         items = message.decode().split(",")
@@ -91,7 +93,7 @@ def fields(message: bytes) -> dict[str, str]:
     return {name: value for name, equals, value in (item.partition("=") for item in items) if equals}
 
 
-def decoded(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """The bytes of base64; raises ScramError if it is malformed."""
     try:
         return base64.b64decode(text, validate=True)

@@ -191,7 +191,7 @@ class Scenario:
         """The group's coordinator, waited for while the cluster elects one."""
         async with asyncio.timeout(LIMIT):
             while True:
-                self._cluster.coordinators.forget(group)  # it may have moved in the last story
+                self._cluster.coordinators.mark_unknown(group)  # it may have moved in the last story
                 try:
                     return await self._cluster.coordinators.find(group)
                 except AsyncGroupError:

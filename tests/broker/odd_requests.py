@@ -14,7 +14,7 @@ from asyncgroup.wire.message import Message
 from asyncgroup.wire.records import BatchBuilder
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from asyncgroup.wire.versioned import encode_versioned
-from tests.wire.batches import sealed
+from tests.wire.batches import with_valid_crc
 
 BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 UNSIGNED: Final = {"uint16": 16, "uint32": 32}
@@ -150,7 +150,7 @@ class OddRequests:
         data = builder.build()
         for _ in range(rng.choice([0, 0, 0, 1, 1, 3])):
             data = self._spoilt(data)
-        return sealed(data) if len(data) >= 61 and rng.random() < 0.8 else data
+        return with_valid_crc(data) if len(data) >= 61 and rng.random() < 0.8 else data
 
     def _spoilt(self, data: bytes) -> bytes:
         rng, kind = self.rng, self.rng.random()

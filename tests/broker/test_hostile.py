@@ -22,7 +22,7 @@ from asyncgroup.wire.protocol import APIS, encode_request
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.memory import MEGABYTE, memory_under
-from tests.wire.batches import sealed
+from tests.wire.batches import with_valid_crc
 from tests.wire.test_decompression import BOMBS
 from tests.wire.test_robustness import HOSTILE, full_message
 
@@ -252,7 +252,7 @@ async def test_a_batch_that_would_be_gigabytes_is_refused(bomb):
     content = content * (2 if bomb == "lz4" else 1)
     head = bytearray(builder.build()[:61])
     struct.pack_into(">i", head, 8, 61 - 12 + len(content))
-    batch = sealed(bytes(head) + content)
+    batch = with_valid_crc(bytes(head) + content)
     part = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
     topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[part])
     async with (

@@ -27,7 +27,7 @@ from tests.broker.batches import batch
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.odd_requests import OddRequests
 from tests.memory import memory_under
-from tests.wire.batches import sealed
+from tests.wire.batches import with_valid_crc
 
 OFTEN = [0, 1, 8, 9, 10, 11, 14, 19, 22, 24, 25, 26, 28]
 """APIs of groups, transactions and records, that build on each other."""
@@ -176,7 +176,7 @@ async def test_a_batch_that_claims_two_billion_records(codec: str) -> None:
     data[22] |= 8  # LogAppendTime, which each record would be told not to have
     struct.pack_into(">i", data, 23, 2**31 - 2)
     struct.pack_into(">i", data, 57, 2**31 - 1)
-    part = m.ProduceRequest.PartitionProduceData(index=0, records=sealed(bytes(data)))
+    part = m.ProduceRequest.PartitionProduceData(index=0, records=with_valid_crc(bytes(data)))
     topic = m.ProduceRequest.TopicProduceData(name="times", partition_data=[part])
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("times", configs={"message.timestamp.type": "LogAppendTime"})

@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.broker.errors import AppendError, PartitionError, StorageError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.cleaned_batches import delete_horizon
+from asyncgroup.wire.compacted_batches import delete_horizon
 from asyncgroup.wire.records import crc_is_valid, iter_batch_headers
 from tests.broker.batches import batch, keyed, offsets, sequenced
 from tests.broker.transactional import Writer

@@ -19,7 +19,7 @@ from asyncgroup.wire.protocol import (
 PORT = 9092
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request that arrived."""
 
     time: float
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 class Call:
     """A request to be answered, by the answer's author, as well or badly as a test likes."""
 
-    def __init__(self, connection: BrokerEnd, header: Any, request: Any) -> None:
+    def __init__(self, connection: BrokerConnection, header: Any, request: Any) -> None:
         self.connection, self.header, self.request = connection, header, request
         self.version: int = header.api_version
 
@@ -59,14 +59,14 @@ class Call:
         self.connection.transport.abort()
 
 
-Answer = Callable[[Call], Any]
+Answerer = Callable[[Call], Any]
 
 
-def silent(call: Call) -> None:
+def no_answer(call: Call) -> None:
     """Never answer."""
 
 
-class BrokerEnd(asyncio.Protocol):
+class BrokerConnection(asyncio.Protocol):
     """The broker's end of a connection."""
 
     transport: asyncio.Transport
@@ -87,7 +87,7 @@ class BrokerEnd(asyncio.Protocol):
         self.data += data
         while len(self.data) >= 4 and len(self.data) >= 4 + (size := int.from_bytes(self.data[:4], "big")):
             frame, self.data = self.data[4 : 4 + size], self.data[4 + size :]
-            self.broker.take(self, frame)
+            self.broker.handle_frame(self, frame)
 
 
 class ScriptedBroker:
@@ -96,17 +96,17 @@ class ScriptedBroker:
     `script[api]` is called with each `Call`. `versions` overrides what ApiVersions offers (None: as Kafka 4.1).
     """
 
-    def __init__(self, world: World, node_id: int, host: str, port: int = PORT) -> None:
-        self.world, self.node_id, self.host, self.port = world, node_id, host, port
-        self.script: dict[str, Answer] = {}
+    def __init__(self, scripted: ScriptedCluster, node_id: int, host: str, port: int = PORT) -> None:
+        self.scripted, self.node_id, self.host, self.port = scripted, node_id, host, port
+        self.script: dict[str, Answerer] = {}
         self.versions: dict[str, tuple[int, int]] = {}
-        self.open: set[BrokerEnd] = set()
+        self.open: set[BrokerConnection] = set()
         self.accepted = 0
         self._server: Any = None
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: BrokerEnd(self), self.host, self.port)
+        self._server = await loop.create_server(lambda: BrokerConnection(self), self.host, self.port)
 
     async def stop(self) -> None:
         """End the listener and every connection."""
@@ -117,7 +117,7 @@ class ScriptedBroker:
             await self._server.wait_closed()
             self._server = None
 
-    def take(self, end: BrokerEnd, frame: bytes) -> None:
+    def handle_frame(self, end: BrokerConnection, frame: bytes) -> None:
         header = decode_request_header(frame)
         api = APIS[header.api_key].name
         try:
@@ -125,9 +125,11 @@ class ScriptedBroker:
         except Exception:
             request = None  # a version that this side does not know
         now = asyncio.get_running_loop().time()
-        self.world.asked.append(Asked(now, self.node_id, api, header.api_version, request, end.number))
+        self.scripted.received.append(
+            ReceivedRequest(now, self.node_id, api, header.api_version, request, end.number)
+        )
         call = Call(end, header, request)
-        answer = self.script.get(api) or getattr(self, f"answer_{api}", silent)
+        answer = self.script.get(api) or getattr(self, f"answer_{api}", no_answer)
         answer(call)
 
     def answer_ApiVersions(self, call: Call) -> None:
@@ -142,14 +144,14 @@ class ScriptedBroker:
         return m.ApiVersionsResponse(error_code=error_code, api_keys=keys)
 
     def answer_Metadata(self, call: Call) -> None:
-        call.answer(self.world.metadata(call.request, call.version))
+        call.answer(self.scripted.metadata(call.request, call.version))
 
 
-class World:
+class ScriptedCluster:
     """Scripted brokers that tell one story: `brokers` by node id, `topics` as partitions → (leader, epoch)."""
 
     def __init__(self, *hosts: str) -> None:
-        self.asked: list[Asked] = []
+        self.received: list[ReceivedRequest] = []
         self.brokers = {number: ScriptedBroker(self, number, host) for number, host in enumerate(hosts, 1)}
         self.listed = set(self.brokers)
         self.topics: dict[str, dict[int, tuple[int, int]]] = {}
@@ -170,9 +172,9 @@ class World:
     def servers(self) -> str:
         return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
 
-    def of(self, api: str, node_id: int | None = None) -> list[Asked]:
+    def requests_of(self, api: str, node_id: int | None = None) -> list[ReceivedRequest]:
         """The requests of an API, to one node or to all."""
-        return [one for one in self.asked if one.api == api and node_id in (None, one.node_id)]
+        return [one for one in self.received if one.api == api and node_id in (None, one.node_id)]
 
     def metadata(self, request: Any, version: int = 13) -> m.MetadataResponse:
         everything = request.topics is None or (version == 0 and not request.topics)

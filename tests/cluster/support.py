@@ -14,12 +14,12 @@ from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.config import ClientConfig
 from asyncgroup.hooks import Hooks
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import PORT, Call, World
+from tests.cluster.scripted import PORT, Call, ScriptedCluster
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 CONFIG = ClientConfig(connect_timeout=10.0, request_timeout=30.0)
 HEARTBEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-LISTING = m.ListGroupsRequest()
+LIST_GROUPS = m.ListGroupsRequest()
 
 
 def now() -> float:
@@ -27,24 +27,24 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def cluster_of(world: World, seed: int = 1, **config: Any) -> Cluster:
+def cluster_of(scripted: ScriptedCluster, seed: int = 1, **config: Any) -> Cluster:
     """A cluster whose random choices repeat themselves."""
-    return Cluster(world.servers, ClientConfig(**config), rng=random.Random(seed))
+    return Cluster(scripted.servers, ClientConfig(**config), rng=random.Random(seed))
 
 
 @asynccontextmanager
 async def connected(
-    world: World, config: ClientConfig = CONFIG, hooks: Hooks | None = None
+    scripted: ScriptedCluster, config: ClientConfig = CONFIG, hooks: Hooks | None = None
 ) -> AsyncIterator[Connection]:
     """A connection to the world's first node, closed at the end."""
-    connection = await connect(Address(1, world[1].host, PORT), "control", config, hooks or Hooks())
+    connection = await connect(Address(1, scripted[1].host, PORT), "control", config, hooks or Hooks())
     try:
         yield connection
     finally:
         await connection.aclose()
 
 
-def listing(call: Call) -> None:
+def answer_list_groups(call: Call) -> None:
     """Answer a ListGroups request."""
     call.answer(m.ListGroupsResponse())
 

@@ -22,8 +22,8 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram, Security
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import PORT, Call, World, silent
-from tests.cluster.support import LISTING, Events, cluster_of, listing, now
+from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
+from tests.cluster.support import LIST_GROUPS, Events, answer_list_groups, cluster_of, now
 from tests.cluster.test_scram import Server
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -37,8 +37,10 @@ class Door:
     Any other request on a connection that has not authenticated, or whose session is over, ends it, as in Kafka.
     """
 
-    def __init__(self, world: World, node_id: int, check: Check, *, lifetime: float = 0.0) -> None:
-        self.broker, self.check, self.lifetime = world[node_id], check, lifetime
+    def __init__(
+        self, scripted: ScriptedCluster, node_id: int, check: Check, *, lifetime: float = 0.0
+    ) -> None:
+        self.broker, self.check, self.lifetime = scripted[node_id], check, lifetime
         self.states: dict[int, dict[str, Any]] = {}
         self.broker.script["SaslHandshake"] = self.handshake
         self.broker.script["SaslAuthenticate"] = self.authenticate
@@ -113,13 +115,13 @@ def with_sasl(sasl: Sasl) -> dict[str, Any]:
     return {"security": Security(sasl=sasl)}
 
 
-async def failure(world: World, sasl: Sasl, *kinds: type[Exception], **config: Any) -> str:
+async def failure(scripted: ScriptedCluster, sasl: Sasl, *kinds: type[Exception], **config: Any) -> str:
     """How a connection fails, within connect_timeout; nothing of it is left."""
     made = ClientConfig(**with_sasl(sasl), **config)
     with pytest.raises(kinds or (AuthenticationError,)) as caught:
         await connect(Address(1, "10.0.0.1", PORT), "control", made, Hooks())
     await asyncio.sleep(0.1)
-    assert not world[1].open
+    assert not scripted[1].open
     return str(caught.value)
 
 
@@ -138,36 +140,36 @@ async def failure(world: World, sasl: Sasl, *kinds: type[Exception], **config: A
     ids=["PLAIN", "PLAIN as admin", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
 )
 async def test_every_connection_authenticates_first(sasl: Sasl, check: Check) -> None:
-    async with World("10.0.0.1", "10.0.0.2") as world:
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         for node_id in (1, 2):
-            world[node_id].script["ListGroups"] = listing
-            Door(world, node_id, check)
-        async with cluster_of(world, **with_sasl(sasl)) as cluster:
-            await cluster.request(2, LISTING)
-            await cluster.request(2, LISTING, lane="other")
+            scripted[node_id].script["ListGroups"] = answer_list_groups
+            Door(scripted, node_id, check)
+        async with cluster_of(scripted, **with_sasl(sasl)) as cluster:
+            await cluster.request(2, LIST_GROUPS)
+            await cluster.request(2, LIST_GROUPS, lane="other")
         exchange = [("SaslAuthenticate", 2)] * (2 if isinstance(sasl, Scram) else 1)
         expected = [("ApiVersions", 4), ("SaslHandshake", 1), *exchange, ("ListGroups", 5)]
-        assert len(world.of("ListGroups", 2)) == 2
-        for number in {one.connection for one in world.of("ListGroups", 2)}:
-            on_it = [one for one in world.asked if (one.node_id, one.connection) == (2, number)]
+        assert len(scripted.requests_of("ListGroups", 2)) == 2
+        for number in {one.connection for one in scripted.requests_of("ListGroups", 2)}:
+            on_it = [one for one in scripted.received if (one.node_id, one.connection) == (2, number)]
             assert [(one.api, one.version) for one in on_it] == expected
-        handshakes = [one.request.mechanism for one in world.of("SaslHandshake")]
+        handshakes = [one.request.mechanism for one in scripted.requests_of("SaslHandshake")]
         assert set(handshakes) == {sasl.mechanism}
         assert "secret" not in repr(cluster.config)
 
 
 async def test_an_older_broker_gets_older_versions() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].versions = {"SaslAuthenticate": (0, 0)}
-        Door(world, 1, plain)
-        async with cluster_of(world, **with_sasl(Plain("alice", "secret"))):
-            assert {one.version for one in world.of("SaslAuthenticate")} == {0}
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].versions = {"SaslAuthenticate": (0, 0)}
+        Door(scripted, 1, plain)
+        async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))):
+            assert {one.version for one in scripted.requests_of("SaslAuthenticate")} == {0}
 
 
 async def test_a_broker_before_the_framed_exchange_is_too_old() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].versions = {"SaslHandshake": (0, 0)}
-        said = await failure(world, Plain("alice", "secret"), UnsupportedVersionError)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].versions = {"SaslHandshake": (0, 0)}
+        said = await failure(scripted, Plain("alice", "secret"), UnsupportedVersionError)
         assert "SaslHandshake: node 1 (10.0.0.1:9092) offers 0, this client speaks 1" in said
 
 
@@ -192,9 +194,9 @@ async def test_a_broker_before_the_framed_exchange_is_too_old() -> None:
     ids=["PLAIN", "SCRAM", "OAUTHBEARER"],
 )
 async def test_wrong_credentials(sasl: Sasl, check: Check, said: str) -> None:
-    async with World("10.0.0.1") as world:
-        Door(world, 1, check)
-        heard = await failure(world, sasl)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        Door(scripted, 1, check)
+        heard = await failure(scripted, sasl)
         assert heard.startswith(f"node 1 (10.0.0.1:9092): SASL/{sasl.mechanism}")
         assert said in heard
         assert "wr0ng" not in heard
@@ -203,9 +205,9 @@ async def test_wrong_credentials(sasl: Sasl, check: Check, said: str) -> None:
 
 async def test_a_refused_token_is_acknowledged() -> None:
     """RFC 7628: only then does the server say the error."""
-    async with World("10.0.0.1") as world:
-        door = Door(world, 1, bearer)
-        await failure(world, OAuthBearer(token))
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        door = Door(scripted, 1, bearer)
+        await failure(scripted, OAuthBearer(token))
         assert door.states[0]["heard"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
@@ -214,40 +216,40 @@ async def test_a_broker_that_does_not_know_the_password_is_an_impostor() -> None
         answer = scram("SCRAM-SHA-256", "another")(said, state)
         return m.SaslAuthenticateResponse(auth_bytes=b"v=AAAA") if answer.error_code else answer
 
-    async with World("10.0.0.1") as world:
-        Door(world, 1, impostor)
-        said = await failure(world, Scram("alice", "secret", "SCRAM-SHA-256"))
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        Door(scripted, 1, impostor)
+        said = await failure(scripted, Scram("alice", "secret", "SCRAM-SHA-256"))
         assert "it does not know the password" in said
 
 
 async def test_a_mechanism_that_is_not_offered() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["SaslHandshake"] = lambda call: call.answer(
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["SaslHandshake"] = lambda call: call.answer(
             m.SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512", "GSSAPI"])
         )
-        said = await failure(world, Plain("alice", "secret"))
+        said = await failure(scripted, Plain("alice", "secret"))
         assert said.endswith("the broker does not offer SASL/PLAIN; it offers GSSAPI, SCRAM-SHA-512")
 
 
 async def test_a_listener_without_sasl() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["SaslHandshake"] = lambda call: call.answer(m.SaslHandshakeResponse(error_code=34))
-        assert "takes no SASL/PLAIN" in await failure(world, Plain("alice", "secret"))
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["SaslHandshake"] = lambda call: call.answer(m.SaslHandshakeResponse(error_code=34))
+        assert "takes no SASL/PLAIN" in await failure(scripted, Plain("alice", "secret"))
 
 
 async def test_errors_that_may_pass_are_no_refusals() -> None:
-    async with World("10.0.0.1") as world:
-        Door(world, 1, lambda *_: refuse(None, 15))
-        said = await failure(world, Plain("alice", "secret"), ConnectError)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        Door(scripted, 1, lambda *_: refuse(None, 15))
+        said = await failure(scripted, Plain("alice", "secret"), ConnectError)
         assert "COORDINATOR_NOT_AVAILABLE" in said
 
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
 async def test_an_exchange_that_hangs_ends_in_connect_timeout(api: str) -> None:
-    async with World("10.0.0.1") as world:
-        Door(world, 1, plain)
-        world[1].script[api] = silent
-        await failure(world, Plain("alice", "secret"), ConnectError, connect_timeout=4.0)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        Door(scripted, 1, plain)
+        scripted[1].script[api] = no_answer
+        await failure(scripted, Plain("alice", "secret"), ConnectError, connect_timeout=4.0)
         assert now() == pytest.approx(4.0, abs=0.2)
 
 
@@ -265,49 +267,49 @@ async def test_a_token_provider_that_fails_or_hangs() -> None:
     async def nonsense() -> Any:
         return "t0ken\r\nwith a line"
 
-    async with World("10.0.0.1") as world:
-        Door(world, 1, bearer)
-        said = await failure(world, OAuthBearer(fails), ConnectError)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        Door(scripted, 1, bearer)
+        said = await failure(scripted, OAuthBearer(fails), ConnectError)
         assert "the token provider failed: LookupError: no vault" in said
-        assert "it was cancelled" in await failure(world, OAuthBearer(cancelled), ConnectError)
-        await failure(world, OAuthBearer(hangs), ConnectError, connect_timeout=2.0)
-        said = await failure(world, OAuthBearer(nonsense))
+        assert "it was cancelled" in await failure(scripted, OAuthBearer(cancelled), ConnectError)
+        await failure(scripted, OAuthBearer(hangs), ConnectError, connect_timeout=2.0)
+        said = await failure(scripted, OAuthBearer(nonsense))
         assert "gave no token" in said
         assert "t0ken" not in said
 
 
 async def test_a_group_raises_it_and_does_not_try_again() -> None:
-    async with World("10.0.0.1", "10.0.0.2") as world:
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         for node_id in (1, 2):
-            Door(world, node_id, plain)
+            Door(scripted, node_id, plain)
         config = ConsumerConfig(**with_sasl(Plain("alice", "wr0ng")))
         with pytest.raises(AuthenticationError, match="as user 'alice'"):
-            async with ConsumerGroup(world.servers, "g", config) as group:
+            async with ConsumerGroup(scripted.servers, "g", config) as group:
                 await group.run("t", lambda *_: asyncio.sleep(0))  # type: ignore[arg-type, return-value]
-        assert len(world.of("SaslAuthenticate")) == 1
+        assert len(scripted.requests_of("SaslAuthenticate")) == 1
 
 
 async def test_a_broker_that_lets_nobody_in_counts_as_silent() -> None:
     """Its answers to handshakes would keep a member alive for ever that can do nothing."""
-    async with World("10.0.0.1") as world:
-        world[1].script["ListGroups"] = listing
-        door = Door(world, 1, plain)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ListGroups"] = answer_list_groups
+        door = Door(scripted, 1, plain)
         config: dict[str, Any] = {**with_sasl(Plain("alice", "secret")), "metadata_refresh_interval": 0}
-        async with cluster_of(world, **config) as cluster:
-            await cluster.request(1, LISTING)
-            last = cluster.last_answer
+        async with cluster_of(scripted, **config) as cluster:
+            await cluster.request(1, LIST_GROUPS)
+            last = cluster.last_response_at
             door.check = lambda *_: refuse()
             await asyncio.sleep(5.0)
             with pytest.raises(AuthenticationError):
-                await cluster.request(1, LISTING, lane="new")
-            assert cluster.last_answer == last
+                await cluster.request(1, LIST_GROUPS, lane="new")
+            assert cluster.last_response_at == last
 
 
 async def test_without_sasl_the_closed_door_is_guessed_at() -> None:
-    async with World("10.0.0.1") as world:
-        Door(world, 1, plain)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        Door(scripted, 1, plain)
         with pytest.raises(NoBrokersError, match="does the listener ask for SASL"):
-            async with cluster_of(world):
+            async with cluster_of(scripted):
                 pass
 
 
@@ -315,53 +317,53 @@ async def test_without_sasl_the_closed_door_is_guessed_at() -> None:
 
 
 async def test_a_session_is_renewed_before_it_ends() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ListGroups"] = listing
-        Door(world, 1, plain, lifetime=60.0)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ListGroups"] = answer_list_groups
+        Door(scripted, 1, plain, lifetime=60.0)
         events = Events()
         config = ClientConfig(**with_sasl(Plain("alice", "secret")), metadata_refresh_interval=0)
-        async with Cluster(world.servers, config, hooks=Hooks([events])) as cluster:
+        async with Cluster(scripted.servers, config, hooks=Hooks([events])) as cluster:
             for _ in range(100):
-                await cluster.request(1, LISTING)
+                await cluster.request(1, LIST_GROUPS)
                 await asyncio.sleep(3.0)
         # of 60 s each connection serves 54
         connected = [event for event in events.named("on_connect") if event[1] == 1]
         assert len(connected) == 6
-        assert len({one.connection for one in world.of("ListGroups")}) == 6
+        assert len({one.connection for one in scripted.requests_of("ListGroups")}) == 6
 
 
 async def test_what_is_under_way_ends_on_the_old_connection() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["ListGroups"] = listing
-        world[1].script["Heartbeat"] = held.append
-        Door(world, 1, plain, lifetime=60.0)
-        async with cluster_of(world, **with_sasl(Plain("alice", "secret"))) as cluster:
+        scripted[1].script["ListGroups"] = answer_list_groups
+        scripted[1].script["Heartbeat"] = held.append
+        Door(scripted, 1, plain, lifetime=60.0)
+        async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
             parked = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
             await asyncio.sleep(55.0)
-            await cluster.request(1, LISTING)
-            (old,) = {one.connection for one in world.of("Heartbeat")}
-            (new,) = {one.connection for one in world.of("ListGroups")}
+            await cluster.request(1, LIST_GROUPS)
+            (old,) = {one.connection for one in scripted.requests_of("Heartbeat")}
+            (new,) = {one.connection for one in scripted.requests_of("ListGroups")}
             assert old != new
             await asyncio.sleep(60.0)
             held[0].answer(m.HeartbeatResponse(error_code=27))
             assert (await parked).error_code == 27
             await asyncio.sleep(0.1)
-            assert old not in {end.number for end in world[1].open}, "nobody needs it any more"
+            assert old not in {end.number for end in scripted[1].open}, "nobody needs it any more"
 
 
 async def test_a_retired_connection_does_not_outlive_the_cluster() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ListGroups"] = listing
-        world[1].script["Heartbeat"] = silent
-        Door(world, 1, plain, lifetime=60.0)
-        async with cluster_of(world, **with_sasl(Plain("alice", "secret"))) as cluster:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ListGroups"] = answer_list_groups
+        scripted[1].script["Heartbeat"] = no_answer
+        Door(scripted, 1, plain, lifetime=60.0)
+        async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
             parked = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
             abandoned = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
             await asyncio.sleep(55.0)
             abandoned.cancel()
-            await cluster.request(1, LISTING)
+            await cluster.request(1, LIST_GROUPS)
         with pytest.raises(Exception, match="closed by this client"):
             await parked
         await asyncio.sleep(0.1)
-        assert not world[1].open
+        assert not scripted[1].open

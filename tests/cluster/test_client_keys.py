@@ -14,7 +14,7 @@ import pytest
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address
-from asyncgroup.cluster.opening import connect_failure
+from asyncgroup.cluster.transport import describe_connect_error
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AuthenticationError,
@@ -29,7 +29,7 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import PORT, Call, World, silent
+from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import cluster_of, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -43,9 +43,9 @@ NODE = Address(1, "10.0.0.1", PORT)
 @virtual
 @pytest.mark.parametrize("limit", [1, 5])
 async def test_further_requests_wait_for_answers_in_order(limit: int) -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
+        scripted[1].script["Heartbeat"] = held.append
         config = ClientConfig(max_in_flight_requests=limit)
         connection = await connect(NODE, "control", config, Hooks())
         tasks = [
@@ -64,9 +64,9 @@ async def test_further_requests_wait_for_answers_in_order(limit: int) -> None:
 
 @virtual
 async def test_a_caller_that_stops_waiting_gives_its_turn_away() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
+        scripted[1].script["Heartbeat"] = held.append
         connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=1), Hooks())
         tasks = [asyncio.create_task(connection.request(m.HeartbeatRequest(), 4, 60.0)) for _ in range(3)]
         await asyncio.sleep(1)
@@ -83,8 +83,8 @@ async def test_a_caller_that_stops_waiting_gives_its_turn_away() -> None:
 
 @virtual
 async def test_those_who_wait_hear_that_the_connection_ended() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = silent
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = no_answer
         connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=2), Hooks())
         requests = [connection.request(m.HeartbeatRequest(), 4, 7.0) for _ in range(6)]
         failures = await asyncio.gather(*requests, return_exceptions=True)
@@ -97,13 +97,13 @@ async def test_those_who_wait_hear_that_the_connection_ended() -> None:
 
 @virtual
 async def test_the_full_metadata_or_that_in_use() -> None:
-    async with World("10.0.0.1") as world:
-        world.topics = {"a": {0: (1, 1)}, "b": {0: (1, 1)}}
-        async with cluster_of(world) as cluster:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {"a": {0: (1, 1)}, "b": {0: (1, 1)}}
+        async with cluster_of(scripted) as cluster:
             assert set(cluster.view.topics) == set()
-        async with cluster_of(world, metadata_full=True) as cluster:
+        async with cluster_of(scripted, metadata_full=True) as cluster:
             assert set(cluster.view.topics) == {"a", "b"}
-            world.topics["c"] = {0: (1, 1)}
+            scripted.topics["c"] = {0: (1, 1)}
             await cluster.topics(["c"])
             assert set(cluster.view.topics) == {"a", "b", "c"}
 
@@ -111,35 +111,35 @@ async def test_the_full_metadata_or_that_in_use() -> None:
 @virtual
 async def test_a_missing_topic_is_asked_for_by_name() -> None:
     """A request for all topics creates none."""
-    async with World("10.0.0.1") as world:
-        world.topics = {"a": {0: (1, 1)}}
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {"a": {0: (1, 1)}}
 
         def answer(call: Call) -> None:
             if call.request.topics is not None:
-                world.topics.update({topic.name: {0: (1, 1)} for topic in call.request.topics})
-            world[1].answer_Metadata(call)
+                scripted.topics.update({topic.name: {0: (1, 1)} for topic in call.request.topics})
+            scripted[1].answer_Metadata(call)
 
-        world[1].script["Metadata"] = answer
-        async with cluster_of(world, metadata_full=True) as cluster:
+        scripted[1].script["Metadata"] = answer
+        async with cluster_of(scripted, metadata_full=True) as cluster:
             await cluster.topics(["made"])
             assert set(cluster.view.topics) == {"a", "made"}
 
 
 @virtual
 async def test_a_lookup_has_a_time_limit() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         config: dict[str, Any] = {"metadata_timeout": 3.0, "metadata_retry_max": 1000}
-        async with cluster_of(world, **config) as cluster:
+        async with cluster_of(scripted, **config) as cluster:
             with pytest.raises(
                 RequestTimedOut, match=r"topics nowhere: not found out within metadata_timeout=3.0 s"
             ):
                 await cluster.topics(["nowhere"])
             assert now() == pytest.approx(3.0, abs=0.01)
-            world.topics = {"t": {0: (-1, 1)}}
+            scripted.topics = {"t": {0: (-1, 1)}}
             with pytest.raises(RequestTimedOut, match="leader of t-0"):
                 await cluster.leader(TopicPartition("t", 0))
             assert now() == pytest.approx(6.0, abs=0.01)
-            world[1].script["Metadata"] = silent
+            scripted[1].script["Metadata"] = no_answer
             with pytest.raises(RequestTimedOut, match="metadata: not found out"):
                 await cluster.all_topics()
             assert now() == pytest.approx(9.0, abs=0.01)
@@ -147,20 +147,22 @@ async def test_a_lookup_has_a_time_limit() -> None:
 
 @virtual
 async def test_a_backoff_function_says_the_pauses() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         config: dict[str, Any] = {"metadata_retry_backoff": lambda failures: 10.0 * 2**failures}
-        async with cluster_of(world, metadata_retry_max=3, metadata_refresh_interval=0, **config) as cluster:
+        async with cluster_of(
+            scripted, metadata_retry_max=3, metadata_refresh_interval=0, **config
+        ) as cluster:
             with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
                 await cluster.topics(["nowhere"])
-            times = [round(asked.time) for asked in world.of("Metadata")]
+            times = [round(asked.time) for asked in scripted.requests_of("Metadata")]
             assert times == [0, 0, 10, 30, 70]
 
 
 @virtual
 @pytest.mark.parametrize("pause", [-1.0, float("nan"), None, "1"])
 async def test_a_backoff_function_that_gives_no_pause(pause: Any) -> None:
-    async with World("10.0.0.1") as world:
-        async with cluster_of(world, metadata_retry_backoff=lambda _: pause) as cluster:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        async with cluster_of(scripted, metadata_retry_backoff=lambda _: pause) as cluster:
             with pytest.raises(ConfigError, match="a backoff function's value"):
                 await cluster.topics(["nowhere"])
 
@@ -182,11 +184,11 @@ async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.M
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getnameinfo", getnameinfo)
     config = ClientConfig(client_dns_lookup="resolve_canonical_bootstrap_servers_only")
-    async with World("10.0.0.1", "10.0.0.2") as world:
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         async with Cluster(f"kafka:{PORT},one.kafka:{PORT}", config) as cluster:
             shown = repr(cluster)
         assert f"<Cluster one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}:" in shown, "each place once"
-        assert world.of("Metadata")
+        assert scripted.requests_of("Metadata")
     with pytest.raises(NoBrokersError, match=r"nowhere.*does not resolve"):
         async with Cluster(f"nowhere:{PORT}", config):
             pass
@@ -196,13 +198,13 @@ async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.M
 
 
 @contextlib.asynccontextmanager
-async def listening(host: str = "127.0.0.1") -> AsyncIterator[World]:
+async def listening(host: str = "127.0.0.1") -> AsyncIterator[ScriptedCluster]:
     """A scripted broker on a real port."""
-    world = World(host)
-    world[1].port = 0
-    async with world:
-        world[1].port = world[1]._server.sockets[0].getsockname()[1]
-        yield world
+    scripted = ScriptedCluster(host)
+    scripted[1].port = 0
+    async with scripted:
+        scripted[1].port = scripted[1]._server.sockets[0].getsockname()[1]
+        yield scripted
 
 
 def option(sock: Any, level: int, name: str) -> int:
@@ -211,7 +213,7 @@ def option(sock: Any, level: int, name: str) -> int:
 
 @pytest.mark.parametrize("seconds", [7.0, None])
 async def test_keepalive(seconds: float | None) -> None:
-    async with listening() as world, cluster_of(world, tcp_keepalive=seconds) as cluster:
+    async with listening() as scripted, cluster_of(scripted, tcp_keepalive=seconds) as cluster:
         sock = (await cluster.connection(1)).protocol.transport.get_extra_info("socket")
         assert bool(option(sock, socket.SOL_SOCKET, "SO_KEEPALIVE")) == (seconds is not None)
         if seconds is not None and hasattr(socket, "TCP_KEEPIDLE"):
@@ -220,33 +222,33 @@ async def test_keepalive(seconds: float | None) -> None:
 
 
 async def test_the_local_address() -> None:
-    async with listening() as world, cluster_of(world, local_address="127.0.0.1") as cluster:
+    async with listening() as scripted, cluster_of(scripted, local_address="127.0.0.1") as cluster:
         connection = await cluster.connection(1)
         assert connection.protocol.transport.get_extra_info("sockname")[0] == "127.0.0.1"
-    async with listening() as world:
+    async with listening() as scripted:
         with pytest.raises(NoBrokersError, match=r"192\.0\.2\.1|assign requested address"):
-            async with cluster_of(world, local_address="192.0.2.1"):
+            async with cluster_of(scripted, local_address="192.0.2.1"):
                 pass
 
 
 async def test_a_connector_opens_every_socket_and_resolves_the_name() -> None:
     asked: list[tuple[str, int]] = []
 
-    async with listening() as world:
+    async with listening() as scripted:
 
         async def through_a_proxy(host: str, port: int) -> socket.socket:
             asked.append((host, port))
             sock = socket.socket()
             sock.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", world[1].port))
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", scripted[1].port))
             return sock
 
-        place = f"kafka.behind.a.proxy.invalid:{world[1].port}"
+        place = f"kafka.behind.a.proxy.invalid:{scripted[1].port}"
         async with Cluster(place, ClientConfig(connector=through_a_proxy)) as cluster:
             await cluster.connection(1)
         assert asked == [
-            ("kafka.behind.a.proxy.invalid", world[1].port),
-            ("127.0.0.1", world[1].port),
+            ("kafka.behind.a.proxy.invalid", scripted[1].port),
+            ("127.0.0.1", scripted[1].port),
         ]
 
 
@@ -294,7 +296,7 @@ def tls_error(reason: str) -> ssl.SSLError:
     ],
 )  # fmt: skip
 async def test_a_failure_in_words(error: Exception, with_tls: bool, said: str) -> None:
-    assert connect_failure(NODE, error, with_tls).startswith(said)
+    assert describe_connect_error(NODE, error, with_tls).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -313,4 +315,4 @@ async def test_a_certificate_that_does_not_do(code: int, message: str, said: str
     error = ssl.SSLCertVerificationError("x")
     error.verify_code, error.verify_message = code, message
     with pytest.raises(AuthenticationError, match=said):
-        connect_failure(NODE, error, True)
+        describe_connect_error(NODE, error, True)

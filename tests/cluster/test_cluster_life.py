@@ -18,25 +18,25 @@ from asyncgroup.errors import (
 )
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import World, silent
-from tests.cluster.support import HOSTS, LISTING, cluster_of, now
+from tests.cluster.scripted import ScriptedCluster, no_answer
+from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 async def test_entering_learns_the_brokers() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         assert sorted(cluster.view.brokers) == [1, 2, 3]
         assert cluster.view.cluster_id == "scripted"
         assert cluster.is_open
         assert "open, 3 brokers, 0 topics" in repr(cluster)
-        assert cluster.last_answer == 0.0
+        assert cluster.last_response_at == 0.0
     assert not cluster.is_open
     assert "closed" in repr(cluster)
 
 
 async def test_one_reachable_server_of_many_is_enough() -> None:
-    async with World(*HOSTS):
+    async with ScriptedCluster(*HOSTS):
         servers = ["10.9.9.1:9092", "10.9.9.2:9092", "10.0.0.2:9092"]
         async with Cluster(servers, rng=random.Random(3)) as cluster:
             assert sorted(cluster.view.brokers) == [1, 2, 3]
@@ -58,13 +58,13 @@ async def test_a_malformed_server_list_is_refused_at_once() -> None:
 
 
 async def test_a_cluster_is_entered_once_and_used_while_open() -> None:
-    async with World(*HOSTS) as world:
-        cluster = cluster_of(world)
-        for call in (cluster.refresh, lambda: cluster.request(1, LISTING), lambda: cluster.connection(1)):
+    async with ScriptedCluster(*HOSTS) as scripted:
+        cluster = cluster_of(scripted)
+        for call in (cluster.refresh, lambda: cluster.request(1, LIST_GROUPS), lambda: cluster.connection(1)):
             with pytest.raises(ClosedError):
                 await call()
         await cluster.aclose()
-        async with cluster_of(world) as cluster:
+        async with cluster_of(scripted) as cluster:
             pass
         with pytest.raises(ClosedError):
             await cluster.refresh()
@@ -91,21 +91,21 @@ async def test_entering_can_be_cancelled_at_any_moment(moment: float, network: N
 @pytest.mark.parametrize("what", ["connecting", "refreshing", "asking", "throttled", "looking up"])
 async def test_closing_amid_work_leaves_nothing_behind(what: str, network: Network) -> None:
     async with (
-        World(*HOSTS) as world,
-        cluster_of(world, request_timeout=100.0, connect_timeout=50.0) as cluster,
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, request_timeout=100.0, connect_timeout=50.0) as cluster,
     ):
-        world[2].script["ListGroups"] = silent
+        scripted[2].script["ListGroups"] = no_answer
         if what == "connecting":
             network.blackhole(HOSTS[1])
         if what in ("refreshing", "looking up"):
             for node in (1, 2, 3):
-                world[node].script["Metadata"] = silent
+                scripted[node].script["Metadata"] = no_answer
         if what == "throttled":
             answer = m.ListGroupsResponse(throttle_time_ms=60_000)
-            world[2].script["ListGroups"] = lambda call: call.answer(answer)
-            await cluster.request(2, LISTING)
+            scripted[2].script["ListGroups"] = lambda call: call.answer(answer)
+            await cluster.request(2, LIST_GROUPS)
         calls = {"refreshing": cluster.refresh, "looking up": lambda: cluster.topics(["t"])}
-        work = calls.get(what, lambda: cluster.request(2, LISTING))
+        work = calls.get(what, lambda: cluster.request(2, LIST_GROUPS))
         tasks = [asyncio.create_task(work()) for _ in range(3)]
         await asyncio.sleep(0.3)
         await cluster.aclose()
@@ -117,11 +117,11 @@ async def test_closing_amid_work_leaves_nothing_behind(what: str, network: Netwo
 
 
 async def test_leaving_under_a_cancelled_anyio_scope_is_carried_to_its_end() -> None:
-    async with World(*HOSTS) as world:
-        world[1].script["ListGroups"] = silent
-        cluster = cluster_of(world)
+    async with ScriptedCluster(*HOSTS) as scripted:
+        scripted[1].script["ListGroups"] = no_answer
+        cluster = cluster_of(scripted)
         with anyio.move_on_after(2):
             async with cluster:
-                await cluster.request(1, LISTING)
+                await cluster.request(1, LIST_GROUPS)
         assert not cluster.is_open
         assert now() == pytest.approx(2.0)

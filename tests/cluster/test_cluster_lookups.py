@@ -15,8 +15,8 @@ from asyncgroup.errors import (
 )
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import Call, World, silent
-from tests.cluster.support import HOSTS, LISTING, cluster_of, now
+from tests.cluster.scripted import Call, ScriptedCluster, no_answer
+from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_lookup_passes_a_silent_broker_within_a_second(seed: int, network: Network) -> None:
-    async with World(*HOSTS) as world, cluster_of(world, seed) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, seed) as cluster:
         network.blackhole(HOSTS[seed % 3], connect="accept")
         for number in range(20):
             started = now()
@@ -38,7 +38,7 @@ async def test_a_lookup_passes_a_silent_broker_within_a_second(seed: int, networ
 
 async def test_a_silent_broker_is_asked_once_and_then_last(network: Network) -> None:
     """The second it costs is paid while nobody knows; afterwards the others are the less loaded ones."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         delays = []
         for _ in range(30):
@@ -52,11 +52,11 @@ async def test_a_silent_broker_is_asked_once_and_then_last(network: Network) -> 
 
 async def test_a_connection_being_made_counts_as_load(network: Network) -> None:
     """Else every lookup would turn to the silent broker as the only idle one, until its connecting has failed."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         for node in (2, 3):
-            world[node].script["ListGroups"] = silent
-        parked = [asyncio.create_task(cluster.request(node, LISTING, lane="join")) for node in (2, 3)]
+            scripted[node].script["ListGroups"] = no_answer
+        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS, lane="join")) for node in (2, 3)]
         delays = []
         for _ in range(5):
             started = now()
@@ -70,11 +70,11 @@ async def test_a_connection_being_made_counts_as_load(network: Network) -> None:
 
 async def test_a_node_that_refused_is_asked_last() -> None:
     """Its next connection waits for the backoff, and the lookup would wait with it."""
-    async with World(*HOSTS) as world, cluster_of(world, retry_backoff=0.9) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, retry_backoff=0.9) as cluster:
         for node in (1, 3):
-            world[node].script["ListGroups"] = silent
-        await world[2].stop()
-        parked = [asyncio.create_task(cluster.request(node, LISTING, lane="join")) for node in (1, 3)]
+            scripted[node].script["ListGroups"] = no_answer
+        await scripted[2].stop()
+        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS, lane="join")) for node in (1, 3)]
         await asyncio.sleep(0.1)
         started = now()
         for _ in range(20):
@@ -86,50 +86,50 @@ async def test_a_node_that_refused_is_asked_last() -> None:
 
 async def test_a_node_that_lost_its_connections_is_asked_last() -> None:
     """A broker that was just killed has no requests in flight: it must not count as the least loaded one."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 2, 3):
-            world[node].script["ListGroups"] = silent
-        parked = [asyncio.create_task(cluster.request(node, LISTING, lane="fetch")) for node in (1, 2, 3)]
+            scripted[node].script["ListGroups"] = no_answer
+        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS, lane="fetch")) for node in (1, 2, 3)]
         await asyncio.sleep(0.1)
-        await world[2].stop()
+        await scripted[2].stop()
         await asyncio.wait(parked[1:2])
         for _ in range(20):
             await cluster.refresh()
         assert isinstance(parked[1].exception(), ConnectionLost)
-        failed = [lane for lane in cluster._lanes._lanes.values() if lane.backoff.failures]
+        failed = [lane for lane in cluster._pool._lanes.values() if lane.backoff.failures]
         assert failed == [], "nobody tried to connect"
         for task in parked:
             task.cancel()
 
 
 async def test_a_suspected_node_is_asked_last_until_it_answers(network: Network) -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 2, 3):
             await cluster.request(node, m.MetadataRequest())
         network.blackhole(HOSTS[0], connect="accept")
-        cluster.suspect(1)
+        cluster.mark_slow(1)
         start = now()
         for _ in range(20):
             await cluster.refresh()
         assert now() == start
         network.heal()
-        world.asked.clear()
+        scripted.received.clear()
         await cluster.request(1, m.MetadataRequest())
         for _ in range(20):
             await cluster.refresh()
-        assert {asked.node_id for asked in world.of("Metadata")} == {1, 2, 3}
+        assert {asked.node_id for asked in scripted.requests_of("Metadata")} == {1, 2, 3}
 
 
 async def test_the_least_loaded_node_is_asked() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 3):
-            world[node].script["ListGroups"] = silent
-        parked = [asyncio.create_task(cluster.request(node, LISTING)) for node in (1, 3)]
+            scripted[node].script["ListGroups"] = no_answer
+        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS)) for node in (1, 3)]
         await asyncio.sleep(1)
-        world.asked.clear()
+        scripted.received.clear()
         for _ in range(5):
             await cluster.refresh()
-        assert {asked.node_id for asked in world.of("Metadata")} == {2}
+        assert {asked.node_id for asked in scripted.requests_of("Metadata")} == {2}
         for task in parked:
             task.cancel()
 
@@ -137,13 +137,13 @@ async def test_the_least_loaded_node_is_asked() -> None:
 async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> None:
     """KIP-899: the cluster came back on other machines, behind the same name."""
     network.hosts["kafka"] = ["10.0.0.1"]
-    async with World("10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2") as world:
-        world.listed = {1, 2}
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2") as scripted:
+        scripted.listed = {1, 2}
         async with Cluster("kafka:9092") as cluster:
             assert sorted(cluster.view.brokers) == [1, 2]
             for node in (1, 2):
-                await world[node].stop()
-            world.listed = {3, 4}
+                await scripted[node].stop()
+            scripted.listed = {3, 4}
             network.hosts["kafka"] = ["10.0.1.1"]
             await cluster.refresh()
             assert sorted(cluster.view.brokers) == [3, 4]
@@ -151,41 +151,41 @@ async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> No
 
 async def test_rebootstrap_when_the_broker_says_so(network: Network) -> None:
     """KIP-1102: error 129 means that this client knows another cluster's brokers."""
-    async with World(*HOSTS) as world:
+    async with ScriptedCluster(*HOSTS) as scripted:
         async with Cluster("10.0.0.1:9092") as cluster:
             refused = m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
 
             def answer(call: Call) -> None:
-                at_bootstrap = call.connection.number == world[1].accepted - 1
-                call.answer(world.metadata(call.request) if at_bootstrap else refused)
+                at_bootstrap = call.connection.number == scripted[1].accepted - 1
+                call.answer(scripted.metadata(call.request) if at_bootstrap else refused)
 
             for node in (1, 2, 3):
-                world[node].script["Metadata"] = lambda call: call.answer(refused)
-            world[1].script["Metadata"] = answer
+                scripted[node].script["Metadata"] = lambda call: call.answer(refused)
+            scripted[1].script["Metadata"] = answer
             await cluster.connection(1, "other")
             await cluster.refresh()
             assert sorted(cluster.view.brokers) == [1, 2, 3]
-            world[1].script["Metadata"] = lambda call: call.answer(refused)
+            scripted[1].script["Metadata"] = lambda call: call.answer(refused)
             with pytest.raises(BrokerError, match="REBOOTSTRAP_REQUIRED"):
                 await cluster.refresh()
             assert sorted(cluster.view.brokers) == [1, 2, 3], "what is known stays until something better is"
 
 
 async def test_a_broker_that_knows_of_no_brokers_changes_nothing() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.listed = set()
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.listed = set()
         with pytest.raises(NoBrokersError, match="knows of no brokers"):
             await cluster.refresh()
         assert sorted(cluster.view.brokers) == [1, 2, 3]
 
 
 async def test_a_broker_with_garbage_for_metadata_is_passed_over() -> None:
-    async with World(*HOSTS) as world:
+    async with ScriptedCluster(*HOSTS) as scripted:
         for node in (1, 2):
-            world[node].script["Metadata"] = lambda call: call.write(
+            scripted[node].script["Metadata"] = lambda call: call.write(
                 b"\x00\x00\x00\x08" + call.header.correlation_id.to_bytes(4, "big") + b"\x00\xff\xff\xff"
             )
-        async with cluster_of(world) as cluster:
+        async with cluster_of(scripted) as cluster:
             await cluster.refresh()
             assert sorted(cluster.view.brokers) == [1, 2, 3]
 
@@ -194,41 +194,47 @@ async def test_a_broker_with_garbage_for_metadata_is_passed_over() -> None:
 
 
 async def test_refreshes_are_shared() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.asked.clear()
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.received.clear()
         await asyncio.gather(*(cluster.refresh() for _ in range(50)))
-        assert len(world.of("Metadata")) == 1
+        assert len(scripted.requests_of("Metadata")) == 1
 
 
 async def test_metadata_is_refreshed_at_its_interval() -> None:
-    async with World(*HOSTS) as world, cluster_of(world, metadata_refresh_interval=300.0) as cluster:
-        world.asked.clear()
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, metadata_refresh_interval=300.0) as cluster,
+    ):
+        scripted.received.clear()
         await asyncio.sleep(1000)
-        assert 2 <= len(world.of("Metadata")) <= 3
+        assert 2 <= len(scripted.requests_of("Metadata")) <= 3
         assert now() - cluster.view.updated_at <= 360
 
 
 async def test_metadata_is_left_alone_with_interval_0() -> None:
-    async with World(*HOSTS) as world, cluster_of(world, metadata_refresh_interval=0.0):
-        world.asked.clear()
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, metadata_refresh_interval=0.0):
+        scripted.received.clear()
         await asyncio.sleep(3600)
-        assert not world.asked
+        assert not scripted.received
 
 
 async def test_a_failed_refresh_at_the_interval_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with World(*HOSTS) as world, cluster_of(world, metadata_refresh_interval=60.0) as cluster:
-        for broker in world.brokers.values():
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, metadata_refresh_interval=60.0) as cluster,
+    ):
+        for broker in scripted.brokers.values():
             await broker.stop()
         await asyncio.sleep(200)
         assert "metadata refresh failed: no broker answered Metadata" in caplog.text
-        for broker in world.brokers.values():
+        for broker in scripted.brokers.values():
             await broker.start()
         await asyncio.sleep(200)
         assert now() - cluster.view.updated_at <= 130
 
 
 async def test_whoever_waits_is_told_of_the_next_refresh() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         waiting = asyncio.create_task(cluster.wait_updated())
         await asyncio.sleep(1)
         assert not waiting.done()
@@ -237,8 +243,8 @@ async def test_whoever_waits_is_told_of_the_next_refresh() -> None:
 
 
 async def test_tracked_topics_are_in_every_refresh_until_the_last_untrack() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
         for step, expected in [
             (lambda: cluster.track(["t", "u"]), ["t", "u"]),
             (lambda: cluster.track(["t"]), ["t", "u"]),
@@ -247,5 +253,5 @@ async def test_tracked_topics_are_in_every_refresh_until_the_last_untrack() -> N
         ]:
             step()
             await cluster.refresh()
-            assert [topic.name for topic in world.of("Metadata")[-1].request.topics] == expected
+            assert [topic.name for topic in scripted.requests_of("Metadata")[-1].request.topics] == expected
             assert sorted(cluster.view.topics) == expected

@@ -17,40 +17,40 @@ from asyncgroup.errors import (
 )
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import Call, World, silent
-from tests.cluster.support import HOSTS, LISTING, cluster_of, listing, now
+from tests.cluster.scripted import Call, ScriptedCluster, no_answer
+from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluster_of, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 async def test_lanes_are_connections_of_their_own() -> None:
     """What waits long on one lane holds up no other (JoinGroup, long polls)."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world[1].script["ListGroups"] = silent
-        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
-        parked = asyncio.create_task(cluster.request(1, LISTING, lane="join", timeout=300.0))
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted[1].script["ListGroups"] = no_answer
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+        parked = asyncio.create_task(cluster.request(1, LIST_GROUPS, lane="join", timeout=300.0))
         await asyncio.sleep(1)
         await cluster.request(1, m.HeartbeatRequest(), lane="heartbeat")
         assert now() == pytest.approx(1.0)
-        join, beat = world.of("ListGroups")[0], world.of("Heartbeat")[0]
+        join, beat = scripted.requests_of("ListGroups")[0], scripted.requests_of("Heartbeat")[0]
         assert join.connection != beat.connection
         assert await cluster.connection(1, "join") is await cluster.connection(1, "join")
         parked.cancel()
 
 
 async def test_callers_share_the_connecting() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        before = world[3].accepted
-        world[3].script["ListGroups"] = listing
-        await asyncio.gather(*(cluster.request(3, LISTING, lane="new") for _ in range(10)))
-        assert world[3].accepted == before + 1
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        before = scripted[3].accepted
+        scripted[3].script["ListGroups"] = answer_list_groups
+        await asyncio.gather(*(cluster.request(3, LIST_GROUPS, lane="new") for _ in range(10)))
+        assert scripted[3].accepted == before + 1
 
 
 async def test_a_caller_cancelled_while_connecting_does_not_stop_the_others(network: Network) -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world[2].script["ListGroups"] = listing
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted[2].script["ListGroups"] = answer_list_groups
         network.set_latency(1.0, HOSTS[1])
-        tasks = [asyncio.create_task(cluster.request(2, LISTING, lane="slow")) for _ in range(2)]
+        tasks = [asyncio.create_task(cluster.request(2, LIST_GROUPS, lane="slow")) for _ in range(2)]
         await asyncio.sleep(0.5)
         tasks[0].cancel()
         await tasks[1]
@@ -58,29 +58,29 @@ async def test_a_caller_cancelled_while_connecting_does_not_stop_the_others(netw
 
 
 async def test_each_request_has_its_own_time_limit() -> None:
-    async with World(*HOSTS) as world, cluster_of(world, request_timeout=30.0) as cluster:
-        world[1].script["ListGroups"] = silent
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, request_timeout=30.0) as cluster:
+        scripted[1].script["ListGroups"] = no_answer
         with pytest.raises(RequestTimedOut, match="within 5 s"):
-            await cluster.request(1, LISTING, timeout=5.0)
+            await cluster.request(1, LIST_GROUPS, timeout=5.0)
         with pytest.raises(RequestTimedOut, match="within 30 s"):
-            await cluster.request(1, LISTING)
+            await cluster.request(1, LIST_GROUPS)
         assert now() == pytest.approx(35.0)
-        world[1].script["ListGroups"] = listing
-        await cluster.request(1, LISTING)
+        scripted[1].script["ListGroups"] = answer_list_groups
+        await cluster.request(1, LIST_GROUPS)
 
 
 async def test_a_silent_broker_does_not_delay_calls_to_the_others(network: Network) -> None:
     """aiokafka holds one lock over every connecting: a silent broker costs the others its whole timeout."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         for node in (2, 3):
-            world[node].script["ListGroups"] = listing
+            scripted[node].script["ListGroups"] = answer_list_groups
         started = now()
         stuck = [
-            asyncio.create_task(cluster.request(1, LISTING, lane=lane)) for lane in ("a", "b", "control")
+            asyncio.create_task(cluster.request(1, LIST_GROUPS, lane=lane)) for lane in ("a", "b", "control")
         ]
         await asyncio.sleep(0)
-        await asyncio.gather(*(cluster.request(node, LISTING, lane="new") for node in (2, 3)))
+        await asyncio.gather(*(cluster.request(node, LIST_GROUPS, lane="new") for node in (2, 3)))
         assert now() == started
         for task in stuck:
             with pytest.raises(TransportError):
@@ -89,124 +89,130 @@ async def test_a_silent_broker_does_not_delay_calls_to_the_others(network: Netwo
 
 
 async def test_a_node_that_is_not_in_the_cluster() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         with pytest.raises(NoBrokersError, match=r"node 7 is not among the cluster's brokers \[1, 2, 3\]"):
-            await cluster.request(7, LISTING)
+            await cluster.request(7, LIST_GROUPS)
 
 
 async def test_a_request_can_be_built_for_the_version_in_use() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world[1].script["ListGroups"] = listing
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted[1].script["ListGroups"] = answer_list_groups
         built: list[int] = []
 
         def build(version: int) -> m.ListGroupsRequest:
             built.append(version)
             return m.ListGroupsRequest()
 
-        await cluster.request_built(1, m.ListGroupsRequest, build)
-        await cluster.request_built(1, m.ListGroupsRequest, build, highest=3)
+        await cluster.request_versioned(1, m.ListGroupsRequest, build)
+        await cluster.request_versioned(1, m.ListGroupsRequest, build, highest=3)
         assert built == [5, 3]
-        world[1].versions["ListGroups"] = (0, 1)
+        scripted[1].versions["ListGroups"] = (0, 1)
         with pytest.raises(UnsupportedVersionError):
             await cluster.request(1, m.ListGroupsRequest(states_filter=["Empty"]), highest=2)
 
 
 async def test_a_node_that_did_not_offer_an_api_is_asked_anew_what_it_offers() -> None:
     """By another connection: it may have been upgraded, or its answer was spoilt. What is under way ends first."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world[1].script["ListGroups"] = listing
-        world[1].versions["ListGroups"] = (90, 99)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted[1].script["ListGroups"] = answer_list_groups
+        scripted[1].versions["ListGroups"] = (90, 99)
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
+        scripted[1].script["Heartbeat"] = held.append
         beat = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), lane="new"))
         await asyncio.sleep(1)
         with pytest.raises(UnsupportedVersionError, match=r"node 1 .* offers 90-99"):
-            await cluster.request(1, LISTING, lane="new")
-        world[1].versions["ListGroups"] = (0, 5)
-        await cluster.request(1, LISTING, lane="new")
+            await cluster.request(1, LIST_GROUPS, lane="new")
+        scripted[1].versions["ListGroups"] = (0, 5)
+        await cluster.request(1, LIST_GROUPS, lane="new")
         held[0].answer(m.HeartbeatResponse())
         assert (await beat).error_code == 0
 
 
 async def test_failing_to_connect_is_retried_with_growing_pauses(network: Network) -> None:
-    async with World(*HOSTS) as world, cluster_of(world, retry_backoff=1.0, retry_backoff_max=4.0) as cluster:
-        await world[2].stop()
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, retry_backoff=1.0, retry_backoff_max=4.0) as cluster,
+    ):
+        await scripted[2].stop()
         times = []
         for _ in range(5):
             with pytest.raises(ConnectError, match=r"node 2 \(10\.0\.0\.2:9092\): Connection refused$"):
-                await cluster.request(2, LISTING, lane="new")
+                await cluster.request(2, LIST_GROUPS, lane="new")
             times.append(now())
         pauses = [round(after - before, 1) for before, after in itertools.pairwise(times)]
         for pause, middle in zip(pauses, [1, 2, 4, 4], strict=True):
             assert 0.8 * middle <= pause <= 1.2 * middle
-        await world[2].start()
-        world[2].script["ListGroups"] = listing
-        await cluster.request(2, LISTING, lane="new")
+        await scripted[2].start()
+        scripted[2].script["ListGroups"] = answer_list_groups
+        await cluster.request(2, LIST_GROUPS, lane="new")
 
 
 async def test_a_connection_that_ended_is_made_anew() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world[1].script["ListGroups"] = Call.cut
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted[1].script["ListGroups"] = Call.cut
         with pytest.raises(ConnectionLost):
-            await cluster.request(1, LISTING)
-        world[1].script["ListGroups"] = listing
-        await cluster.request(1, LISTING)
+            await cluster.request(1, LIST_GROUPS)
+        scripted[1].script["ListGroups"] = answer_list_groups
+        await cluster.request(1, LIST_GROUPS)
 
 
 async def test_a_broker_that_moved_is_found_at_its_new_address(network: Network) -> None:
-    async with World(*HOSTS, "10.0.0.4") as world:
-        world.listed = {1, 2}
-        async with cluster_of(world) as cluster:
-            world[2].script["ListGroups"] = world[4].script["ListGroups"] = listing
-            await cluster.request(2, LISTING)
+    async with ScriptedCluster(*HOSTS, "10.0.0.4") as scripted:
+        scripted.listed = {1, 2}
+        async with cluster_of(scripted) as cluster:
+            scripted[2].script["ListGroups"] = scripted[4].script["ListGroups"] = answer_list_groups
+            await cluster.request(2, LIST_GROUPS)
             old = await cluster.connection(2)
-            world[2].host, world[4].host = "10.0.0.4", "10.0.0.2"
+            scripted[2].host, scripted[4].host = "10.0.0.4", "10.0.0.2"
             await cluster.refresh()
-            await cluster.request(2, LISTING)
-            assert world.of("ListGroups")[-1].node_id == 4
+            await cluster.request(2, LIST_GROUPS)
+            assert scripted.requests_of("ListGroups")[-1].node_id == 4
             assert not old.is_open
 
 
 async def test_a_broker_that_moves_while_it_is_connected_to(network: Network) -> None:
     """The connection to the old address belongs to nobody: it must be closed when it stands at last."""
-    async with World(*HOSTS, "10.0.0.4") as world:
-        world.listed = {1, 2}
-        async with cluster_of(world) as cluster:
-            world[4].script["ListGroups"] = listing
+    async with ScriptedCluster(*HOSTS, "10.0.0.4") as scripted:
+        scripted.listed = {1, 2}
+        async with cluster_of(scripted) as cluster:
+            scripted[4].script["ListGroups"] = answer_list_groups
             network.set_latency(1.0, HOSTS[1])
-            late = asyncio.create_task(cluster.request(2, LISTING, lane="x"))
+            late = asyncio.create_task(cluster.request(2, LIST_GROUPS, lane="x"))
             await asyncio.sleep(0.5)
-            world[2].host, world[4].host = "10.0.0.4", "10.0.0.2"
+            scripted[2].host, scripted[4].host = "10.0.0.4", "10.0.0.2"
             await cluster.refresh()
-            await cluster.request(2, LISTING, lane="x")
+            await cluster.request(2, LIST_GROUPS, lane="x")
             with pytest.raises(ConnectError, match="moved"):
                 await late
             await asyncio.sleep(5)
-            assert not world[2].open
-            assert len(world[4].open) == 1
+            assert not scripted[2].open
+            assert len(scripted[4].open) == 1
 
 
 async def test_idle_connections_are_closed() -> None:
     async with (
-        World(*HOSTS) as world,
-        cluster_of(world, connections_max_idle=300.0, metadata_refresh_interval=0.0) as cluster,
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, connections_max_idle=300.0, metadata_refresh_interval=0.0) as cluster,
     ):
-        world[1].script["ListGroups"] = listing
+        scripted[1].script["ListGroups"] = answer_list_groups
         for number in range(10):
-            await cluster.request(1, LISTING, lane="busy")
+            await cluster.request(1, LIST_GROUPS, lane="busy")
             if not number:
-                await cluster.request(1, LISTING, lane="idle")
+                await cluster.request(1, LIST_GROUPS, lane="idle")
             await asyncio.sleep(100)
-        assert len(world[1].open) == 1
+        assert len(scripted[1].open) == 1
         await asyncio.sleep(500)
-        assert not world[1].open
+        assert not scripted[1].open
 
 
 async def test_a_parked_request_is_not_idle() -> None:
-    async with World(*HOSTS) as world, cluster_of(world, connections_max_idle=60.0) as cluster:
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, connections_max_idle=60.0) as cluster,
+    ):
         held: list[Call] = []
-        world[1].script["ListGroups"] = held.append
-        parked = asyncio.create_task(cluster.request(1, LISTING, timeout=1000.0))
+        scripted[1].script["ListGroups"] = held.append
+        parked = asyncio.create_task(cluster.request(1, LIST_GROUPS, timeout=1000.0))
         await asyncio.sleep(900)
         held[0].answer(m.ListGroupsResponse())
         await parked
@@ -215,14 +221,14 @@ async def test_a_parked_request_is_not_idle() -> None:
 async def test_pauses_before_connecting_again_can_be_limited(network: Network) -> None:
     """The least limit counts; requests of every lane go as soon as the broker is back."""
     config = {"retry_backoff": 10.0, "retry_backoff_max": 10.0}
-    async with World(*HOSTS) as world, cluster_of(world, **config) as cluster:
-        world[2].script["ListGroups"] = listing
-        cluster.limit_reconnect_pauses(0.5)
-        cluster.limit_reconnect_pauses(3.0)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, **config) as cluster:
+        scripted[2].script["ListGroups"] = answer_list_groups
+        cluster.limit_reconnect_backoff(0.5)
+        cluster.limit_reconnect_backoff(3.0)
         network.refuse(HOSTS[1])
         with pytest.raises(ConnectError):
-            await cluster.request(2, LISTING, lane="group")
+            await cluster.request(2, LIST_GROUPS, lane="group")
         network.heal()
         begun = now()
-        await cluster.request(2, LISTING, lane="group")
+        await cluster.request(2, LIST_GROUPS, lane="group")
         assert now() - begun == pytest.approx(0.5)

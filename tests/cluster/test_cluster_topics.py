@@ -14,7 +14,7 @@ from asyncgroup.errors import (
     ErrorCode,
 )
 from asyncgroup.model import TopicPartition
-from tests.cluster.scripted import Call, World
+from tests.cluster.scripted import Call, ScriptedCluster
 from tests.cluster.support import HOSTS, cluster_of, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -23,46 +23,49 @@ TP = TopicPartition("t", 0)
 
 
 async def test_topics_that_are_known_are_not_looked_up() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {1: (1, 0), 0: (2, 0)}}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {1: (1, 0), 0: (2, 0)}}
         cluster.track(["t"])
         assert await cluster.partitions("t") == [0, 1]
-        world.asked.clear()
+        scripted.received.clear()
         assert (await cluster.topics("t"))["t"].numbers == [0, 1]
-        assert not world.asked
+        assert not scripted.received
 
 
 async def test_an_unknown_topic_is_looked_for_a_while() -> None:
-    async with World(*HOSTS) as world, cluster_of(world, retry_backoff=0.1, metadata_retry_max=3) as cluster:
-        world.asked.clear()
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, retry_backoff=0.1, metadata_retry_max=3) as cluster,
+    ):
+        scripted.received.clear()
         with pytest.raises(
             BrokerError, match=r"topic 'nope': UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"
         ):
             await cluster.topics(["nope"])
-        assert len(world.of("Metadata")) == 4
+        assert len(scripted.requests_of("Metadata")) == 4
         assert 0.5 < now() < 1.0
-        world.asked.clear()
+        scripted.received.clear()
         await cluster.refresh()
-        assert not world.of("Metadata")[0].request.topics, "a failed lookup does not stay tracked"
+        assert not scripted.requests_of("Metadata")[0].request.topics, "a failed lookup does not stay tracked"
 
 
 async def test_a_topic_that_is_just_being_made_is_waited_for() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        asyncio.get_running_loop().call_later(0.5, lambda: world.topics.update(t={0: (1, 0)}))
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        asyncio.get_running_loop().call_later(0.5, lambda: scripted.topics.update(t={0: (1, 0)}))
         assert await cluster.partitions("t") == [0]
 
 
 async def test_a_topic_that_may_not_be_read_fails_at_once() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
 
         def answer(call: Call) -> None:
-            response = world.metadata(call.request)
+            response = scripted.metadata(call.request)
             for topic in response.topics:
                 topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             call.answer(response)
 
         for node in (1, 2, 3):
-            world[node].script["Metadata"] = answer
+            scripted[node].script["Metadata"] = answer
         with pytest.raises(BrokerError, match="topic 'secret': TOPIC_AUTHORIZATION_FAILED"):
             await cluster.topics(["secret"])
         assert now() == 0.0
@@ -70,54 +73,56 @@ async def test_a_topic_that_may_not_be_read_fails_at_once() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, None, 7])
 async def test_impossible_topic_names_never_leave_the_house(name: Any) -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.asked.clear()
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.received.clear()
         with pytest.raises(ConfigError, match="topic="):
             await cluster.topics([name])
-        assert not world.asked
+        assert not scripted.received
 
 
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_auto_creation_is_asked_for_only_where_it_is_allowed(allowed: bool) -> None:
-    async with World(*HOSTS) as world, cluster_of(world, allow_auto_topic_creation=allowed):
-        assert {asked.request.allow_auto_topic_creation for asked in world.of("Metadata")} == {allowed}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, allow_auto_topic_creation=allowed):
+        assert {asked.request.allow_auto_topic_creation for asked in scripted.requests_of("Metadata")} == {
+            allowed
+        }
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 8, 9, 13])
 async def test_metadata_can_be_asked_in_every_version(version: int) -> None:
-    async with World(*HOSTS) as world:
-        for broker in world.brokers.values():
+    async with ScriptedCluster(*HOSTS) as scripted:
+        for broker in scripted.brokers.values():
             broker.versions["Metadata"] = (0, version)
-        world.topics = {"t": {0: (1, 3)}, "u": {0: (2, 0)}}
-        async with cluster_of(world, allow_auto_topic_creation=False) as cluster:
+        scripted.topics = {"t": {0: (1, 3)}, "u": {0: (2, 0)}}
+        async with cluster_of(scripted, allow_auto_topic_creation=False) as cluster:
             assert await cluster.partitions("t") == [0]
             assert sorted(await cluster.all_topics()) == ["t", "u"]
-            assert {asked.version for asked in world.of("Metadata")} == {version}
+            assert {asked.version for asked in scripted.requests_of("Metadata")} == {version}
             assert await cluster.leader(TP) == 1
 
 
 async def test_all_topics_leaves_the_view_alone() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
         before = cluster.view
         assert sorted(await cluster.all_topics()) == ["t", "u"]
         assert cluster.view is before
 
 
 async def test_the_leader_is_looked_up_once_and_then_known() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {0: (2, 0)}}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {0: (2, 0)}}
         cluster.track(["t"])
         assert await cluster.leader(TP) == 2
-        world.asked.clear()
+        scripted.received.clear()
         assert await cluster.leader(TP) == 2
-        assert not world.asked
+        assert not scripted.received
 
 
 async def test_a_leader_that_is_being_elected_is_waited_for() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {0: (-1, 0)}}
-        asyncio.get_running_loop().call_later(0.5, lambda: world.topics.update(t={0: (3, 1)}))
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {0: (-1, 0)}}
+        asyncio.get_running_loop().call_later(0.5, lambda: scripted.topics.update(t={0: (3, 1)}))
         assert await cluster.leader(TP) == 3
 
 
@@ -129,19 +134,19 @@ async def test_a_leader_that_is_being_elected_is_waited_for() -> None:
     ],
 )
 async def test_no_leader_for_long(partition: int, said: str) -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {0: (-1, 0)}}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {0: (-1, 0)}}
         with pytest.raises(BrokerError, match=said):
             await cluster.leader(TopicPartition("t", partition))
         assert 1 < now() < 10
 
 
 async def test_a_hint_moves_a_leader_and_old_metadata_does_not_move_it_back() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        world.topics = {"t": {0: (2, 4)}}
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        scripted.topics = {"t": {0: (2, 4)}}
         cluster.track(["t"])
         await cluster.refresh()
-        cluster.hint_leader(TP, 7, 5, [BrokerInfo(7, "10.0.0.3", 9092)])
+        cluster.update_leader(TP, 7, 5, [BrokerInfo(7, "10.0.0.3", 9092)])
         assert cluster.view.leader(TP) == 7
         await cluster.refresh()
         assert cluster.view.partition("t", 0).leader == 7  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import PORT, Call, World, silent
+from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import CONFIG, connected, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -23,21 +23,21 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 
 async def test_the_newest_version_of_both_sides_is_used() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].versions = {"Heartbeat": (0, 2), "Fetch": (0, 99)}
-        async with connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].versions = {"Heartbeat": (0, 2), "Fetch": (0, 99)}
+        async with connected(scripted) as connection:
             assert connection.version_for(m.HeartbeatRequest) == 2
             assert connection.version_for(m.HeartbeatRequest, highest=1) == 1
             assert connection.version_for(m.FetchRequest) == 18
-            (asked,) = world.of("ApiVersions")
+            (asked,) = scripted.requests_of("ApiVersions")
             assert asked.version == 4
             assert asked.request.client_software_name == "asyncgroup"
 
 
 async def test_no_version_in_common_names_both_ranges() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
-        async with connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
+        async with connected(scripted) as connection:
             with pytest.raises(UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* speaks 4-18"):
                 connection.version_for(m.FetchRequest)
             with pytest.raises(UnsupportedVersionError, match="offers 3-4, this client speaks 0-2"):
@@ -51,48 +51,48 @@ async def test_no_version_in_common_names_both_ranges() -> None:
 async def test_step_down_to_an_older_broker(theirs: int | None, versions: list[int]) -> None:
     """KIP-511: the refusal comes in version 0 and carries the broker's range; older brokers left the range out."""
 
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
             refused = call.version > (theirs or 0)
-            response = world[1].api_versions(35 if refused else 0)
+            response = scripted[1].api_versions(35 if refused else 0)
             if refused:
                 known = [key for key in response.api_keys if key.api_key == 18]
                 known[0].max_version = theirs or 0
                 response.api_keys = known if theirs is not None else []
             call.answer(response)
 
-        world[1].script["ApiVersions"] = answer
-        async with connected(world) as connection:
+        scripted[1].script["ApiVersions"] = answer
+        async with connected(scripted) as connection:
             assert connection.version_for(m.HeartbeatRequest) == 4
-        assert [asked.version for asked in world.of("ApiVersions")] == versions
+        assert [asked.version for asked in scripted.requests_of("ApiVersions")] == versions
 
 
 async def test_a_broker_that_refuses_the_handshake_is_named() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ApiVersions"] = lambda call: call.answer(world[1].api_versions(42))
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(42))
         with pytest.raises(UnsupportedVersionError, match=r"10\.0\.0\.1:9092.*INVALID_REQUEST \(42\)"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
 async def test_a_broker_that_cannot_answer_the_handshake_yet_may_be_asked_again() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ApiVersions"] = lambda call: call.answer(world[1].api_versions(7))
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(7))
         with pytest.raises(ConnectError, match=r"REQUEST_TIMED_OUT \(7\)"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
 async def test_a_handshake_that_hangs_ends_in_connect_timeout() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ApiVersions"] = silent
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ApiVersions"] = no_answer
         with pytest.raises(ConnectError, match=r"10\.0\.0\.1:9092"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
         assert now() == pytest.approx(10.0)
 
 
 async def test_a_server_of_another_kind_is_recognized() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ApiVersions"] = lambda call: call.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ApiVersions"] = lambda call: call.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         with pytest.raises(ConnectError, match="HTTP server"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
@@ -103,7 +103,7 @@ async def test_a_server_of_another_kind_is_recognized() -> None:
 async def test_every_address_of_a_name_is_tried(network: Network) -> None:
     network.hosts["kafka"] = ["10.0.0.7", "10.0.0.8", "10.0.0.1", "10.0.0.7"]
     network.blackhole("10.0.0.8")
-    async with World("10.0.0.1"):
+    async with ScriptedCluster("10.0.0.1"):
         connection = await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
         assert connection.is_open
         assert now() == pytest.approx(5.0), "the silent address gets half of what is left for two"
@@ -112,12 +112,12 @@ async def test_every_address_of_a_name_is_tried(network: Network) -> None:
 
 async def test_an_address_whose_handshake_hangs_leaves_time_for_the_next(network: Network) -> None:
     network.hosts["kafka"] = ["10.0.0.1", "10.0.0.2"]
-    async with World("10.0.0.1", "10.0.0.2") as world:
-        world[1].script["ApiVersions"] = silent
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
+        scripted[1].script["ApiVersions"] = no_answer
         connection = await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
         assert now() == pytest.approx(5.0)
         await connection.aclose()
-        assert not world[1].open, "the first attempt was closed"
+        assert not scripted[1].open, "the first attempt was closed"
 
 
 async def test_the_error_names_every_address(network: Network) -> None:

@@ -22,7 +22,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import PORT, Call, World, silent
+from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import CONFIG, HEARTBEAT, Events, connected, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -32,11 +32,11 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 
 async def test_answers_go_to_those_who_asked() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = lambda call: call.answer(
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(
             m.HeartbeatResponse(error_code=call.request.generation_id)
         )
-        async with connected(world) as connection:
+        async with connected(scripted) as connection:
             requests = [m.HeartbeatRequest(generation_id=number) for number in range(20)]
             answers = await asyncio.gather(*(connection.request(one, 4, 5.0) for one in requests))
             assert [answer.error_code for answer in answers] == list(range(20))
@@ -44,10 +44,10 @@ async def test_answers_go_to_those_who_asked() -> None:
 
 
 async def test_a_timeout_gives_the_connection_up() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = silent
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = no_answer
         events = Events()
-        async with connected(world, hooks=Hooks([events])) as connection:
+        async with connected(scripted, hooks=Hooks([events])) as connection:
             slow = asyncio.create_task(connection.request(HEARTBEAT, 4, 20.0))
             with pytest.raises(RequestTimedOut, match=r"node 1 .*no response to Heartbeat within 7 s"):
                 await connection.request(HEARTBEAT, 4, 7.0)
@@ -59,10 +59,10 @@ async def test_a_timeout_gives_the_connection_up() -> None:
 
 
 async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = held.append
+        async with connected(scripted) as connection:
             impatient = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
             patient = asyncio.create_task(connection.request(m.HeartbeatRequest(generation_id=2), 4, 60.0))
             await asyncio.sleep(1)
@@ -77,10 +77,10 @@ async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order() -> No
 
 
 async def test_a_cancelled_callers_malformed_answer_ends_the_connection_too() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = held.append
+        async with connected(scripted) as connection:
             impatient = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
             await asyncio.sleep(1)
             impatient.cancel()
@@ -92,7 +92,7 @@ async def test_a_cancelled_callers_malformed_answer_ends_the_connection_too() ->
 
 async def test_malformed_bytes_end_the_connection_and_all_that_waits_there() -> None:
     """What came behind such an answer might be anything; another connection is the next one's way."""
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
             whole = call.frame(m.HeartbeatResponse(error_code=call.request.generation_id))
@@ -100,8 +100,8 @@ async def test_malformed_bytes_end_the_connection_and_all_that_waits_there() -> 
                 whole = (len(whole) - 4 + 3).to_bytes(4, "big") + whole[4:] + b"???"
             call.write(whole)
 
-        world[1].script["Heartbeat"] = answer
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = answer
+        async with connected(scripted) as connection:
             malformed = r"node 1 .*HeartbeatResponse v4.*left over"
             first = connection.request(m.HeartbeatRequest(generation_id=1), 4, 5.0)
             second = connection.request(m.HeartbeatRequest(generation_id=2), 4, 5.0)
@@ -117,9 +117,9 @@ async def test_malformed_bytes_end_the_connection_and_all_that_waits_there() -> 
 
 @pytest.mark.parametrize("size", [0, 3])
 async def test_a_response_too_short_for_its_header(size: int) -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = lambda call: call.write(size.to_bytes(4, "big") + b"x" * size)
-        async with connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = lambda call: call.write(size.to_bytes(4, "big") + b"x" * size)
+        async with connected(scripted) as connection:
             with pytest.raises(DecodeError, match="too short"):
                 await connection.request(HEARTBEAT, 4, 5.0)
             assert not connection.is_open
@@ -127,24 +127,26 @@ async def test_a_response_too_short_for_its_header(size: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 2**31 - 1])
 async def test_a_wrong_correlation_id_ends_the_connection(number: int) -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse(), correlation_id=number)
-        async with connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(
+            m.HeartbeatResponse(), correlation_id=number
+        )
+        async with connected(scripted) as connection:
             with pytest.raises(ProtocolError, match=rf"response {number}, but \d+ \(Heartbeat\) is due"):
                 await connection.request(HEARTBEAT, 4, 5.0)
             assert not connection.is_open
 
 
 async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
             call.answer(m.HeartbeatResponse())
             call.answer(m.HeartbeatResponse())
 
-        world[1].script["Heartbeat"] = answer
+        scripted[1].script["Heartbeat"] = answer
         events = Events()
-        async with connected(world, hooks=Hooks([events])) as connection:
+        async with connected(scripted, hooks=Hooks([events])) as connection:
             assert (await connection.request(HEARTBEAT, 4, 5.0)).error_code == 0
             await asyncio.sleep(1)
             assert not connection.is_open
@@ -152,24 +154,24 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
 
 
 async def test_an_oversized_frame_ends_the_connection_before_its_bytes_come() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = lambda call: call.write((2_000_001).to_bytes(4, "big") + b"x" * 100)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = lambda call: call.write((2_000_001).to_bytes(4, "big") + b"x" * 100)
         config = ClientConfig(max_response_size=2_000_000)
-        async with connected(world, config) as connection:
+        async with connected(scripted, config) as connection:
             with pytest.raises(ProtocolError, match=r"node 1 .*a frame of 2000001 bytes; 0 to 2000000"):
                 await connection.request(HEARTBEAT, 4, 5.0)
             assert not connection.is_open
 
 
 async def test_a_connection_cut_in_mid_frame() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
             call.write(call.frame(m.HeartbeatResponse())[:7])
             asyncio.get_running_loop().call_later(1, call.cut)
 
-        world[1].script["Heartbeat"] = answer
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = answer
+        async with connected(scripted) as connection:
             with pytest.raises(ConnectionLost, match="node 1"):
                 await connection.request(HEARTBEAT, 4, 60.0)
             with pytest.raises(ConnectionLost, match="closed"):
@@ -177,9 +179,9 @@ async def test_a_connection_cut_in_mid_frame() -> None:
 
 
 async def test_closing_fails_what_is_under_way() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = silent
-        async with connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = no_answer
+        async with connected(scripted) as connection:
             waiting = [asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0)) for _ in range(3)]
             await asyncio.sleep(1)
             assert connection.in_flight == 3
@@ -193,9 +195,9 @@ async def test_closing_fails_what_is_under_way() -> None:
 
 async def test_a_slow_reader_is_waited_for(network: Network) -> None:
     """A request is not written while the transport is full; whoever waits for room is told when the end comes."""
-    async with World("10.0.0.1") as world:
-        world[1].script["Produce"] = silent
-        async with connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Produce"] = no_answer
+        async with connected(scripted) as connection:
             part = m.ProduceRequest.PartitionProduceData(0, b"x" * 3_000_000)
             big = m.ProduceRequest(
                 acks=1,
@@ -218,20 +220,20 @@ async def test_a_slow_reader_is_waited_for(network: Network) -> None:
 
 
 async def test_post_returns_when_the_transport_has_taken_the_bytes() -> None:
-    async with World("10.0.0.1") as world, connected(world) as connection:
-        await connection.post(m.ProduceRequest(acks=0), 9, 5.0)
+    async with ScriptedCluster("10.0.0.1") as scripted, connected(scripted) as connection:
+        await connection.send_oneway(m.ProduceRequest(acks=0), 9, 5.0)
         assert connection.in_flight == 0
         await asyncio.sleep(1)
-        assert len(world.of("Produce")) == 1
+        assert len(scripted.requests_of("Produce")) == 1
 
 
 async def test_post_gives_up_a_connection_that_takes_nothing(network: Network) -> None:
-    async with World("10.0.0.1") as world, connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted, connected(scripted) as connection:
         network.blackhole("10.0.0.1")
         part = m.ProduceRequest.PartitionProduceData(0, b"x" * 3_000_000)
         data = [m.ProduceRequest.TopicProduceData(name="t", partition_data=[part])]
         with pytest.raises(RequestTimedOut, match="could not be written within 5 s"):
-            await connection.post(m.ProduceRequest(acks=0, topic_data=data), 9, 5.0)
+            await connection.send_oneway(m.ProduceRequest(acks=0, topic_data=data), 9, 5.0)
         assert not connection.is_open
         network.heal()
 
@@ -242,48 +244,48 @@ async def test_post_gives_up_a_connection_that_takes_nothing(network: Network) -
 @pytest.mark.parametrize(("version", "pause"), [(1, 0.0), (2, 3.0), (4, 3.0)])
 async def test_a_throttled_connection_is_left_alone(version: int, pause: float) -> None:
     """KIP-219: from version 2 of Heartbeat on the client waits; before that the broker has waited itself."""
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse(throttle_time_ms=3000))
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse(throttle_time_ms=3000))
         events = Events()
-        async with connected(world, hooks=Hooks([events])) as connection:
+        async with connected(scripted, hooks=Hooks([events])) as connection:
             await connection.request(HEARTBEAT, version, 5.0)
             assert now() == 0.0, "the answer itself is not held back"
             await asyncio.gather(*(connection.request(HEARTBEAT, version, 5.0) for _ in range(3)))
-            assert {asked.time for asked in world.of("Heartbeat")} == {0.0, pause}
+            assert {asked.time for asked in scripted.requests_of("Heartbeat")} == {0.0, pause}
             assert bool(events.named("on_throttle")) == bool(pause)
 
 
 async def test_no_throttle_is_obeyed_for_weeks() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         answer = m.HeartbeatResponse(throttle_time_ms=2**31 - 1)
-        world[1].script["Heartbeat"] = lambda call: call.answer(answer)
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(answer)
+        async with connected(scripted) as connection:
             await connection.request(HEARTBEAT, 4, 5.0)
             await connection.request(HEARTBEAT, 4, 5.0)
             assert now() == 60.0
 
 
 async def test_a_throttle_is_obeyed_although_its_caller_has_gone() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = held.append
+        async with connected(scripted) as connection:
             gone = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
             await asyncio.sleep(1)
             gone.cancel()
             await asyncio.wait([gone])
             held[0].answer(m.HeartbeatResponse(throttle_time_ms=2000))
             await asyncio.sleep(0.5)
-            world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+            scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
             await connection.request(HEARTBEAT, 4, 60.0)
             assert now() == pytest.approx(3.0)
 
 
 async def test_a_throttle_that_grows_while_waiting_is_obeyed_to_its_end() -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
-        world[1].script["Heartbeat"] = held.append
-        async with connected(world) as connection:
+        scripted[1].script["Heartbeat"] = held.append
+        async with connected(scripted) as connection:
             first, second = (asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0)) for _ in range(2))
             await asyncio.sleep(1)
             held[0].answer(m.HeartbeatResponse(throttle_time_ms=2000))
@@ -304,10 +306,10 @@ async def test_a_throttle_that_grows_while_waiting_is_obeyed_to_its_end() -> Non
 
 
 async def test_hooks_see_each_connection_come_and_go_once() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
         events = Events()
-        async with connected(world, hooks=Hooks([events])) as connection:
+        async with connected(scripted, hooks=Hooks([events])) as connection:
             await connection.request(HEARTBEAT, 4, 5.0)
         assert events.named("on_connect") == [("on_connect", 1, "10.0.0.1", PORT, "control")]
         ((_, node, host, port, purpose, error),) = events.named("on_disconnect")
@@ -318,8 +320,8 @@ async def test_hooks_see_each_connection_come_and_go_once() -> None:
 
 
 async def test_a_failed_handshake_is_no_connection_for_the_hooks() -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["ApiVersions"] = lambda call: call.cut()
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["ApiVersions"] = lambda call: call.cut()
         events = Events()
         with pytest.raises(ConnectError):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks([events]))
@@ -328,7 +330,7 @@ async def test_a_failed_handshake_is_no_connection_for_the_hooks() -> None:
 
 
 async def test_what_a_connection_shows_of_itself() -> None:
-    async with World("10.0.0.1") as world, connected(world) as connection:
+    async with ScriptedCluster("10.0.0.1") as scripted, connected(scripted) as connection:
         assert repr(connection) == "<Connection node 1 (10.0.0.1:9092) control: open, 0 in flight>"
     assert "closed" in repr(connection)
     assert str(Address(-1, "::1", 9092)) == "[::1]:9092"

@@ -9,13 +9,13 @@ import pytest
 from asyncgroup.cluster.coordinators import TRANSACTION, CoordinatorMoved
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import Call, World, silent
+from tests.cluster.scripted import Call, ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, cluster_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-def coordinate(world: World, node_id: int, error_code: int = 0) -> None:
+def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> None:
     """Let every broker say that `node_id` coordinates everything."""
 
     def answer(call: Call) -> None:
@@ -36,47 +36,47 @@ def coordinate(world: World, node_id: int, error_code: int = 0) -> None:
             found = m.FindCoordinatorResponse(coordinators=[one])
         call.answer(found)
 
-    for broker in world.brokers.values():
+    for broker in scripted.brokers.values():
         broker.script["FindCoordinator"] = answer
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 6])
 async def test_every_version_of_the_lookup(version: int) -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        for broker in world.brokers.values():
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        for broker in scripted.brokers.values():
             broker.versions["FindCoordinator"] = (0, version)
-        coordinate(world, 2)
+        coordinate(scripted, 2)
         assert await cluster.coordinators.find("g") == 2
-        request = world.of("FindCoordinator")[0].request
+        request = scripted.requests_of("FindCoordinator")[0].request
         assert request.coordinator_keys == (["g"] if version >= 4 else [])
         assert request.key == ("" if version >= 4 else "g")
 
 
 async def test_it_is_remembered_until_it_is_forgotten() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
         assert [await cluster.coordinators.find("g") for _ in range(3)] == [2, 2, 2]
-        assert len(world.of("FindCoordinator")) == 1
-        cluster.coordinators.forget("g", node_id=3)
+        assert len(scripted.requests_of("FindCoordinator")) == 1
+        cluster.coordinators.mark_unknown("g", node_id=3)
         await cluster.coordinators.find("g")
-        assert len(world.of("FindCoordinator")) == 1, "node 3 was not it any more: old news"
-        coordinate(world, 3)
-        cluster.coordinators.forget("g", node_id=2)
+        assert len(scripted.requests_of("FindCoordinator")) == 1, "node 3 was not it any more: old news"
+        coordinate(scripted, 3)
+        cluster.coordinators.mark_unknown("g", node_id=2)
         assert await cluster.coordinators.find("g") == 3
 
 
 async def test_kinds_and_keys_are_kept_apart() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 1)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 1)
         await cluster.coordinators.find("g")
         await cluster.coordinators.find("g", TRANSACTION)
         await cluster.coordinators.find("h")
-        assert [asked.request.key_type for asked in world.of("FindCoordinator")] == [0, 1, 0]
+        assert [asked.request.key_type for asked in scripted.requests_of("FindCoordinator")] == [0, 1, 0]
 
 
 async def test_an_error_is_the_callers() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         with pytest.raises(
             BrokerError, match=r"coordinator of 'g': COORDINATOR_NOT_AVAILABLE \(15\): said so"
         ):
@@ -84,63 +84,63 @@ async def test_an_error_is_the_callers() -> None:
 
 
 async def test_a_coordinator_that_is_new_to_the_client() -> None:
-    async with World(*HOSTS) as world:
-        world.listed = {1, 2}
-        async with cluster_of(world) as cluster:
-            world.listed = {1, 2, 3}
-            coordinate(world, 3)
+    async with ScriptedCluster(*HOSTS) as scripted:
+        scripted.listed = {1, 2}
+        async with cluster_of(scripted) as cluster:
+            scripted.listed = {1, 2, 3}
+            coordinate(scripted, 3)
             assert await cluster.coordinators.find("g") == 3
-            coordinate(world, 9)
+            coordinate(scripted, 9)
             with pytest.raises(BrokerError, match="COORDINATOR_NOT_AVAILABLE"):
                 await cluster.coordinators.find("other")
 
 
 async def test_a_coordinator_that_left_the_cluster_is_looked_up_again() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 3)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 3)
         await cluster.coordinators.find("g")
-        world.listed = {1, 2}
+        scripted.listed = {1, 2}
         await cluster.refresh()
-        coordinate(world, 1)
+        coordinate(scripted, 1)
         assert await cluster.coordinators.find("g") == 1
 
 
 async def test_a_failed_request_makes_it_be_looked_up_again() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
-        world[2].script["Heartbeat"] = Call.cut
-        world[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
+        scripted[2].script["Heartbeat"] = Call.cut
+        scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
         with pytest.raises(ConnectionLost):
             await cluster.coordinators.request("g", m.HeartbeatRequest(), lane="heartbeat")
-        coordinate(world, 1)
+        coordinate(scripted, 1)
         await cluster.coordinators.request("g", m.HeartbeatRequest(), lane="heartbeat")
-        assert len(world.of("FindCoordinator")) == 2
+        assert len(scripted.requests_of("FindCoordinator")) == 2
 
 
 async def test_a_cancelled_request_says_nothing_about_the_coordinator() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
-        world[2].script["JoinGroup"] = silent
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
+        scripted[2].script["JoinGroup"] = no_answer
         join = asyncio.create_task(cluster.coordinators.request("g", m.JoinGroupRequest(), timeout=300.0))
         await asyncio.sleep(5)
         join.cancel()
         await asyncio.wait([join])
         await cluster.coordinators.find("g")
-        assert len(world.of("FindCoordinator")) == 1
+        assert len(scripted.requests_of("FindCoordinator")) == 1
 
 
 async def test_the_lookup_goes_where_it_is_quiet() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
         for node in (1, 2):
-            world[node].script["JoinGroup"] = silent
+            scripted[node].script["JoinGroup"] = no_answer
         parked = [
             asyncio.create_task(cluster.request(node, m.JoinGroupRequest(), lane="join")) for node in (1, 2)
         ]
         await asyncio.sleep(1)
         for number in range(5):
             await cluster.coordinators.find(f"group {number}")
-        assert {asked.node_id for asked in world.of("FindCoordinator")} == {3}
+        assert {asked.node_id for asked in scripted.requests_of("FindCoordinator")} == {3}
         for task in parked:
             task.cancel()
 
@@ -150,21 +150,21 @@ async def test_the_lookup_goes_where_it_is_quiet() -> None:
 
 async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_found() -> None:
     """Whatever the lane; not before it is known, and not what waits there for another group."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
         for api in ("JoinGroup", "OffsetCommit"):
-            world[2].script[api] = silent
+            scripted[2].script[api] = no_answer
         request = cluster.coordinators.request
         join = asyncio.create_task(request("g", m.JoinGroupRequest(), lane="join", timeout=300.0))
         commit = asyncio.create_task(request("g", m.OffsetCommitRequest(), lane="group"))
         other = asyncio.create_task(request("h", m.OffsetCommitRequest(), lane="group"))
         await asyncio.sleep(5)
-        cluster.coordinators.forget("g")
+        cluster.coordinators.mark_unknown("g")
         await cluster.coordinators.find("g")
         await asyncio.sleep(1)
         assert not any(task.done() for task in (join, commit, other)), "it was found where it had been"
-        coordinate(world, 3)
-        cluster.coordinators.forget("g")
+        coordinate(scripted, 3)
+        cluster.coordinators.mark_unknown("g")
         begun = asyncio.get_running_loop().time()
         await cluster.coordinators.find("g")
         await asyncio.wait([join, commit])
@@ -178,26 +178,26 @@ async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_fo
 
 
 async def test_what_waits_for_a_connection_to_a_former_coordinator_is_given_up() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
-        world[2].script["ApiVersions"] = silent
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
+        scripted[2].script["ApiVersions"] = no_answer
         commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
         await asyncio.sleep(1)
-        coordinate(world, 3)
-        cluster.coordinators.forget("g")
+        coordinate(scripted, 3)
+        cluster.coordinators.mark_unknown("g")
         await cluster.coordinators.find("g")
         with pytest.raises(CoordinatorMoved, match="OffsetCommit was given up without an answer"):
             await commit
 
 
 async def test_the_next_request_to_that_node_does_not_wait_behind_the_one_given_up() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
-        world[2].script["OffsetCommit"] = silent
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
+        scripted[2].script["OffsetCommit"] = no_answer
         commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
         await asyncio.sleep(1)
-        coordinate(world, 3)
-        cluster.coordinators.forget("g")
+        coordinate(scripted, 3)
+        cluster.coordinators.mark_unknown("g")
         await cluster.coordinators.find("g")
         await asyncio.wait([commit])
         commit.exception()
@@ -206,38 +206,38 @@ async def test_the_next_request_to_that_node_does_not_wait_behind_the_one_given_
 
 async def test_lookups_are_numbered() -> None:
     """A coordinator that was looked up again is another lookup, also if it is the same node."""
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinators = cluster.coordinators
         assert coordinators.lookup_number("g") is None
-        coordinate(world, 2)
+        coordinate(scripted, 2)
         await coordinators.find("g")
         first = coordinators.lookup_number("g")
         await coordinators.find("g")
         assert coordinators.lookup_number("g") == first is not None
-        coordinators.forget("g")
+        coordinators.mark_unknown("g")
         assert coordinators.lookup_number("g") is None
         await asyncio.gather(coordinators.find("g"), coordinators.find("g"))
         assert coordinators.lookup_number("g") not in (None, first)
 
 
 async def test_in_doubt_the_former_coordinator_is_asked_last() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
         for number in range(20):
             cluster.random.seed(number)
             await cluster.coordinators.find("g")
-            asked = len(world.of("FindCoordinator"))
-            cluster.coordinators.doubt("g")
+            asked = len(scripted.requests_of("FindCoordinator"))
+            cluster.coordinators.mark_stale("g")
             await cluster.coordinators.find("g")
-            assert world.of("FindCoordinator")[asked].node_id != 2
-            cluster.coordinators.forget("g")
+            assert scripted.requests_of("FindCoordinator")[asked].node_id != 2
+            cluster.coordinators.mark_unknown("g")
 
 
 async def test_in_doubt_the_former_coordinator_is_asked_if_nobody_else_answers() -> None:
-    async with World(*HOSTS) as world, cluster_of(world) as cluster:
-        coordinate(world, 2)
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        coordinate(scripted, 2)
         await cluster.coordinators.find("g")
         for node in (1, 3):
-            world[node].script["FindCoordinator"] = Call.cut
-        cluster.coordinators.doubt("g")
+            scripted[node].script["FindCoordinator"] = Call.cut
+        cluster.coordinators.mark_stale("g")
         assert await cluster.coordinators.find("g") == 2

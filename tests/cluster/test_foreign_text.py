@@ -18,7 +18,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.hooks import Hooks
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram, Security, Tls
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import PORT, World
+from tests.cluster.scripted import PORT, ScriptedCluster
 from tests.cluster.support import cluster_of, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -38,9 +38,9 @@ async def failure(awaitable: Any) -> str:
 
 @pytest.mark.virtual
 async def test_a_host_and_an_error_message() -> None:
-    async with World("10.0.0.1", "10.0.0.2") as world:
-        world[2].host = EVIL
-        world[1].script["FindCoordinator"] = lambda call: call.answer(
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
+        scripted[2].host = EVIL
+        scripted[1].script["FindCoordinator"] = lambda call: call.answer(
             m.FindCoordinatorResponse(
                 coordinators=[
                     m.FindCoordinatorResponse.Coordinator(
@@ -55,7 +55,7 @@ async def test_a_host_and_an_error_message() -> None:
             assert SHOWN in await failure(cluster.request(2, m.ListGroupsRequest()))
             said = await failure(cluster.coordinators.find("g"))
             assert f"GROUP_AUTHORIZATION_FAILED (30): {SHOWN}" in said
-        world[2].host = "10.0.0.2"
+        scripted[2].host = "10.0.0.2"
 
 
 async def test_a_host_that_no_resolver_takes() -> None:
@@ -76,11 +76,11 @@ async def test_a_host_that_no_resolver_takes() -> None:
 async def test_what_a_broker_says_to_sasl(
     code: int, mechanisms: list[str], message: str | None, auth_bytes: bytes, sasl: Sasl
 ) -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["SaslHandshake"] = lambda call: call.answer(
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["SaslHandshake"] = lambda call: call.answer(
             m.SaslHandshakeResponse(error_code=code, mechanisms=mechanisms)
         )
-        world[1].script["SaslAuthenticate"] = lambda call: call.answer(
+        scripted[1].script["SaslAuthenticate"] = lambda call: call.answer(
             m.SaslAuthenticateResponse(
                 error_code=58 if message else 0, error_message=message, auth_bytes=auth_bytes
             )
@@ -120,12 +120,12 @@ async def test_health_and_the_brokers_log(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.virtual
 async def test_a_throttle_beyond_a_minute_is_capped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    async with World("10.0.0.1") as world:
+    async with ScriptedCluster("10.0.0.1") as scripted:
         answers = iter([60_000, 2**31 - 1, 0])
-        world[1].script["ListGroups"] = lambda call: call.answer(
+        scripted[1].script["ListGroups"] = lambda call: call.answer(
             m.ListGroupsResponse(throttle_time_ms=next(answers))
         )
-        async with cluster_of(world) as cluster:
+        async with cluster_of(scripted) as cluster:
             await cluster.request(1, m.ListGroupsRequest())
             assert not caplog.records
             await cluster.request(1, m.ListGroupsRequest())
@@ -161,11 +161,11 @@ async def token() -> str:
 async def test_a_password_over_plaintext_is_warned_of_once(
     security: Security | None, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with World("10.0.0.1") as world:
-        world[1].script["SaslHandshake"] = lambda call: call.answer(m.SaslHandshakeResponse())
-        world[1].script["SaslAuthenticate"] = lambda call: call.answer(m.SaslAuthenticateResponse())
-        world[1].script["ListGroups"] = lambda call: call.answer(m.ListGroupsResponse())
-        cluster = cluster_of(world, security=security)
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["SaslHandshake"] = lambda call: call.answer(m.SaslHandshakeResponse())
+        scripted[1].script["SaslAuthenticate"] = lambda call: call.answer(m.SaslAuthenticateResponse())
+        scripted[1].script["ListGroups"] = lambda call: call.answer(m.ListGroupsResponse())
+        cluster = cluster_of(scripted, security=security)
         if security is None or (security.tls is None and not isinstance(security.sasl, Scram)):
             async with cluster:
                 await cluster.request(1, m.ListGroupsRequest())

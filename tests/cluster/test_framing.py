@@ -133,10 +133,10 @@ def test_what_it_says_when_the_connection_ends() -> None:
 @pytest.mark.asyncio
 async def test_whoever_waits_to_write_is_woken_by_room_and_by_the_end() -> None:
     made, _, _, _ = protocol()
-    await asyncio.wait_for(made.drained(), 1)
+    await asyncio.wait_for(made.drain(), 1)
     for wake in (made.resume_writing, lambda: made.connection_lost(None)):
         made.pause_writing()
-        waiting = asyncio.create_task(made.drained())
+        waiting = asyncio.create_task(made.drain())
         await asyncio.sleep(0)
         assert not waiting.done()
         wake()

@@ -43,7 +43,7 @@ def test_what_a_view_says() -> None:
     assert view.topics["t"].numbers == [0, 1]
     assert view.leader(TP) == 1
     assert view.leader(TopicPartition("t", 7)) == view.leader(TopicPartition("other", 0)) == -1
-    assert view.counts(["t", "other"]) == {"t": 2}
+    assert view.partition_counts(["t", "other"]) == {"t": 2}
 
 
 def test_a_leader_that_no_broker_is_counts_as_none() -> None:

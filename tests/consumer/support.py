@@ -15,7 +15,7 @@ from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire.records import CODECS, stamp_batch
+from asyncgroup.wire.records import CODECS, assign_offsets
 
 TP = TopicPartition("orders", 3)
 CONTROL = 0x20
@@ -52,7 +52,7 @@ def batch(
     if last is not None:
         struct.pack_into(">i", data, 23, last - base)
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
-    stamp_batch(data, base, epoch)
+    assign_offsets(data, base, epoch)
     return bytes(data)
 
 

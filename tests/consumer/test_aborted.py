@@ -15,7 +15,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType, control_batch
-from asyncgroup.wire.records import read_batch_header, stamp_batch, stamp_crc
+from asyncgroup.wire.records import assign_offsets, read_batch_header, update_crc
 from tests.broker.batches import batch
 from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer
@@ -170,7 +170,7 @@ def header_of(data: bytes):
 def test_a_marker_that_cannot_be_read():
     bad = bytearray(control_batch(ControlType.ABORT, 1, 0))
     bad[65] = 0x7E  # the length of its key
-    stamp_crc(bad)
+    update_crc(bad)
     aborted = AbortedTransactions([ListedTransaction(1, 0)], check_crcs=True)
     with pytest.raises(CorruptRecordsError, match="control batch at offset 0"):
         aborted.is_aborted(header_of(bytes(bad)), bytes(bad))
@@ -181,7 +181,7 @@ def test_a_checksum_that_is_wrong_hides_nothing(check_crcs):
     """A header that cannot be believed may be anybody's; whoever does not check sums believes it."""
     bad = bytearray(transactional(b"lost", producer_id=1))
     marker = bytearray(control_batch(ControlType.ABORT, 1, 0))
-    stamp_batch(marker, 1, 0)
+    assign_offsets(marker, 1, 0)
     for data in (bad, marker):
         data[20] ^= 1  # in the checksum
     buffer = RecordBuffer(TP, 0, check_crcs=check_crcs)

@@ -75,7 +75,7 @@ async def test_brokers_that_send_us_to_and_fro_are_asked_with_pauses(brokers: Em
         reader.read("orders", 0)
         for turn in range(600):
             brokers.move_leader("orders", 0, 1 + turn % 2)
-            reader.cluster.hint_leader(
+            reader.cluster.update_leader(
                 reader.fetchers._consumers.copy().popitem()[0], 1 + turn % 2, 1000 + turn
             )
             await asyncio.sleep(0.1)

@@ -110,7 +110,7 @@ async def test_a_fetch_that_is_given_up_already_may_be_given_up_again(
         await asyncio.sleep(1)
         fetcher = reader.fetchers._fetchers[1]
         for number, consumer in enumerate((first, second)):
-            reader.cluster.hint_leader(consumer.tp, 2, 1000)
+            reader.cluster.update_leader(consumer.tp, 2, 1000)
             assert fetcher.release_moved() == [consumer]
             for _ in range(0 if number else turns):
                 await asyncio.sleep(0)

@@ -260,14 +260,14 @@ async def test_without_a_session_each_partition_comes_first_in_turn(brokers: Emb
 
 def limit_fetch_version(reader, version: int) -> None:
     """Fetch in this version at most, as with a broker that knows no newer one."""
-    built = reader.cluster.request_built
+    built = reader.cluster.request_versioned
 
     async def limited(node_id, cls, build, **options):
         if cls.NAME == "FetchRequest":
             options["highest"] = min(version, options.get("highest") or version)
         return await built(node_id, cls, build, **options)
 
-    reader.cluster.request_built = limited
+    reader.cluster.request_versioned = limited
 
 
 @pytest.mark.parametrize("busy", [False, True])

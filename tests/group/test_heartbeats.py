@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, **config: Any) -> None:
         self.cluster = FakeCluster(hooks=[self], **config)
-        self.cluster.last_answer = float("-inf")
+        self.cluster.last_response_at = float("-inf")
         self.cluster.coordinators.request = self.request  # type: ignore[method-assign]
         self.beats: list[float] = []
         self.seen: list[tuple[str, float]] = []
@@ -57,7 +57,7 @@ class Scene:
         await asyncio.sleep(self.delay)
         if isinstance(answer, Exception):
             raise answer
-        self.cluster.last_answer = now()
+        self.cluster.last_response_at = now()
         return SimpleNamespace(error_code=answer)
 
     async def run(self, seconds: float, started_at: float | None = None) -> bool:
@@ -192,7 +192,7 @@ async def test_what_passes_is_tried_again_with_growing_pauses(
     gaps = [later - earlier for earlier, later in zip(scene.beats, scene.beats[1:5], strict=False)]
     for gap, pause in zip(gaps, (0.1, 0.2, 0.4, 0.8), strict=True):
         assert pause * 0.8 <= gap <= pause * 1.2
-    assert scene.cluster.coordinators.forgotten == (4 if forgotten else 0)
+    assert scene.cluster.coordinators.marked_unknown == (4 if forgotten else 0)
 
 
 async def test_a_final_error_of_the_lookup_is_final() -> None:
@@ -253,7 +253,7 @@ async def test_any_answer_of_any_broker_keeps_the_member_alive() -> None:
     async def others() -> None:
         while True:
             await asyncio.sleep(5)
-            scene.cluster.last_answer = now()
+            scene.cluster.last_response_at = now()
 
     task = asyncio.ensure_future(others())
     assert not await scene.run(120)
@@ -266,7 +266,7 @@ async def test_a_member_that_was_stopped_past_its_session_asks_before_it_gives_u
     """The broker may have been stopped as well; if it says so, the zombie is lost by its word."""
     scene = Scene(session_timeout=10.0)
     scene.answers = [0, ErrorCode.UNKNOWN_MEMBER_ID]
-    scene.cluster.last_answer = -1000.0
+    scene.cluster.last_response_at = -1000.0
     assert await scene.run(60)
     assert scene.results == [HeartbeatResult.LOST]
 

@@ -27,7 +27,7 @@ async def test_it_counts_at_once_while_the_coordinator_stands(code: E, result: H
     scene.answers = [0, code]
     assert await scene.run(60)
     assert (scene.beats, scene.results) == ([3, 6], [result])
-    assert scene.cluster.coordinators.doubted == 0
+    assert scene.cluster.coordinators.marked_stale == 0
 
 
 @pytest.mark.parametrize(("code", "result"), REFUSALS)
@@ -44,7 +44,7 @@ async def test_in_doubt_the_next_answer_decides_that_it_is_lost(code: E, result:
     assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.COORDINATOR_MOVED, result]
     assert len(scene.beats) == 4
     assert scene.beats[-1] == scene.beats[-2]
-    assert scene.cluster.coordinators.doubted == 1
+    assert scene.cluster.coordinators.marked_stale == 1
 
 
 @pytest.mark.parametrize("answer", [0, E.REBALANCE_IN_PROGRESS])
@@ -63,7 +63,7 @@ async def test_after_a_good_heartbeat_the_new_coordinator_is_believed_at_once() 
     scene.answers = [0, E.NOT_COORDINATOR, 0, E.UNKNOWN_MEMBER_ID]
     assert await scene.run(60)
     assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.LOST]
-    assert scene.cluster.coordinators.doubted == 0
+    assert scene.cluster.coordinators.marked_stale == 0
 
 
 async def test_in_doubt_and_no_answer_it_goes_on() -> None:
@@ -73,7 +73,7 @@ async def test_in_doubt_and_no_answer_it_goes_on() -> None:
     scene.answers = [0, E.NOT_COORDINATOR, refused, ConnectError("refused"), refused, refused]
     assert await scene.run(60)
     assert scene.results == [HeartbeatResult.COORDINATOR_MOVED] * 4 + [HeartbeatResult.LOST]
-    assert scene.cluster.coordinators.doubted == 2
+    assert scene.cluster.coordinators.marked_stale == 2
     assert scene.beats[-1] < 7.0
 
 
@@ -82,7 +82,7 @@ async def test_a_late_refusal_by_the_coordinator_itself_is_in_doubt() -> None:
     scene = Scene(heartbeat_interval=8.0, session_timeout=10.0)
     scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
     task = await beating(scene, 9.0)
-    scene.cluster.last_answer = 3600.0  # other brokers answer all the time
+    scene.cluster.last_response_at = 3600.0  # other brokers answer all the time
     scene.delay = 3.0
     await asyncio.sleep(20.0)
     task.cancel()
@@ -124,7 +124,7 @@ async def test_a_commit_that_another_broker_refused_or_one_of_before_the_last_he
     both = await asyncio.gather(*(scene.heartbeats.is_final(lookup, sent_at) for _ in range(2)))
     assert both == [final, final]
     assert now() == 4.0
-    assert scene.cluster.coordinators.doubted == 1
+    assert scene.cluster.coordinators.marked_stale == 1
     await asyncio.sleep(6.0)
     assert scene.beats == [3, 4] if final else [3, 4, 6, 9]
     assert scene.results == ([HeartbeatResult.LOST] if final else [])
@@ -146,12 +146,12 @@ async def test_a_lookup_of_somebody_else_may_still_name_the_former_coordinator()
     scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
     task = await beating(scene, 4.0)
     asking = asyncio.ensure_future(scene.heartbeats.is_final(None, 4.0))
-    while not scene.cluster.coordinators.doubted:
+    while not scene.cluster.coordinators.marked_stale:
         await asyncio.sleep(0)
     scene.cluster.coordinators.known = True
     assert not await asking
     assert scene.beats == [3, 4, 4]
-    assert scene.cluster.coordinators.doubted == 2
+    assert scene.cluster.coordinators.marked_stale == 2
     task.cancel()
 
 

@@ -38,14 +38,14 @@ class FakeCoordinators:
         self.requests: list[tuple[float, Any]] = []
         self.lookup: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
         self.lanes: set[str] = set()
-        self.forgotten = self.doubted = 0
+        self.marked_unknown = self.marked_stale = 0
         self.lookups = 1
         self.known = True
         self.under_way = self.most_under_way = 0
 
-    def forget(self, key: str) -> None:
+    def mark_unknown(self, key: str) -> None:
         assert key == "g"
-        self.forgotten += 1
+        self.marked_unknown += 1
         self.lookups += 1
         self.known = False
 
@@ -53,13 +53,15 @@ class FakeCoordinators:
         assert key == "g"
         return self.lookups if self.known else None
 
-    def doubt(self, key: str) -> None:
+    def mark_stale(self, key: str) -> None:
         assert key == "g"
-        self.doubted += 1
+        self.marked_stale += 1
         self.lookups += 1
         self.known = False
 
-    async def request_built(self, key: str, cls: Any, build: Any, *, lane: str, highest: int | None) -> Any:
+    async def request_versioned(
+        self, key: str, cls: Any, build: Any, *, lane: str, highest: int | None
+    ) -> Any:
         assert key == "g"
         self.lanes.add(lane)
         await self.lookup()

@@ -88,7 +88,7 @@ async def test_retries_are_counted_and_spaced(answer: Any, tries: int) -> None:
     pause = sum(0.1 * 2**n for n in range(tries))
     assert pause * 0.8 <= now() <= pause * 1.2
     assert scene.marks[A0].dirty, "the next call tries again"
-    assert scene.coordinator.forgotten == (1 + tries if answer == ErrorCode.NOT_COORDINATOR else 0)
+    assert scene.coordinator.marked_unknown == (1 + tries if answer == ErrorCode.NOT_COORDINATOR else 0)
     assert all(errors for _, errors in scene.commits), "hooks hear of every failure"
     assert len(scene.commits) == 1 + tries
 

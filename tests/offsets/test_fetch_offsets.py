@@ -126,7 +126,7 @@ async def test_errors_of_the_group_name_it(version: int) -> None:
 async def test_what_passes_is_tried_again(trouble: Any, forgotten: int) -> None:
     cluster = cluster_that(trouble, trouble, {})
     assert await fetched(cluster) == STORED
-    assert cluster.coordinators.forgotten == 2 * forgotten
+    assert cluster.coordinators.marked_unknown == 2 * forgotten
 
 
 @pytest.mark.parametrize("tries", [0, 2])

@@ -15,7 +15,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
-from tests.cluster.scripted import Call, World
+from tests.cluster.scripted import Call, ScriptedCluster
 from tests.producer.support import TOPIC, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -34,10 +34,10 @@ def produce_response(call: Call, offset: int, leave_out: bool = False) -> m.Prod
 
 
 async def test_a_broker_without_a_supported_produce_version() -> None:
-    async with World("10.0.0.1") as world:
-        world.topics = {TOPIC: {0: (1, 0)}}
-        world[1].versions["Produce"] = (0, 2)
-        async with Producer(world.servers) as producer:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 0)}}
+        scripted[1].versions["Produce"] = (0, 2)
+        async with Producer(scripted.servers) as producer:
             with pytest.raises(
                 UnsupportedVersionError, match=r"Produce: node 1 .* offers 0-2, this client speaks 3-12"
             ):
@@ -46,47 +46,47 @@ async def test_a_broker_without_a_supported_produce_version() -> None:
 
 @pytest.mark.parametrize("version", [3, 5, 8, 9, 12, 13])
 async def test_every_version_of_produce(version: int) -> None:
-    async with World("10.0.0.1") as world:
-        world.topics = {TOPIC: {0: (1, 0)}}
-        world[1].versions["Produce"] = (0, version)
-        world[1].script["Produce"] = lambda call: call.answer(produce_response(call, 42))
-        async with Producer(world.servers) as producer:
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 0)}}
+        scripted[1].versions["Produce"] = (0, version)
+        scripted[1].script["Produce"] = lambda call: call.answer(produce_response(call, 42))
+        async with Producer(scripted.servers) as producer:
             assert (await producer.send(TOPIC, b"x")).offset == 42
             # the scripted brokers have no topic ids, so names must be used: versions up to 12
-            assert world.of("Produce")[0].version == min(version, 12)
+            assert scripted.of("Produce")[0].version == min(version, 12)
 
 
 async def test_a_response_without_the_partition_is_retried() -> None:
-    async with World("10.0.0.1") as world:
-        world.topics = {TOPIC: {0: (1, 0)}}
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 0)}}
         answers = [True, False]
-        world[1].script["Produce"] = lambda call: call.answer(produce_response(call, 7, answers.pop(0)))
-        async with Producer(world.servers) as producer:
+        scripted[1].script["Produce"] = lambda call: call.answer(produce_response(call, 7, answers.pop(0)))
+        async with Producer(scripted.servers) as producer:
             assert (await producer.send(TOPIC, b"x")).offset == 7
-            assert len(world.of("Produce")) == 2
+            assert len(scripted.requests_of("Produce")) == 2
 
 
 async def test_a_malformed_response_is_retried() -> None:
-    async with World("10.0.0.1") as world:
-        world.topics = {TOPIC: {0: (1, 0)}}
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 0)}}
 
         def answer(call: Call) -> None:
-            if len(world.of("Produce")) == 1:
+            if len(scripted.requests_of("Produce")) == 1:
                 call.write(
                     b"\x00\x00\x00\x07" + call.header.correlation_id.to_bytes(4, "big") + b"\x00\xff\xff"
                 )
             else:
                 call.answer(produce_response(call, 3))
 
-        world[1].script["Produce"] = answer
-        async with Producer(world.servers) as producer:
+        scripted[1].script["Produce"] = answer
+        async with Producer(scripted.servers) as producer:
             assert (await producer.send(TOPIC, b"x")).offset == 3
 
 
 async def test_rejected_records_are_named() -> None:
     """Record errors of KIP-467."""
-    async with World("10.0.0.1") as world:
-        world.topics = {TOPIC: {0: (1, 0)}}
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 0)}}
 
         def answer(call: Call) -> None:
             response = produce_response(call, -1)
@@ -95,23 +95,23 @@ async def test_rejected_records_are_named() -> None:
             part.record_errors = [m.ProduceResponse.BatchIndexAndErrorMessage(2, "has no key")]
             call.answer(response)
 
-        world[1].script["Produce"] = answer
-        async with Producer(world.servers) as producer:
+        scripted[1].script["Produce"] = answer
+        async with Producer(scripted.servers) as producer:
             with pytest.raises(BrokerError, match=r"INVALID_RECORD \(87\): no; record 2: has no key"):
                 await producer.send(TOPIC, b"x")
 
 
 async def test_log_append_time() -> None:
-    async with World("10.0.0.1") as world:
-        world.topics = {TOPIC: {0: (1, 0)}}
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 0)}}
 
         def answer(call: Call) -> None:
             response = produce_response(call, 0)
             response.responses[0].partition_responses[0].log_append_time_ms = 123
             call.answer(response)
 
-        world[1].script["Produce"] = answer
-        async with Producer(world.servers) as producer:
+        scripted[1].script["Produce"] = answer
+        async with Producer(scripted.servers) as producer:
             assert (await producer.send(TOPIC, b"x", timestamp=5)).timestamp == 123
 
 

@@ -29,8 +29,8 @@ class Watched:
 
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
-        self._built = cluster.request_built
-        cluster.request_built = self._watch  # type: ignore[method-assign,assignment]
+        self._built = cluster.request_versioned
+        cluster.request_versioned = self._watch  # type: ignore[method-assign,assignment]
 
     async def _watch(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
         sent: list[Any] = []

@@ -193,7 +193,7 @@ async def by_ids(admin: Admin, topic: str, group: str) -> list[object]:
         codes = {p.error_code for t in committed.topics for p in t.partitions}
         if not codes & {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
             break
-        coordinators.forget(group)
+        coordinators.mark_unknown(group)
         await asyncio.sleep(0.1)
     for answered in committed.topics:
         name = "T" if answered.topic_id == topic_id else answered.topic_id

@@ -11,9 +11,9 @@ import pytest
 
 from asyncgroup import Consumer, ConsumerConfig, OffsetManager, ProducerConfig
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import Cluster, lanes
+from asyncgroup.cluster import Cluster, connection_pool
 from asyncgroup.cluster.connection import Address, Connection
-from asyncgroup.cluster.refresher import Refresher
+from asyncgroup.cluster.single_flight import SingleFlightRefresh
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -70,7 +70,7 @@ async def failing() -> None:
 async def test_of_a_refresh() -> None:
     tasks = BackgroundTasks("test")
     await tasks.start()
-    refresh = Refresher(tasks, failing)
+    refresh = SingleFlightRefresh(tasks, failing)
     errors = await errors_of(refresh() for _ in range(3))
     assert_own(errors, BrokerError)
     assert isinstance(errors[2].__cause__, OSError)
@@ -164,14 +164,14 @@ async def test_of_records_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_of_partitions_that_fail_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that refuses the credentials ends every partition that it leads: each reader gets its own error."""
-    connect = lanes.connect
+    connect = connection_pool.connect
 
     async def refuse(address: Address, purpose: str, *others: Any) -> Connection:
         if purpose.startswith("fetch"):
             raise AuthenticationError(f"{address}: not you")
         return await connect(address, purpose, *others)
 
-    monkeypatch.setattr(lanes, "connect", refuse)
+    monkeypatch.setattr(connection_pool, "connect", refuse)
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic("t", 3)
         async with Consumer(broker.bootstrap_servers) as consumer:

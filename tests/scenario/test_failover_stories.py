@@ -113,7 +113,7 @@ async def test_coordinator_dies_during_a_rebalance(env: VirtualEnvironment):
         lambda: env.cluster.group("g").state == "PreparingRebalance", "a parked join", env.limit
     )
     await env.kill_node(env.cluster.coordinator("g"))
-    env.admin.cluster.coordinators.forget("g")
+    env.admin.cluster.coordinators.mark_unknown("g")
     group = await env.settled(ann, bob, carl)
     assert group.generation == before.generation + 1
     assert group.assignment == {
@@ -138,7 +138,7 @@ async def test_every_node_restarts_one_after_the_other(env: VirtualEnvironment):
         await asyncio.sleep(5.0)
     await env.all_handled()
     await env.all_committed()
-    env.admin.cluster.coordinators.forget("g")
+    env.admin.cluster.coordinators.mark_unknown("g")
     assert await env.settled(ann, bob) == before
     assert len(bob.log.sessions) == 1
 
@@ -156,7 +156,7 @@ async def test_the_whole_cluster_is_away_for_long(env: VirtualEnvironment):
     assert [member.log.sessions[-1].cause for member in (ann, bob)] == ["MemberLost", "MemberLost"]
     for node in (1, 2, 3):
         await env.cluster.start_node(node)
-    env.admin.cluster.coordinators.forget("g")
+    env.admin.cluster.coordinators.mark_unknown("g")
     await env.settled(ann, bob)
     await env.produce(5, range(4))
     await env.all_handled()

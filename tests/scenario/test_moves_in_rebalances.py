@@ -119,7 +119,7 @@ async def test_a_coordinator_loses_its_place(
         await moment(env)
         await turn(env)
         env.cluster.release_followers(OFFSETS, offsets_partition_of(env))
-        env.admin.cluster.coordinators.forget("g")
+        env.admin.cluster.coordinators.mark_unknown("g")
         group = await env.settled(ann, bob, await coming)
         assert group.generation > before.generation
         check_shared(group, 3)
@@ -157,7 +157,7 @@ async def weather(seed: int, steps: int) -> None:
             down = env.cluster.coordinator("g")
             await rng.choice([it_dies, it_hands_over, it_hands_over_and_back])(env)
             env.cluster.release_followers(OFFSETS, offsets_partition_of(env))
-            env.admin.cluster.coordinators.forget("g")
+            env.admin.cluster.coordinators.mark_unknown("g")
             await asyncio.sleep(rng.random() * 5)
             if not env.cluster.nodes[down].running:
                 await env.cluster.start_node(down)

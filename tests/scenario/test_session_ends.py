@@ -155,10 +155,10 @@ async def test_lost_when_no_broker_answers(env: VirtualEnvironment, handler_time
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("record 0@0")
         await asyncio.sleep(4.0)
-        last_answer = group.cluster.last_answer
+        last_response_at = group.cluster.last_response_at
         env.network.blackhole("10.2.0.1")
         await env.bell.until(lambda: ends.names == ["MemberLost"], "the loss", env.limit)
-        assert lost_at == [pytest.approx(last_answer + env.session_timeout, abs=0.01)]
+        assert lost_at == [pytest.approx(last_response_at + env.session_timeout, abs=0.01)]
         assert committed(env) == {}
         env.network.heal()
         await handler.until("record 0@0", 2)

@@ -47,12 +47,12 @@ def taken(*data: bytes, offset: int = 0, most: int = 10_000) -> LazyRecords:
 
 def rebased(data: Sequence[bytes]) -> list[bytes]:
     """Batches one behind the other, as in a log."""
-    from asyncgroup.wire.records import read_batch_header, stamp_batch
+    from asyncgroup.wire.records import assign_offsets, read_batch_header
 
     found, offset = [], 7
     for one in data:
         changed = bytearray(one)
-        stamp_batch(changed, offset, 3)
+        assign_offsets(changed, offset, 3)
         header = read_batch_header(changed)
         assert header is not None
         offset = header.next_offset
@@ -146,11 +146,11 @@ def test_a_time_beyond_all_times_is_told_with_its_place() -> None:
 
 
 def test_corrupt_content_is_told_with_its_place() -> None:
-    from tests.wire.batches import sealed
+    from tests.wire.batches import with_valid_crc
 
     data = bytearray(batch(5, count=2))
     data[61] += 2  # the first record's length
-    records = taken(batch(3, count=2), sealed(bytes(data)), offset=3)
+    records = taken(batch(3, count=2), with_valid_crc(bytes(data)), offset=3)
     with pytest.raises(CorruptRecordsError, match="orders-3 at offset 5"):
         Batch(*TP, records, (3, 6), -1).to_arrow()
 

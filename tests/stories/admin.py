@@ -123,7 +123,7 @@ class Admin:
         while True:
             node = await self.leader(tp)
             try:
-                response = await self.cluster.request_built(
+                response = await self.cluster.request_versioned(
                     node,
                     cls,
                     lambda _: cls(acks=-1, timeout_ms=10_000, topic_data=[topic]),
@@ -152,14 +152,14 @@ class Admin:
     async def describe(self, group_id: str) -> Described | None:
         """A group as its coordinator sees it; None while there is no coordinator that would say."""
         try:
-            response = await self.cluster.coordinators.request_built(
+            response = await self.cluster.coordinators.request_versioned(
                 group_id, m.DescribeGroupsRequest, lambda _: m.DescribeGroupsRequest(groups=[group_id])
             )
         except (TransportError, BrokerError):
             return None
         (group,) = response.groups
         if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-            self.cluster.coordinators.forget(group_id)
+            self.cluster.coordinators.mark_unknown(group_id)
             return None
         assignments = {
             each.member_id: by_topic(decode_assignment(each.member_assignment).partitions)

@@ -69,7 +69,7 @@ async def coordinator_dies(env: Environment) -> None:
 
     node = await env.admin.coordinator(env.group_id)
     await env.kill_node(node)
-    env.admin.cluster.coordinators.forget(env.group_id)
+    env.admin.cluster.coordinators.mark_unknown(env.group_id)
     await env.produce(5, range(4))
     await env.all_handled()
     await env.all_committed()

@@ -23,7 +23,7 @@ def records_of(data: bytes) -> list[Record]:
     ]
 
 
-def sealed(batch: bytes) -> bytes:
+def with_valid_crc(batch: bytes) -> bytes:
     """The batch with length and CRC that fit its bytes."""
     changed = bytearray(batch)
     struct.pack_into(">i", changed, 8, len(changed) - 12)
@@ -38,7 +38,7 @@ def with_number(batch: bytes, form: str, position: int, number: int) -> bytes:
     """The batch with one number of its header replaced."""
     changed = bytearray(batch)
     struct.pack_into(form, changed, position, number)
-    return sealed(changed)
+    return with_valid_crc(changed)
 
 
 def with_attributes(batch: bytes, attributes: int) -> bytes:

@@ -120,13 +120,13 @@ class Oracle:
 
     def messages(self) -> st.SearchStrategy[Message]:
         """Random messages of ours that kio can hold."""
-        narrower = {
+        narrowed = {
             (struct, field): KIO_TYPES[kafka_type].values
             for struct, theirs in self._structs.items()
             for field, kafka_type in theirs.types.items()
             if kafka_type in KIO_TYPES
         }
-        return random_messages(self.spec.name, self.version, narrower)
+        return random_messages(self.spec.name, self.version, narrowed)
 
     def encode(self, obj: Any) -> bytes:
         """kio's bytes of its object."""

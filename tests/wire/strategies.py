@@ -21,11 +21,11 @@ ALL_VERSIONS = [
 """Every message that we know in every version."""
 
 Values = st.SearchStrategy[Any]
-Narrower = Mapping[tuple[str, str], Values]
+NarrowedValues = Mapping[tuple[str, str], Values]
 """A narrower choice of values than Kafka's by names of struct and field."""
 
 
-def few(examples: int) -> settings:
+def few_examples(examples: int) -> settings:
     """Settings for properties that are checked once for each message and version."""
     return settings(
         max_examples=examples,
@@ -58,19 +58,21 @@ SCALARS: dict[str, Values] = {
 }
 
 
-def random_messages(name: str, version: int, narrower: Narrower | None = None) -> st.SearchStrategy[Message]:
+def random_messages(
+    name: str, version: int, narrowed: NarrowedValues | None = None
+) -> st.SearchStrategy[Message]:
     """Messages of one kind that `version` can say."""
     spec = message_spec(name)
-    return _structs(spec, spec.top, version, narrower or {})
+    return _structs(spec, spec.top, version, narrowed or {})
 
 
 def _structs(
-    spec: MessageSpec, struct: StructSpec, version: int, narrower: Narrower
+    spec: MessageSpec, struct: StructSpec, version: int, narrowed: NarrowedValues
 ) -> st.SearchStrategy[Message]:
     top = getattr(m, spec.name)
     cls = top if struct is spec.top else getattr(top, struct.name)
     fields = {
-        field.attribute: _values(spec, struct, field, version, narrower)
+        field.attribute: _values(spec, struct, field, version, narrowed)
         for field in struct.fields
         if version in field.versions
     }
@@ -78,12 +80,12 @@ def _structs(
 
 
 def _values(
-    spec: MessageSpec, struct: StructSpec, field: FieldSpec, version: int, narrower: Narrower
+    spec: MessageSpec, struct: StructSpec, field: FieldSpec, version: int, narrowed: NarrowedValues
 ) -> Values:
     if field.element in spec.structs:
-        one: Values = _structs(spec, spec.structs[field.element], version, narrower)
+        one: Values = _structs(spec, spec.structs[field.element], version, narrowed)
     else:
-        one = narrower.get((struct.name, field.name), SCALARS[field.element])
+        one = narrowed.get((struct.name, field.name), SCALARS[field.element])
     if field.is_array:
         one = st.lists(one, max_size=2 if field.element in spec.structs else 4)
     return st.none() | one if version in field.nullable else one

@@ -17,13 +17,13 @@ from asyncgroup.wire.columnar import is_dense, read_columns
 from asyncgroup.wire.records import (
     CODECS,
     BatchHeader,
+    assign_offsets,
     crc_is_valid,
     decode_batch,
     read_batch_header,
-    stamp_batch,
 )
 from tests.consumer.support import batch, corrupt
-from tests.wire.batches import log_append, sealed
+from tests.wire.batches import log_append, with_valid_crc
 
 BYTES = st.none() | st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3)
@@ -44,7 +44,7 @@ def batches(draw: st.DrawFn) -> bytes:
     data = bytearray(builder.build())
     if draw(st.booleans()):
         data = bytearray(log_append(bytes(data), 1_700_000_000_000))
-    stamp_batch(data, draw(st.integers(0, 1 << 40)), 3)
+    assign_offsets(data, draw(st.integers(0, 1 << 40)), 3)
     return bytes(data)
 
 
@@ -112,7 +112,7 @@ def test_a_batch_that_cannot_be_read_adds_nothing(codec: str) -> None:
     data = bytearray(batch(10, count=5, codec=codec))
     data[-8] ^= 0xFF
     data[-30:-20] = bytes(10)
-    broken = sealed(bytes(data))
+    broken = with_valid_crc(bytes(data))
     columns = RecordColumns()
     read_columns("t", 3, good := batch(0, count=3), header_of(good), columns)
     with pytest.raises(CorruptRecordsError, match="t-3 at offset 10"):

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.control import ControlType, control_batch, read_control_type
-from asyncgroup.wire.records import BatchBuilder, crc_is_valid, read_batch_header, stamp_crc
+from asyncgroup.wire.records import BatchBuilder, crc_is_valid, read_batch_header, update_crc
 
 KAFKA = bytes.fromhex(
     "000000000000000000000042ffffffff026b9cbe2f0030000000000000000000000005000000000000000500000000000000070003"
@@ -47,7 +47,7 @@ def made(key: bytes | None, *, records: int = 1) -> bytes:
         builder.append(1, key, b"")
     batch = bytearray(builder.build())
     batch[22] |= 0x20
-    stamp_crc(batch)
+    update_crc(batch)
     return bytes(batch)
 
 
@@ -67,7 +67,7 @@ def test_a_marker_that_compaction_has_emptied_says_nothing():
     del data[61:]
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     data[57:61] = bytes(4)
-    stamp_crc(data)
+    update_crc(data)
     assert read(bytes(data)) is None
 
 

@@ -16,14 +16,14 @@ from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
 from asyncgroup.wire.decompression import CODECS, decompress
 from asyncgroup.wire.records import BatchBuilder, decode_batch, read_batch_header
 from tests.memory import MEGABYTE, memory_under
-from tests.wire.batches import sealed
+from tests.wire.batches import with_valid_crc
 
-XERIAL = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 COMPRESSED = ["gzip", "snappy", "lz4", "zstd"]
 
 
 def xerial(data: bytes, block: int = 32 * 1024) -> bytes:
-    out = XERIAL
+    out = XERIAL_HEADER
     for start in range(0, len(data), block):
         packed = bytes(cramjam.snappy.compress_raw(data[start : start + block]))
         out += struct.pack(">i", len(packed)) + packed
@@ -207,7 +207,7 @@ def test_more_records_than_the_bytes_can_hold():
     builder.append(0, b"k", b"v")
     batch = bytearray(builder.build())
     struct.pack_into(">i", batch, 57, 2**31 - 1)
-    batch = sealed(bytes(batch))
+    batch = with_valid_crc(bytes(batch))
     header = read_batch_header(batch)
     assert header is not None
     with pytest.raises(CorruptRecordsError, match="2147483647 records do not fit 9 bytes"):

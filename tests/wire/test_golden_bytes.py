@@ -17,7 +17,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.versioned import decode_versioned, encode_versioned, read_prefix
-from tests.wire.strategies import ALL_VERSIONS, few, random_messages
+from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 from tests.wire.test_kio_oracle import UNKNOWN_TO_KIO
 
 TIME = 1_700_000_000_123
@@ -137,7 +137,7 @@ def test_kafkas_own_bytes(message, version, data):
 
 @pytest.mark.parametrize(("name", "version"), [pair for pair in ALL_VERSIONS if pair[0] in UNKNOWN_TO_KIO])
 def test_there_and_back(name, version):
-    @few(30)
+    @few_examples(30)
     @given(random_messages(name, version))
     def check(message: Message) -> None:
         data = encode_versioned(message, version)

@@ -11,7 +11,7 @@ from asyncgroup.wire.message import Message
 from asyncgroup.wire.schema import message_spec
 from asyncgroup.wire.tables import TABLES
 from tests.wire.kio_oracle import KNOWN_TO_BOTH, Oracle, kio_versions
-from tests.wire.strategies import ALL_VERSIONS, few
+from tests.wire.strategies import ALL_VERSIONS, few_examples
 
 UNKNOWN_TO_KIO = {
     "OffsetCommitKey",
@@ -38,7 +38,7 @@ def test_same_bytes_both_ways(name, version):
     oracle = Oracle(name, version)
     assert oracle.cls.__flexible__ == (version in message_spec(name).flexible)
 
-    @few(12)
+    @few_examples(12)
     @given(oracle.messages())
     def check(message: Message) -> None:
         theirs = oracle.convert(message)

@@ -13,7 +13,7 @@ import pytest
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.compression import compress
 from asyncgroup.wire.decompression import CODECS, decompress
-from asyncgroup.wire.off_loop import LARGE, LARGE_COMPRESSED, run_off_loop, takes_long
+from asyncgroup.wire.off_loop import LARGE_COMPRESSED, LARGE_DECOMPRESSED, run_off_loop, should_offload
 
 COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
 
@@ -21,15 +21,15 @@ COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_what_takes_long(codec):
     number = CODECS[codec]
-    assert not takes_long(number, compress(number, b"x" * 10_000))
-    assert not takes_long(number, compress(number, bytes(LARGE - (1 << 18))))
-    assert takes_long(number, compress(number, bytes(LARGE + (1 << 18))))
-    assert takes_long(number, compress(number, os.urandom(LARGE_COMPRESSED + 1)))
-    assert takes_long(number, b"\xff" * (LARGE_COMPRESSED + 1))
+    assert not should_offload(number, compress(number, b"x" * 10_000))
+    assert not should_offload(number, compress(number, bytes(LARGE_DECOMPRESSED - (1 << 18))))
+    assert should_offload(number, compress(number, bytes(LARGE_DECOMPRESSED + (1 << 18))))
+    assert should_offload(number, compress(number, os.urandom(LARGE_COMPRESSED + 1)))
+    assert should_offload(number, b"\xff" * (LARGE_COMPRESSED + 1))
 
 
 def test_what_is_not_compressed_takes_no_time():
-    assert not takes_long(CODECS["none"], bytes(10 * LARGE))
+    assert not should_offload(CODECS["none"], bytes(10 * LARGE_DECOMPRESSED))
 
 
 def bomb() -> bytes:

@@ -16,7 +16,7 @@ from asyncgroup.wire.codec import decode, encode
 from asyncgroup.wire.protocol import (
     API_BY_NAME,
     APIS,
-    RequestHeader,
+    DecodedRequestHeader,
     decode_request_body,
     decode_request_header,
     decode_response,
@@ -26,7 +26,7 @@ from asyncgroup.wire.protocol import (
 )
 from asyncgroup.wire.schema import message_spec
 from tests.wire.kio_oracle import KNOWN_TO_BOTH, Oracle
-from tests.wire.strategies import few
+from tests.wire.strategies import few_examples
 
 CORRELATION_IDS = st.integers(-(1 << 31), (1 << 31) - 1)
 CLIENT_IDS = st.none() | st.text(max_size=8) | st.just("c" * 200)
@@ -47,7 +47,7 @@ def test_request_frames(name, version):
     message = getattr(m, name)()
     body = encode(message, version)
 
-    @few(6)
+    @few_examples(6)
     @given(CORRELATION_IDS, CLIENT_IDS)
     def check(correlation_id: int, client_id: str | None) -> None:
         frame = b"".join(encode_request(message, version, correlation_id, client_id))
@@ -61,7 +61,7 @@ def test_request_frames(name, version):
         )
         assert frame == struct.pack(">i", len(header + body)) + header + body
         read = decode_request_header(frame[4:])
-        assert read == RequestHeader(message.API_KEY, version, correlation_id, client_id, len(header))
+        assert read == DecodedRequestHeader(message.API_KEY, version, correlation_id, client_id, len(header))
         assert decode_request_body(read, frame[4:]) == message
 
     check()
@@ -73,7 +73,7 @@ def test_response_frames(name, version):
     message = getattr(m, name)()
     body = encode(message, version)
 
-    @few(3)
+    @few_examples(3)
     @given(CORRELATION_IDS)
     def check(correlation_id: int) -> None:
         frame = b"".join(encode_response(message, version, correlation_id))
@@ -128,24 +128,24 @@ def test_requests_and_responses_have_the_same_key_and_versions(api):
 class TestRequestHeaders:
     def test_unknown_apis_are_read_as_far_as_possible(self):
         frame = struct.pack(">hhi", 999, 3, 17) + b"anything"
-        assert decode_request_header(frame) == RequestHeader(999, 3, 17, None, len(frame))
+        assert decode_request_header(frame) == DecodedRequestHeader(999, 3, 17, None, len(frame))
 
     @pytest.mark.parametrize(("version", "body"), [(-1, 11), (5, 12), (32767, 12)])
     def test_a_version_beyond_the_known_ones_has_the_newest_header(self, version, body):
         """A newer client asks for ApiVersions first, and is told error 35 in the oldest form (KIP-511)."""
         frame = struct.pack(">hhi", 18, version, 17) + b"\x00\x01c\x00more"
-        assert decode_request_header(frame) == RequestHeader(18, version, 17, "c", body)
+        assert decode_request_header(frame) == DecodedRequestHeader(18, version, 17, "c", body)
 
     def test_a_version_from_before_the_known_ones_has_a_whole_header(self):
         frame = struct.pack(">hhi", 0, 2, 17) + b"\x00\x02me"
         header = decode_request_header(frame)
-        assert header == RequestHeader(0, 2, 17, "me", 12)
+        assert header == DecodedRequestHeader(0, 2, 17, "me", 12)
         with pytest.raises(UnsupportedVersionError, match="version 2 is not in 3-13"):
             decode_request_body(header, frame)
 
     def test_the_body_of_an_unknown_api_is_refused(self):
         with pytest.raises(UnsupportedVersionError, match="API 999 is unknown"):
-            decode_request_body(RequestHeader(999, 0, 1, None, 8), b"\x00" * 8)
+            decode_request_body(DecodedRequestHeader(999, 0, 1, None, 8), b"\x00" * 8)
 
     def test_unknown_tags_are_skipped(self):
         body = encode(m.HeartbeatRequest(group_id="g"), 4)

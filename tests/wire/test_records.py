@@ -13,11 +13,11 @@ from asyncgroup.wire.records import (
     CODECS,
     BatchBuilder,
     BatchHeader,
+    assign_offsets,
     crc_is_valid,
     decode_batch,
     iter_batch_headers,
     read_batch_header,
-    stamp_batch,
 )
 from tests.memory import memory_under
 from tests.wire.batches import (
@@ -26,9 +26,9 @@ from tests.wire.batches import (
     LEGACY_MAGIC,
     log_append,
     records_of,
-    sealed,
     with_attributes,
     with_number,
+    with_valid_crc,
 )
 from tests.wire.golden_records import GOLDEN
 
@@ -121,7 +121,7 @@ class TestHeaders:
 
     def test_stamping_leaves_the_crc_right(self):
         batch = bytearray(built(records=[(TIME, None, b"v", ())] * 3))
-        stamp_batch(batch, 1000, 7)
+        assign_offsets(batch, 1000, 7)
         header = read_batch_header(batch)
         assert (header.base_offset, header.leader_epoch, header.last_offset) == (1000, 7, 1002)
         assert crc_is_valid(batch)
@@ -130,7 +130,7 @@ class TestHeaders:
     def test_stamping_inside_a_buffer(self):
         one = built()
         buffer = bytearray(one + one)
-        stamp_batch(buffer, 5, 1, len(one))
+        assign_offsets(buffer, 5, 1, len(one))
         assert [h.base_offset for h in iter_batch_headers(buffer)] == [0, 5]
 
     def test_a_batch_cut_short_at_the_end_is_left_out(self):
@@ -254,9 +254,9 @@ class TestDamage:
             batch = batch[:at] + inserted + batch[at + removed :]
         batch = batch.ljust(61, b"\x00")
         try:
-            header = read_batch_header(sealed(batch))
+            header = read_batch_header(with_valid_crc(batch))
             if header is not None:
-                decode_batch("t", 3, sealed(batch), header)
+                decode_batch("t", 3, with_valid_crc(batch), header)
         except AsyncGroupError:
             return
 
@@ -272,7 +272,7 @@ class TestDamage:
         }
         parts[part] = zigzag(length)
         record = b"\x00\x00\x00" + b"".join(parts.values())
-        batch = sealed(built(records=[(TIME, None, None, ())])[:61] + zigzag(len(record)) + record)
+        batch = with_valid_crc(built(records=[(TIME, None, None, ())])[:61] + zigzag(len(record)) + record)
         with memory_under(1_000_000), pytest.raises(CorruptRecordsError):
             decoded(batch)
 

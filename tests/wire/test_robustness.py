@@ -18,7 +18,7 @@ from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from asyncgroup.wire.versioned import decode_versioned
 from tests.memory import memory_under
-from tests.wire.strategies import ALL_VERSIONS, few, random_messages
+from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 
 HOSTILE = [
     b"\xff\xff\xff\xff",  # -1; a varint's beginning
@@ -69,7 +69,7 @@ def test_full_messages_are_full():
 
 @pytest.mark.parametrize(("name", "version"), ALL_VERSIONS)
 def test_random_bytes(name, version):
-    @few(6)
+    @few_examples(6)
     @given(st.binary(max_size=120))
     def check(data: bytes) -> None:
         answers(name, version, data)
@@ -85,7 +85,7 @@ def test_mutated_messages(name, version):
         st.integers(0, 6),
     )
 
-    @few(6)
+    @few_examples(6)
     @given(random_messages(name, version), st.lists(changes, min_size=1, max_size=3))
     def check(message: Message, mutations: list[tuple[int, bytes, int]]) -> None:
         data = encode(message, version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.wire.compiling import smallest_size
+from asyncgroup.wire.compiling import min_struct_size
 from asyncgroup.wire.schema import FieldSpec, VersionRange, message_spec, parse_table, snake_case
 
 TABLE = """
@@ -73,9 +73,9 @@ def test_parsing():
 
 def test_the_smallest_size_bounds_hostile_counts():
     spec = parse_table("FooRequest", TABLE)
-    assert [smallest_size(spec, spec.structs["Part"], version) for version in (0, 1, 2)] == [3, 4, 4]
+    assert [min_struct_size(spec, spec.structs["Part"], version) for version in (0, 1, 2)] == [3, 4, 4]
     # timeout, names from v1, parts, old, again; tags from v2
-    assert [smallest_size(spec, spec.top, version) for version in (0, 1, 2)] == [14, 18, 10]
+    assert [min_struct_size(spec, spec.top, version) for version in (0, 1, 2)] == [14, 18, 10]
 
 
 def test_specs_of_messages_are_read_once():

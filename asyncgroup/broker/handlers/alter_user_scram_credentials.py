@@ -13,7 +13,7 @@ from asyncgroup.broker.node import Node
 from asyncgroup.broker.scram_users import MAX_ITERATIONS, MECHANISM_TYPES
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.scram import LEAST_ITERATIONS, ScramCredential
+from asyncgroup.wire.scram import MIN_ITERATIONS, ScramCredential
 
 VERSIONS = (0, 0)
 
@@ -69,9 +69,9 @@ def _mechanism(name: str, number: int) -> str:
 
 
 def _credential(change: Request.ScramCredentialUpsertion, mechanism: str) -> ScramCredential:
-    if change.iterations < LEAST_ITERATIONS:
+    if change.iterations < MIN_ITERATIONS:
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if change.iterations > MAX_ITERATIONS:
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     salt, salted = bytes(change.salt), bytes(change.salted_password)
-    return ScramCredential.of_salted(mechanism, salt, salted, change.iterations)
+    return ScramCredential.from_salted_password(mechanism, salt, salted, change.iterations)

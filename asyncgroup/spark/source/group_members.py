@@ -55,7 +55,7 @@ async def _consumer_members(cluster: Cluster, group_id: str) -> Members:
 
 def _error(cluster: Cluster, group_id: str, code: int) -> BrokerError:
     if code == ErrorCode.NOT_COORDINATOR:
-        cluster.coordinators.forget(group_id)
+        cluster.coordinators.mark_unknown(group_id)
     return BrokerError(code, f"members of group {group_id!r}")
 
 

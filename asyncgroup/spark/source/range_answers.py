@@ -171,7 +171,7 @@ class RangeAnswers:
         leader = data.current_leader
         if leader.leader_id >= 0:
             brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
-            self._cluster.hint_leader(progress.tp, leader.leader_id, leader.leader_epoch, brokers)
+            self._cluster.update_leader(progress.tp, leader.leader_id, leader.leader_epoch, brokers)
 
     # --- failures -----------------------------------------------------------------------------------------------
 

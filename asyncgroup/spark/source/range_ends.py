@@ -27,7 +27,7 @@ async def leaders_end(cluster: Cluster, tp: TopicPartition) -> int | None:
     asked, epoch = m.OffsetForLeaderEpochRequest, info.leader_epoch
     topic = asked.OffsetForLeaderTopic(tp.topic, [asked.OffsetForLeaderPartition(tp.partition, epoch, epoch)])
     try:
-        response = await cluster.request_built(
+        response = await cluster.request_versioned(
             leader,
             asked,
             lambda version: asked(replica_id=-1 if version >= REPLICA_ID_VERSION else -2, topics=[topic]),

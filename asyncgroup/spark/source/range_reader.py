@@ -196,7 +196,7 @@ class RangeReader:
     async def _fetch(self, fetch: RangeFetch) -> None:
         asked = [one.progress for one in fetch.asked.values()]
         try:
-            response = await self._cluster.request_built(
+            response = await self._cluster.request_versioned(
                 fetch.node_id,
                 m.FetchRequest,
                 lambda version: fetch.request(self._config, version),
@@ -238,7 +238,7 @@ class RangeReader:
     async def _abandon(self, node_id: int, flight: _Flight) -> None:
         """A broker is silent for too long: the next request goes by another connection."""
         self._flights.pop(node_id, None)
-        self._cluster.leave_lane(node_id, LANE)
+        self._cluster.abandon_lane(node_id, LANE)
         await cancel_and_wait(flight.task)
         silent = f"node {node_id} has not answered a fetch for {self._config.request_timeout:g} s"
         self._answers.failed(flight.progresses, RequestTimedOut(silent))
@@ -259,7 +259,7 @@ class RangeReader:
         """End what is under way; an answer that nobody waits for any more must not hold up the next reader's."""
         flights, self._flights = self._flights, {}
         for node_id in flights:
-            self._cluster.leave_lane(node_id, LANE)
+            self._cluster.abandon_lane(node_id, LANE)
         tasks: list[asyncio.Task[Any]] = [flight.task for flight in flights.values()]
         if self._refreshing is not None:
             tasks.append(self._refreshing)

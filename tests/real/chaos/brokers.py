@@ -55,7 +55,7 @@ class Brokers:
 
     async def _coordinator(self) -> int:
         while True:
-            self._admin.cluster.coordinators.forget(self._group_id)
+            self._admin.cluster.coordinators.mark_unknown(self._group_id)
             try:
                 return await self._admin.coordinator(self._group_id)
             except AsyncGroupError:
@@ -108,7 +108,7 @@ class Brokers:
                     node = await self._admin.coordinator(self._group_id)
                     group = await self._admin.describe(self._group_id)
             except (TimeoutError, AsyncGroupError):
-                self._admin.cluster.coordinators.forget(self._group_id)
+                self._admin.cluster.coordinators.mark_unknown(self._group_id)
                 continue
             if group is not None and asked > self._doubtful.get(node, 0.0):
                 self._evidence.described.append((asked, frozenset(group.members)))

@@ -20,7 +20,7 @@ class Coordinators:
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
-        self.forgotten: list[str] = []
+        self.marked_unknown: list[str] = []
 
     async def request(self, key: str, message: Any, *, lane: str) -> Any:
         answer = self._answers.pop(0)
@@ -28,8 +28,8 @@ class Coordinators:
             raise answer
         return answer
 
-    def forget(self, key: str) -> None:
-        self.forgotten.append(key)
+    def mark_unknown(self, key: str) -> None:
+        self.marked_unknown.append(key)
 
 
 def classic(*members: str, state: str = "Stable", **fields: Any) -> Any:
@@ -68,7 +68,7 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> N
     cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
     with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
         await group_members(cluster, "g")
-    assert cluster.coordinators.forgotten == ["g"]
+    assert cluster.coordinators.marked_unknown == ["g"]
 
 
 def test_members_of_a_group_are_shown_escaped() -> None:

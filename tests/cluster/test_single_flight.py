@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncgroup.cluster.refresher import Refresher
+from asyncgroup.cluster.single_flight import SingleFlightRefresh
 from asyncgroup.errors import ClosedError, NoBrokersError
 from asyncgroup.lifecycle import BackgroundTasks
 
@@ -36,25 +36,25 @@ class Work:
 
 
 @asynccontextmanager
-async def refresher(work: Work) -> AsyncIterator[tuple[Refresher, BackgroundTasks]]:
+async def single_flight(work: Work) -> AsyncIterator[tuple[SingleFlightRefresh, BackgroundTasks]]:
     tasks = BackgroundTasks("Test")
     await tasks.start()
     try:
-        yield Refresher(tasks, work), tasks
+        yield SingleFlightRefresh(tasks, work), tasks
     finally:
         await tasks.stop()
 
 
 async def test_calls_of_one_moment_share_a_run() -> None:
     work = Work()
-    async with refresher(work) as (refresh, _):
+    async with single_flight(work) as (refresh, _):
         await asyncio.gather(*(refresh() for _ in range(100)))
         assert work.runs == [0.0]
 
 
 async def test_calls_during_a_run_share_the_next_one() -> None:
     work = Work()
-    async with refresher(work) as (refresh, _):
+    async with single_flight(work) as (refresh, _):
         first = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         later = [asyncio.create_task(refresh()) for _ in range(5)]
@@ -68,7 +68,7 @@ async def test_calls_during_a_run_share_the_next_one() -> None:
 
 async def test_each_run_has_its_own_outcome() -> None:
     work = Work(NoBrokersError("down"), None, ValueError("a bug"))
-    async with refresher(work) as (refresh, tasks):
+    async with single_flight(work) as (refresh, tasks):
         with pytest.raises(NoBrokersError):
             await refresh()
         await refresh()
@@ -80,7 +80,7 @@ async def test_each_run_has_its_own_outcome() -> None:
 
 async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
     work = Work()
-    async with refresher(work) as (refresh, _):
+    async with single_flight(work) as (refresh, _):
         impatient, patient = asyncio.create_task(refresh()), asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         impatient.cancel()
@@ -90,7 +90,7 @@ async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
 
 
 async def test_a_failure_that_nobody_waits_for_is_no_warning() -> None:
-    async with refresher(Work(NoBrokersError("down"))) as (refresh, _):
+    async with single_flight(Work(NoBrokersError("down"))) as (refresh, _):
         task = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         task.cancel()
@@ -98,7 +98,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_warning() -> None:
 
 
 async def test_closing_tells_all_who_wait() -> None:
-    async with refresher(Work()) as (refresh, tasks):
+    async with single_flight(Work()) as (refresh, tasks):
         under_way = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         waiting = asyncio.create_task(refresh())
@@ -111,7 +111,7 @@ async def test_closing_tells_all_who_wait() -> None:
 
 
 async def test_closing_in_the_very_moment_of_the_call() -> None:
-    async with refresher(Work()) as (refresh, tasks):
+    async with single_flight(Work()) as (refresh, tasks):
         caller = asyncio.create_task(refresh())
         await asyncio.sleep(0)
         await tasks.stop()

@@ -10,24 +10,28 @@ import ssl
 from typing import Final
 
 from asyncgroup.cluster.connection import Address, Connection
-from asyncgroup.cluster.tls_errors import PLAIN_LISTENER, describe_tls_error, distrust
+from asyncgroup.cluster.tls_errors import (
+    PLAINTEXT_LISTENER_HINT,
+    describe_certificate_error,
+    describe_tls_error,
+)
 from asyncgroup.config import ClientConfig, Connector
 from asyncgroup.errors import AuthenticationError, ConnectError, ConnectionLost, ProtocolError
 from asyncgroup.security import OAuthBearer, Plain
 
 __all__ = [
     "canonical_names",
-    "connect_failure",
+    "describe_connect_error",
+    "disconnect_hint",
     "open_transport",
     "resolve",
     "tls_context",
-    "warn_of_plain_secrets",
-    "why_hung_up",
+    "warn_if_credentials_unencrypted",
 ]
 
 _log = logging.getLogger("asyncgroup.cluster")
 
-PROBES: Final = 3
+KEEPALIVE_PROBES: Final = 3
 """Keep-alive probes without an answer after which the system gives a connection up."""
 
 
@@ -80,7 +84,7 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
     return None if tls is None else tls.make_context()
 
 
-def warn_of_plain_secrets(config: ClientConfig) -> None:
+def warn_if_credentials_unencrypted(config: ClientConfig) -> None:
     """Warn of a password or token that anyone on the way to the brokers can read."""
     security = config.security
     if security is None or security.tls is not None or not isinstance(security.sasl, (Plain, OAuthBearer)):
@@ -102,7 +106,7 @@ async def open_transport(
         # the caller's limit is the one that counts
         options["ssl_handshake_timeout"] = config.connect_timeout
     if config.connector is not None:
-        made = await _connect_by(config.connector, host, port)
+        made = await _connect_with(config.connector, host, port)
         try:
             await loop.create_connection(lambda: connection.protocol, sock=made, **options)  # type: ignore[call-overload]  # mixed options
         except BaseException:
@@ -112,10 +116,10 @@ async def open_transport(
         if config.local_address is not None:
             options["local_addr"] = (config.local_address, 0)
         await loop.create_connection(lambda: connection.protocol, host, port, **options)  # type: ignore[call-overload]  # mixed options
-    _keep_alive(connection.protocol.transport.get_extra_info("socket"), config.tcp_keepalive)
+    _enable_keepalive(connection.protocol.transport.get_extra_info("socket"), config.tcp_keepalive)
 
 
-async def _connect_by(connector: Connector, host: str, port: int) -> socket.socket:
+async def _connect_with(connector: Connector, host: str, port: int) -> socket.socket:
     try:
         made = await connector(host, port)
         made.setblocking(False)
@@ -126,7 +130,7 @@ async def _connect_by(connector: Connector, host: str, port: int) -> socket.sock
     return made
 
 
-def _keep_alive(sock: socket.socket | None, seconds: float | None) -> None:
+def _enable_keepalive(sock: socket.socket | None, seconds: float | None) -> None:
     """Have the system notice a peer that vanished without a word; the in-memory network has no socket."""
     if sock is None or seconds is None:
         return
@@ -136,7 +140,7 @@ def _keep_alive(sock: socket.socket | None, seconds: float | None) -> None:
         ("TCP_KEEPIDLE", whole),
         ("TCP_KEEPALIVE", whole),
         ("TCP_KEEPINTVL", whole),
-        ("TCP_KEEPCNT", PROBES),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -144,18 +148,20 @@ def _keep_alive(sock: socket.socket | None, seconds: float | None) -> None:
 
 # --- failures ---------------------------------------------------------------------------------------------------------
 
-_TLS_LISTENER: Final = "does the listener expect TLS? Then give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
-_DISTRUSTED: Final = "does it trust the authority of this client's certificate?"
-_MUTUAL: Final = "does the listener ask for a client certificate? Give cert_file and key_file"
+_TLS_LISTENER_HINT: Final = "does the listener expect TLS? Then give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
+_CLIENT_CERT_REJECTED_HINT: Final = "does it trust the authority of this client's certificate?"
+_CLIENT_CERT_MISSING_HINT: Final = (
+    "does the listener ask for a client certificate? Give cert_file and key_file"
+)
 
 
-def connect_failure(address: Address, error: Exception, with_tls: bool) -> str:
+def describe_connect_error(address: Address, error: Exception, with_tls: bool) -> str:
     """Why a connection could not be made, in words that stand behind its address.
 
     Raises AuthenticationError for a broker whose certificate does not do: that will not heal by itself.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        raise AuthenticationError(f"{address}: {distrust(address.host, error)}") from error
+        raise AuthenticationError(f"{address}: {describe_certificate_error(address.host, error)}") from error
     if isinstance(error, ssl.SSLError):
         return describe_tls_error(error)
     text = str(error).removeprefix(f"{address}: ")
@@ -166,11 +172,11 @@ def connect_failure(address: Address, error: Exception, with_tls: bool) -> str:
         text = "no answer in time" if isinstance(error, TimeoutError) else "the broker closed the connection"
     if with_tls and ended:
         # a plaintext listener takes a TLS greeting for a request of 369 MB: it hangs up, or waits for the rest of it
-        return f"{text}, no TLS handshake ({PLAIN_LISTENER})"
+        return f"{text}, no TLS handshake ({PLAINTEXT_LISTENER_HINT})"
     return text
 
 
-def why_hung_up(config: ClientConfig, error: Exception) -> str:
+def disconnect_hint(config: ClientConfig, error: Exception) -> str:
     """What a broker that ends the connection before it has answered anything may expect, as a clause for the error.
 
     A TLS listener closes a plaintext connection; one that asks for client certificates says so only after TLS 1.3's
@@ -184,7 +190,7 @@ def why_hung_up(config: ClientConfig, error: Exception) -> str:
         return ""
     tls = config.security.tls if config.security is not None else None
     if tls is None:
-        return f" before it answered anything ({_TLS_LISTENER})"
+        return f" before it answered anything ({_TLS_LISTENER_HINT})"
     if tls.context is None and tls.cert_file is None and tls.cert_data is None:
-        return f" before it answered anything ({_MUTUAL})"
-    return f" before it answered anything ({_DISTRUSTED})"
+        return f" before it answered anything ({_CLIENT_CERT_MISSING_HINT})"
+    return f" before it answered anything ({_CLIENT_CERT_REJECTED_HINT})"

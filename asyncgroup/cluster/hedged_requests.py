@@ -10,7 +10,7 @@ from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import ClosedError, NoBrokersError, ProtocolError, TransportError
 from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved
 
-__all__ = ["HEDGE_SECONDS", "Lookups"]
+__all__ = ["HEDGE_SECONDS", "HedgedRequests"]
 
 HEDGE_SECONDS: Final = 1.0
 """A lookup that a node has not answered for so long is sent to the next one as well."""
@@ -18,20 +18,20 @@ HEDGE_SECONDS: Final = 1.0
 T = TypeVar("T")
 
 
-class Lookups:
+class HedgedRequests:
     """The lookups of a cluster that are under way; `aclose` ends them all.
 
-    `on_silent(node)` is called for each node that has not answered within `HEDGE_SECONDS`.
+    `on_slow(node)` is called for each node that has not answered within `HEDGE_SECONDS`.
     """
 
-    def __init__(self, on_silent: Callable[[Address], object] = lambda _node: None) -> None:
-        self._on_silent = on_silent
+    def __init__(self, on_slow: Callable[[Address], object] = lambda _node: None) -> None:
+        self._on_slow = on_slow
         self._running: dict[asyncio.Task[Any], None] = {}
 
     def __len__(self) -> int:
         return len(self._running)
 
-    async def first_answer(
+    async def first_response(
         self, what: str, nodes: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]
     ) -> T:
         """The first answer that `ask` gets out of `nodes`, asked in their order.
@@ -51,7 +51,7 @@ class Lookups:
                 limit = HEDGE_SECONDS if left else None
                 ended, _ = await asyncio.wait(asked, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
                 if not ended:
-                    self._on_silent(node)
+                    self._on_slow(node)
                 # in the order of the asking, not in that of a set: a simulation has to repeat itself
                 done, asked = [t for t in asked if t.done()], [t for t in asked if not t.done()]
                 for task in done:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from asyncgroup.cluster.connection import Address
-from asyncgroup.cluster.lookup import HEDGE_SECONDS, Lookups
+from asyncgroup.cluster.hedged_requests import HEDGE_SECONDS, HedgedRequests
 from asyncgroup.errors import BrokerError, ClosedError, ConnectError, DecodeError, NoBrokersError
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -39,13 +39,13 @@ class Asking:
 
 async def test_the_first_node_answers_and_no_other_is_asked() -> None:
     ask = Asking(n1=(0.5, "yes"))
-    assert await Lookups().first_answer("X", NODES, ask) == "yes"
+    assert await HedgedRequests().first_response("X", NODES, ask) == "yes"
     assert ask.asked == [(1, 0.0)]
 
 
 async def test_a_silent_node_costs_a_second() -> None:
-    ask, lookups = Asking(n2=(0.1, "yes")), Lookups()
-    assert await lookups.first_answer("X", NODES, ask) == "yes"
+    ask, lookups = Asking(n2=(0.1, "yes")), HedgedRequests()
+    assert await lookups.first_response("X", NODES, ask) == "yes"
     assert ask.asked == [(1, 0.0), (2, HEDGE_SECONDS)]
     assert ask.cancelled == [1]
     assert len(lookups) == 0
@@ -53,13 +53,13 @@ async def test_a_silent_node_costs_a_second() -> None:
 
 async def test_a_failing_node_costs_nothing() -> None:
     ask = Asking(n1=(0.0, ConnectError("one")), n2=(0.0, DecodeError("two")), n3=(0.0, "yes"))
-    assert await Lookups().first_answer("X", NODES, ask) == "yes"
+    assert await HedgedRequests().first_response("X", NODES, ask) == "yes"
     assert [at for _, at in ask.asked] == [0.0, 0.0, 0.0]
 
 
 async def test_a_slow_node_may_still_win() -> None:
     ask = Asking(n1=(1.5, "slow"), n2=(5.0, "never"))
-    assert await Lookups().first_answer("X", NODES, ask) == "slow"
+    assert await HedgedRequests().first_response("X", NODES, ask) == "slow"
     assert ask.cancelled == [2]
 
 
@@ -70,25 +70,25 @@ async def test_when_all_fail_the_error_names_them_all() -> None:
     with pytest.raises(
         NoBrokersError, match=r"no broker answered X: node 1 is down; node 2 .*node 4 is down"
     ):
-        await Lookups().first_answer("X", NODES, ask)
+        await HedgedRequests().first_response("X", NODES, ask)
 
 
 async def test_any_other_error_ends_the_lookup() -> None:
     ask = Asking(n2=(0.0, BrokerError(30, "group 'g'")))
     with pytest.raises(BrokerError):
-        await Lookups().first_answer("X", NODES, ask)
+        await HedgedRequests().first_response("X", NODES, ask)
     assert ask.cancelled == [1]
     assert len(ask.asked) == 2
 
 
 async def test_no_nodes_at_all() -> None:
     with pytest.raises(NoBrokersError):
-        await Lookups().first_answer("X", [], Asking())
+        await HedgedRequests().first_response("X", [], Asking())
 
 
 async def test_a_cancelled_caller_leaves_no_task() -> None:
-    ask, lookups = Asking(), Lookups()
-    task = asyncio.create_task(lookups.first_answer("X", NODES, ask))
+    ask, lookups = Asking(), HedgedRequests()
+    task = asyncio.create_task(lookups.first_response("X", NODES, ask))
     await asyncio.sleep(1.5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -98,17 +98,17 @@ async def test_a_cancelled_caller_leaves_no_task() -> None:
 
 
 async def test_a_cancelled_anyio_scope_leaves_no_task() -> None:
-    ask, lookups = Asking(), Lookups()
+    ask, lookups = Asking(), HedgedRequests()
     with anyio.move_on_after(1.5) as scope:
-        await lookups.first_answer("X", NODES, ask)
+        await lookups.first_response("X", NODES, ask)
     assert scope.cancelled_caught
     assert ask.cancelled == [1, 2]
     assert len(lookups) == 0
 
 
 async def test_closing_ends_lookups_with_an_error_and_not_with_a_cancellation() -> None:
-    lookups = Lookups()
-    task = asyncio.create_task(lookups.first_answer("X", NODES, Asking()))
+    lookups = HedgedRequests()
+    task = asyncio.create_task(lookups.first_response("X", NODES, Asking()))
     await asyncio.sleep(0.5)
     await lookups.aclose()
     with pytest.raises(ClosedError):

@@ -13,7 +13,7 @@ from typing import Final
 
 from asyncgroup.model import Record
 from asyncgroup.wire.compression import compress
-from asyncgroup.wire.records import LOG_OVERHEAD, BatchHeader, stamp_crc
+from asyncgroup.wire.records import LOG_OVERHEAD, BatchHeader, update_crc
 
 __all__ = ["delete_horizon", "empty_batch", "rewrite_batch"]
 
@@ -70,7 +70,7 @@ def _packed(
         )
     )
     batch += payload
-    stamp_crc(batch)
+    update_crc(batch)
     return bytes(batch)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from asyncgroup.errors import ClosedError
 from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 
-__all__ = ["Refresher"]
+__all__ = ["SingleFlightRefresh"]
 
 
-class Refresher:
+class SingleFlightRefresh:
     """Runs `work` for everybody who waits at the same moment, never twice at a time.
 
     A call while the work is running waits for the next run: the one under way may be older than its reason.

@@ -13,29 +13,29 @@ from collections.abc import Callable, Collection
 
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connecting import connect
-from asyncgroup.cluster.connection import Address, Connection, Pulse
-from asyncgroup.cluster.opening import tls_context, warn_of_plain_secrets
+from asyncgroup.cluster.connection import Address, Connection, LastResponses
+from asyncgroup.cluster.transport import tls_context, warn_if_credentials_unencrypted
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 
-__all__ = ["CONTROL", "Lane", "Lanes"]
+__all__ = ["CONTROL", "ConnectionPool"]
 
 CONTROL = "control"
 
 
-class Lane:
+class _Lane:
     """The connection to one node for one purpose."""
 
-    __slots__ = ("address", "backoff", "connecting", "connection", "dropped", "next_try", "purpose")
+    __slots__ = ("address", "backoff", "closed", "connecting", "connection", "purpose", "retry_at")
 
     def __init__(self, address: Address, purpose: str, backoff: Backoff) -> None:
         self.address, self.purpose, self.backoff = address, purpose, backoff
         self.connection: Connection | None = None
         self.connecting: asyncio.Future[Connection] | None = None
-        self.next_try = float("-inf")
-        self.dropped = False
+        self.retry_at = float("-inf")
+        self.closed = False
 
     @property
     def is_open(self) -> bool:
@@ -48,33 +48,33 @@ class Lane:
         return self.connection.in_flight if self.connection is not None else 0
 
 
-class Lanes:
+class ConnectionPool:
     """All lanes of a cluster; `tasks` runs the connecting."""
 
     def __init__(
         self, tasks: BackgroundTasks, config: ClientConfig, hooks: Hooks, rng: random.Random
     ) -> None:
         self._tasks, self._config, self._hooks, self._random = tasks, config, hooks, rng
-        self._context = tls_context(config)
-        warn_of_plain_secrets(config)
-        self._lanes: dict[tuple[int, str], Lane] = {}
+        self._tls_context = tls_context(config)
+        warn_if_credentials_unencrypted(config)
+        self._lanes: dict[tuple[int, str], _Lane] = {}
         self._retired: list[Connection] = []
         self._closed = False
-        self._pause_max = float("inf")
+        self._reconnect_backoff_max = float("inf")
         self._users: dict[str, int] = {}
         """How many clients hold a purpose that several share."""
-        self._suspected: dict[int, float] = {}
+        self._slow_nodes: dict[int, float] = {}
         """Nodes that owed an answer for too long, with the loop's time at which that was noted."""
-        self.pulse = Pulse()
+        self.last_responses = LastResponses()
 
-    def suspect(self, node_id: int) -> None:
+    def mark_slow(self, node_id: int) -> None:
         """Note that a node has owed an answer for too long: `rank` puts it last until it answers something."""
-        self._suspected[node_id] = asyncio.get_running_loop().time()
+        self._slow_nodes[node_id] = asyncio.get_running_loop().time()
 
-    def _is_suspected(self, node_id: int) -> bool:
-        since = self._suspected.get(node_id)
-        if since is not None and self.pulse.nodes.get(node_id, float("-inf")) > since:
-            del self._suspected[node_id]
+    def _is_slow(self, node_id: int) -> bool:
+        since = self._slow_nodes.get(node_id)
+        if since is not None and self.last_responses.nodes.get(node_id, float("-inf")) > since:
+            del self._slow_nodes[node_id]
             return False
         return since is not None
 
@@ -86,7 +86,7 @@ class Lanes:
         wins over one to be made (`NetworkClient.leastLoadedNode`).
         """
         lanes = [lane for lane in self._lanes.values() if lane.address.node_id == node_id]
-        failing = any(lane.backoff.failures > 0 for lane in lanes) or self._is_suspected(node_id)
+        failing = any(lane.backoff.failures > 0 for lane in lanes) or self._is_slow(node_id)
         if not any(lane.is_open for lane in lanes):
             # a broker that was killed has no requests in flight, and would seem the least loaded one
             failing = failing or any(lane.connection is not None for lane in lanes)
@@ -109,7 +109,7 @@ class Lanes:
             raise ClosedError(f"{self._tasks.name} is closed")
         lane = self._lane(address, purpose)
         if lane.connection is not None and lane.connection.is_open:
-            if not lane.connection.has_expired:
+            if not lane.connection.session_expired:
                 return lane.connection
             self._retire(lane, lane.connection)
         if lane.connecting is None:
@@ -119,29 +119,29 @@ class Lanes:
             lane.connecting = made
         return await await_shared(lane.connecting)
 
-    def limit_pauses(self, seconds: float) -> None:
+    def limit_reconnect_backoff(self, seconds: float) -> None:
         """Wait at most so long before another attempt to connect; the least limit counts."""
-        self._pause_max = min(self._pause_max, seconds)
+        self._reconnect_backoff_max = min(self._reconnect_backoff_max, seconds)
 
-    def leave(self, node_id: int, purpose: str) -> None:
+    def abandon(self, node_id: int, purpose: str) -> None:
         """Nobody waits any more for what is under way on a lane, and the next request shall not wait behind it."""
         if self.in_flight(node_id, purpose):
-            self.renew(node_id, purpose)
+            self.replace(node_id, purpose)
 
-    def close_purpose(self, purpose: str) -> None:
+    def abort_purpose(self, purpose: str) -> None:
         """Close the connections of a purpose at once, to whatever node; what is under way there fails."""
         for key, lane in list(self._lanes.items()):
             if lane.purpose == purpose:
                 del self._lanes[key]
-                self._drop(lane)
+                self._close_lane(lane)
 
-    def renew(self, node_id: int, purpose: str) -> None:
+    def replace(self, node_id: int, purpose: str) -> None:
         """The next request shall go by another connection, which asks anew what the node offers."""
         lane = self._lanes.get((node_id, purpose))
         if lane is not None and lane.connection is not None and not self._closed:
             self._retire(lane, lane.connection)
 
-    def _retire(self, lane: Lane, connection: Connection) -> None:
+    def _retire(self, lane: _Lane, connection: Connection) -> None:
         """Leave a connection to what is under way on it; the next one, after a SASL session's end, authenticates anew.
 
         Kafka also allows to authenticate again in place (KIP-368), but between requests only: a parked JoinGroup or a
@@ -149,28 +149,28 @@ class Lanes:
         """
         connection.retire()
         lane.connection = None
-        self._retired = [one for one in self._retired if not one.is_gone]
+        self._retired = [one for one in self._retired if not one.is_disconnected]
         self._retired.append(connection)
 
-    def _lane(self, address: Address, purpose: str) -> Lane:
+    def _lane(self, address: Address, purpose: str) -> _Lane:
         lane = self._lanes.get((address.node_id, purpose))
         if lane is None or lane.address != address:
             if lane is not None:
-                self._drop(lane)
+                self._close_lane(lane)
             backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._random)
-            lane = self._lanes[address.node_id, purpose] = Lane(address, purpose, backoff)
+            lane = self._lanes[address.node_id, purpose] = _Lane(address, purpose, backoff)
         return lane
 
-    async def _connect(self, lane: Lane, made: asyncio.Future[Connection]) -> None:
+    async def _connect(self, lane: _Lane, made: asyncio.Future[Connection]) -> None:
         loop = asyncio.get_running_loop()
         try:
-            if (pause := lane.next_try - loop.time()) > 0:
+            if (pause := lane.retry_at - loop.time()) > 0:
                 await asyncio.sleep(pause)
             connection = await connect(
-                lane.address, lane.purpose, self._config, self._hooks, self.pulse, self._context
+                lane.address, lane.purpose, self._config, self._hooks, self.last_responses, self._tls_context
             )
         except AsyncGroupError as error:
-            lane.next_try = loop.time() + min(lane.backoff.next(), self._pause_max)
+            lane.retry_at = loop.time() + min(lane.backoff.next(), self._reconnect_backoff_max)
             made.set_exception(error)
         except Exception as error:  # noqa: BLE001  whatever it was, those who wait must hear of it
             made.set_exception(error)
@@ -182,8 +182,8 @@ class Lanes:
         finally:
             lane.connecting = None
 
-    def _connected(self, lane: Lane, connection: Connection, made: asyncio.Future[Connection]) -> None:
-        if lane.dropped or self._closed:
+    def _connected(self, lane: _Lane, connection: Connection, made: asyncio.Future[Connection]) -> None:
+        if lane.closed or self._closed:
             # nobody would ever close a connection that belongs to no lane
             connection.close()
             made.set_exception(ConnectError(f"{lane.address}: no longer wanted, the node has moved"))
@@ -192,51 +192,51 @@ class Lanes:
         lane.connection = connection
         made.set_result(connection)
 
-    def _drop(self, lane: Lane) -> None:
-        lane.dropped = True
+    def _close_lane(self, lane: _Lane) -> None:
+        lane.closed = True
         if lane.connection is not None:
             lane.connection.close()
 
     def close_idle(self) -> None:
         """Close connections unused for `connections_max_idle`."""
         oldest = asyncio.get_running_loop().time() - self._config.connections_max_idle
-        self._close_those(lambda lane: lane.connection is None or lane.connection.last_used < oldest)
+        self._close_unused(lambda lane: lane.connection is None or lane.connection.last_used < oldest)
 
     def close_nodes_except(self, node_ids: set[int]) -> None:
         """Close the connections to nodes that the cluster no longer has (bootstrap addresses, below zero, too)."""
-        self._close_those(lambda lane: lane.address.node_id not in node_ids)
+        self._close_unused(lambda lane: lane.address.node_id not in node_ids)
 
-    def hold(self, purpose: str) -> None:
+    def acquire(self, purpose: str) -> None:
         """One more client uses a purpose that several share, until `release`."""
         self._users[purpose] = self._users.get(purpose, 0) + 1
 
     def release(self, purpose: str) -> None:
-        """Undo one `hold`; the last one closes the purpose's connections."""
+        """Undo one `acquire`; the last one closes the purpose's connections."""
         self._users[purpose] -= 1
         if not self._users[purpose]:
             del self._users[purpose]
-            self.close_purposes({purpose})
+            self.retire_purposes({purpose})
 
-    def close_purposes(self, purposes: Collection[str], node_id: int | None = None) -> None:
+    def retire_purposes(self, purposes: Collection[str], node_id: int | None = None) -> None:
         """Close the connections for these purposes (to one node), each as soon as nothing is under way on it."""
         for key, lane in list(self._lanes.items()):
             if key[1] in purposes and node_id in (None, key[0]):
                 del self._lanes[key]
-                lane.dropped = True  # a connection that is still being made is closed when it stands
+                lane.closed = True  # a connection that is still being made is closed when it stands
                 if lane.connection is not None:
                     self._retire(lane, lane.connection)
 
-    def _close_those(self, condition: Callable[[Lane], bool]) -> None:
+    def _close_unused(self, condition: Callable[[_Lane], bool]) -> None:
         for key, lane in list(self._lanes.items()):
             if lane.connecting is None and lane.in_flight == 0 and condition(lane):
                 del self._lanes[key]
-                self._drop(lane)
+                self._close_lane(lane)
 
     def close(self) -> None:
         """Make no more connections and end those that stand."""
         self._closed = True
         for lane in self._lanes.values():
-            self._drop(lane)
+            self._close_lane(lane)
         for connection in self._retired:
             connection.close()
 
